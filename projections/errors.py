@@ -1,0 +1,104 @@
+"""Every error threadfold raises on purpose, each named by its cause.
+
+All derive from :class:`ThreadfoldError`; the message is one sentence that says what was wrong, where, and what to do, so that a
+command can print it as it is. ``problem`` is the HTTP status the gateway answers with (RFC 9457), ``exit_code`` what a command
+exits with (2: bad usage or an unreachable service; 1: something was found wrong).
+"""
+
+from __future__ import annotations
+
+
+class ThreadfoldError(Exception):
+    """The root of all errors raised on purpose; the message is fit to be shown to a user."""
+
+    problem = 500
+    exit_code = 2
+
+
+class InvalidEvent(ThreadfoldError):
+    """An event does not have the form of its type; the message names the event and the field."""
+
+    problem = 422
+
+
+class MalformedInput(ThreadfoldError):
+    """Input is not JSON (or not a JSON object) at all."""
+
+    problem = 400
+
+
+class InvalidName(ThreadfoldError):
+    """A tenant's, conversation's or other name has characters or a length that are not allowed."""
+
+    problem = 422
+
+
+class InvalidPosition(ThreadfoldError):
+    """A position or cursor is not one that threadfold gave out, or belongs to another conversation."""
+
+    problem = 422
+
+
+class InvalidPolicy(ThreadfoldError):
+    """A policy has an unknown key, a wrong type or values that contradict each other."""
+
+    problem = 422
+
+
+class InvalidSettings(ThreadfoldError):
+    """A setting of the deployment is missing or wrong."""
+
+
+class EventTooLarge(ThreadfoldError):
+    """An event is over the size limit."""
+
+    problem = 413
+
+
+class UnknownConversation(ThreadfoldError):
+    """The conversation has no window: nothing was ever appended to it."""
+
+    problem = 404
+    exit_code = 1
+
+
+class Unauthorized(ThreadfoldError):
+    """No key, or one that is not known."""
+
+    problem = 401
+
+
+class KafkaUnavailable(ThreadfoldError):
+    """Kafka did not answer; an append that failed this way is *unknown*: repeat it with the same ids."""
+
+    problem = 503
+
+
+class RedisUnavailable(ThreadfoldError):
+    """Redis did not answer; nothing acknowledged is lost, reads come back with it."""
+
+    problem = 503
+
+
+class Healing(ThreadfoldError):
+    """The windows of this partition are being brought back from the log; try again shortly."""
+
+    problem = 503
+
+
+class WaitTimedOut(ThreadfoldError):
+    """The window did not reach the position in time; the append itself stands."""
+
+    problem = 503
+
+
+class TopicMismatch(ThreadfoldError):
+    """A topic is missing or does not have the shape (partitions, retention, clean-up) that correctness needs."""
+
+
+class EmbeddedUnavailable(ThreadfoldError):
+    """An embedded server could not be found, fetched or started."""
+
+
+class DataFolderInUse(ThreadfoldError):
+    """Another running stack holds this data folder."""
