@@ -1,0 +1,56 @@
+# Commands for people and CI. GNU make 3.81 or newer (what macOS ships) and Python 3.11 or newer are all a machine needs.
+#
+#   PYTHON=python3.12    the interpreter that .venv is made with (otherwise the newest of 3.13, 3.12, 3.11, then python3)
+#   TEST_ARGS='-k fold'  passed to pytest
+#   DEMO_ARGS='--help'   passed to the demo
+
+SHELL = /bin/sh
+PYTHON ?=
+TEST_ARGS ?=
+DEMO_ARGS ?=
+VENV = .venv/bin
+UV_VERSION = 0.13.8
+# Universal: one lock for every system and Python from 3.11 on, and no address of an index in it.
+COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test demo lint types lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv from the hashed lock, with the threadfold command in it; does nothing when it is up to date
+	@PYTHON='$(PYTHON)' .ci/setup
+
+test: setup ## run the whole test suite, on the embedded Kafka and Redis
+	$(VENV)/pytest $(TEST_ARGS)
+
+demo: setup ## play real conversations through the pipeline, wipe Redis, and see every window come back
+	$(VENV)/python -m threadfold.demo $(DEMO_ARGS)
+
+lint: setup ## ruff: rules and formatting
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(VENV)/mypy
+
+lock: setup ## write requirements/*.lock again; LOCK_ARGS=--upgrade takes newer versions
+	@set -e; uv=`command -v uv || true`; \
+	if [ -z "$$uv" ]; then \
+		test -x build/uv/bin/uv || { $(VENV)/python -m venv build/uv && build/uv/bin/pip install --quiet uv==$(UV_VERSION); }; \
+		uv=build/uv/bin/uv; \
+	fi; \
+	$(MAKE) --no-print-directory .locks UV="$$uv"
+
+.PHONY: .locks
+.locks:
+	$(COMPILE) $(LOCK_ARGS) requirements/build.in --output-file requirements/build.lock
+	$(COMPILE) $(LOCK_ARGS) pyproject.toml --output-file requirements/runtime.lock
+	$(COMPILE) $(LOCK_ARGS) --extra embedded --extra demo --extra dev pyproject.toml requirements/build.in \
+		--output-file requirements/dev.lock
+
+clean: ## remove .venv, caches and build output; data folders stay
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find projections streams threadfold tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""What an event costs in tokens when it is rendered: one walk over its content, with an exact counter or a sure bound.
+
+Text is counted, images and files go by kind and never by the length of their base64. The walk is shared by the append path (which
+counts once, exactly) and by the fold (which only bounds what a producer left uncounted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from projections import events
+from projections.tokens import MESSAGE_OVERHEAD, bound, measure, plausible
+
+IMAGE_TOKENS = {"low": 85, "auto": 765, "high": 1105}
+"""Tokens of an image by its ``detail``, after OpenAI's published tile arithmetic for a 1024-pixel image (85 + 170 a tile)."""
+FILE_TOKENS = 1_500
+"""Tokens taken for an attached file: about one page of text and its picture; providers count the real one."""
+CALL_OVERHEAD = 8
+"""Tokens a tool call costs beside its name and arguments (the call's id and structure)."""
+
+CountText = Callable[[str], int]
+
+
+def _content(content: events.Content, count: CountText) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return count(content)
+    total = 0
+    for part in content:
+        if isinstance(part, events.TextPart):
+            total += count(part.text)
+        elif isinstance(part, events.ImagePart):
+            total += IMAGE_TOKENS.get(part.image_url.detail or "auto", IMAGE_TOKENS["auto"])
+        elif isinstance(part, events.FilePart):
+            total += FILE_TOKENS
+        elif part.text:
+            total += count(part.text)
+    return total
+
+
+def _calls(calls: list[events.ToolCall] | None, count: CountText) -> int:
+    return sum(CALL_OVERHEAD + count(call.name) + count(call.arguments) for call in calls or ())
+
+
+def cost(data: object, count: CountText) -> int:
+    """Tokens that ``data`` (a struct of ``projections.events``) adds to a render; 0 for what is never rendered."""
+    if isinstance(data, events.Message):
+        name = count(data.name) + 1 if data.name else 0
+        return MESSAGE_OVERHEAD + name + _content(data.content, count) + _calls(data.tool_calls, count)
+    if isinstance(data, events.ToolResult):
+        return MESSAGE_OVERHEAD + (count(data.name) if data.name else 0) + _content(data.content, count)
+    if isinstance(data, events.Opened):
+        return count(msgspec.json.encode(data.tools).decode()) if data.tools else 0
+    if isinstance(data, events.Summary):
+        return MESSAGE_OVERHEAD + count(data.text)
+    return 0
+
+
+def measured(data: object, encoding: str) -> events.Tokens:
+    """Count ``data`` exactly (or, for pathological text, as the bound ``projections.tokens.measure`` gives)."""
+    exact = True
+
+    def count(text: str) -> int:
+        nonlocal exact
+        result = measure(text, encoding)
+        exact = exact and result.exact
+        return result.count
+
+    return events.Tokens(count=cost(data, count), encoding=encoding, exact=exact)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
+    """The tokens the fold takes for ``data``: the producer's claim where it is plausible, else the sure bound.
+
+    A claim is not believed when it is missing, in another encoding, or impossible for the text's byte length.
+    """
+    fixed = cost(data, _nothing)
+    limit = cost(data, _bytes)
+    if claim is None or claim.encoding != encoding or not plausible(claim.count - fixed, limit - fixed):
+        return fixed + bound(limit - fixed)
+    return claim.count
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _nothing(text: str) -> int:
+    del text
+    return 0

@@ -1,0 +1,336 @@
+"""The events of a conversation: their types, the CloudEvents envelope, and reading them back from the log.
+
+Each type of the contract is a struct for ``data`` and a struct for the whole event, joined in one tagged union, so that msgspec decodes
+and validates a record in a single pass (measured beside orjson in ``docs/decisions/0002-msgspec.md``). What is read is tolerant
+(fields that a newer version added are ignored); what is appended is strict (see ``projections.intake``).
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+PREFIX = "threadfold."
+CONTENT_TYPE = "application/cloudevents+json"
+
+
+class TextPart(Struct, tag_field="type", tag="text", omit_defaults=True):
+    text: str
+
+
+class ImageUrl(Struct, omit_defaults=True):
+    url: str
+    detail: str | None = None
+
+
+class ImagePart(Struct, tag_field="type", tag="image_url", omit_defaults=True):
+    image_url: ImageUrl
+
+
+class FilePart(Struct, tag_field="type", tag="file", omit_defaults=True):
+    file: dict[str, Any]
+
+
+class ReasoningPart(Struct, tag_field="type", tag="reasoning", omit_defaults=True):
+    """A model's reasoning; ``signature`` is opaque and only ever goes back to the provider that made it."""
+
+    text: str | None = None
+    signature: str | None = None
+    provider: str | None = None
+
+
+Part = TextPart | ImagePart | FilePart | ReasoningPart
+Content = str | list[Part] | None
+
+
+class ToolCall(Struct, omit_defaults=True):
+    id: str
+    name: str
+    arguments: str
+
+
+class Opened(Struct, omit_defaults=True):
+    policy: dict[str, Any] | None = None
+    channel: str | None = None
+    user: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Message(Struct, omit_defaults=True):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    model: str | None = None
+    status: Literal["complete", "interrupted"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"tool_calls belong to an assistant's message, not to role {self.role!r}")
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("content may be null only in an assistant's message with tool_calls")
+
+
+class ToolResult(Struct, omit_defaults=True):
+    tool_call_id: str
+    content: Content = None
+    name: str | None = None
+    is_error: bool = False
+    pinned: bool = False
+
+
+class Suspension(Struct, omit_defaults=True):
+    suspension_id: str
+    kind: Literal["approval", "input", "external"]
+    tool_call_id: str | None = None
+    prompt: str | None = None
+    expires_at: str | None = None
+
+
+class Resolution(Struct, omit_defaults=True):
+    suspension_id: str
+    outcome: Literal["approved", "rejected", "answered", "expired", "cancelled"]
+    content: Content = None
+
+
+class Rollback(Struct, omit_defaults=True):
+    to: str
+
+
+class SessionClosed(Struct, omit_defaults=True):
+    reason: Literal["idle", "explicit"]
+    after: str | None = None
+
+
+class TurnStarted(Struct, omit_defaults=True):
+    turn_id: str
+    model: str | None = None
+    lease: Any = None
+
+
+class TurnEnded(Struct, omit_defaults=True):
+    turn_id: str
+    model: str | None = None
+    lease: Any = None
+
+
+class LoopDetected(Struct, omit_defaults=True):
+    tool: str
+    arguments_sha256: str
+    count: int
+
+
+class Span(Struct, omit_defaults=True):
+    """The run of events a summary covers.
+
+    ``from`` and ``to`` are positions, both included. ``positions`` are the offsets of its events, the first absolute and each later one
+    as the difference to the one before. ``digest`` is the SHA-256 over the SHA-256 of each event id, in order.
+    """
+
+    from_: str = msgspec.field(name="from")
+    to: str
+    count: int
+    positions: list[int]
+    digest: str
+
+
+class Summary(Struct, omit_defaults=True):
+    """A summary of a span. ``previous_position`` and ``rollback`` are threadfold's own: the way back, and the last rollback known."""
+
+    summary_id: str
+    text: str
+    tokens: int
+    span: Span
+    previous: str | None
+    reason: Literal["budget", "idle", "explicit"]
+    summarizer: str
+    trust: Literal["user", "model", "tool"]
+    tokens_before: int
+    tokens_after: int
+    policy: str
+    previous_position: str | None = None
+    rollback: str | None = None
+    model: str | None = None
+    cost: float | None = None
+
+
+class EventDropped(Struct, omit_defaults=True):
+    position: str
+    reason: str | None = None
+
+
+class Erased(Struct, omit_defaults=True):
+    reason: str | None = None
+
+
+class Tokens(Struct, omit_defaults=False):
+    """What the producer counted: a claim the fold checks for plausibility (see ``projections.tokens``)."""
+
+    count: int
+    encoding: str
+    exact: bool = True
+
+
+class Event(Struct, tag_field="type", kw_only=True):
+    """The envelope every event shares; subclasses give ``data`` its type."""
+
+    specversion: Literal["1.0"]
+    id: str
+    source: str
+    time: str | None = None
+    traceparent: str | None = None
+    tokens: Tokens | None = None
+    data: Any
+
+
+class OpenedEvent(Event, tag="threadfold.conversation.opened.v1"):
+    data: Opened
+
+
+class MessageEvent(Event, tag="threadfold.message.v1"):
+    data: Message
+
+
+class ToolResultEvent(Event, tag="threadfold.tool.result.v1"):
+    data: ToolResult
+
+
+class SuspensionEvent(Event, tag="threadfold.suspension.v1"):
+    data: Suspension
+
+
+class ResolutionEvent(Event, tag="threadfold.resolution.v1"):
+    data: Resolution
+
+
+class RollbackEvent(Event, tag="threadfold.rollback.v1"):
+    data: Rollback
+
+
+class SessionClosedEvent(Event, tag="threadfold.session.closed.v1"):
+    data: SessionClosed
+
+
+class TurnStartedEvent(Event, tag="threadfold.turn.started.v1"):
+    data: TurnStarted
+
+
+class TurnEndedEvent(Event, tag="threadfold.turn.ended.v1"):
+    data: TurnEnded
+
+
+class LoopDetectedEvent(Event, tag="threadfold.loop.detected.v1"):
+    data: LoopDetected
+
+
+class SummaryEvent(Event, tag="threadfold.summary.v1"):
+    data: Summary
+
+
+class EventDroppedEvent(Event, tag="threadfold.event.dropped.v1"):
+    data: EventDropped
+
+
+class ErasedEvent(Event, tag="threadfold.conversation.erased.v1"):
+    data: Erased
+
+
+class OtherEvent(Struct, kw_only=True):
+    """An event of a type, or a version of a type, that this release does not know: kept in the log, counted, skipped."""
+
+    specversion: Literal["1.0"]
+    id: str
+    type: str
+    source: str
+    time: str | None = None
+    tokens: Any = None
+    data: msgspec.Raw | UnsetType = UNSET
+
+
+KnownEvent = (
+    OpenedEvent
+    | MessageEvent
+    | ToolResultEvent
+    | SuspensionEvent
+    | ResolutionEvent
+    | RollbackEvent
+    | SessionClosedEvent
+    | TurnStartedEvent
+    | TurnEndedEvent
+    | LoopDetectedEvent
+    | SummaryEvent
+    | EventDroppedEvent
+    | ErasedEvent
+)
+AnyEvent = KnownEvent | OtherEvent
+
+DATA_TYPES: dict[str, type[Struct]] = {
+    "conversation.opened": Opened,
+    "message": Message,
+    "tool.result": ToolResult,
+    "suspension": Suspension,
+    "resolution": Resolution,
+    "rollback": Rollback,
+    "session.closed": SessionClosed,
+    "turn.started": TurnStarted,
+    "turn.ended": TurnEnded,
+    "loop.detected": LoopDetected,
+    "summary": Summary,
+    "event.dropped": EventDropped,
+    "conversation.erased": Erased,
+}
+"""The short name of each type and the struct of its ``data``."""
+
+_KNOWN_TAGS = frozenset(f"{PREFIX}{name}.v1" for name in DATA_TYPES)
+_known = msgspec.json.Decoder(KnownEvent)
+_other = msgspec.json.Decoder(OtherEvent)
+
+
+class Undecodable(ValueError):
+    """A record's value is not an event; the message says what is wrong. It is a dead letter, never an exception to a user."""
+
+
+def full_type(name: str) -> str:
+    """``message`` → ``threadfold.message.v1``."""
+    return f"{PREFIX}{name}.v1"
+
+
+def short_type(full: str) -> str:
+    """``threadfold.message.v1`` → ``message``; a type of another family or version is returned whole."""
+    if full in _KNOWN_TAGS:
+        return full[len(PREFIX) : -3]
+    return full
+
+
+def decode_event(value: bytes) -> AnyEvent:
+    """Decode a record's value into its typed event.
+
+    Returns one of the known events, or :class:`OtherEvent` for a type or version this release does not know.
+
+    Raises:
+        Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
+    """
+    try:
+        return _known.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as known_error:
+        try:
+            other = _other.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Undecodable(str(known_error)) from None
+        if other.type in _KNOWN_TAGS:
+            raise Undecodable(str(known_error)) from None
+        return other
+
+
+def absolute(steps: list[int]) -> list[int]:
+    """The ascending offsets that :func:`delta` encoded."""
+    return list(accumulate(steps))
+
+
+def delta(offsets: list[int]) -> list[int]:
+    """Ascending offsets as the first one and then the differences (the form of :class:`Span` ``positions``)."""
+    return [offset - before for offset, before in zip(offsets, [0, *offsets[:-1]], strict=False)]

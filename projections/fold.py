@@ -1,0 +1,278 @@
+"""The fold: one event at a time into a window. Live projection, replay, verify and the tests all call :func:`apply`, unchanged.
+
+It knows no clock, no network and no setting beyond the window's own rules: the same events in the same order give the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+
+import msgspec
+
+from projections import events
+from projections.compaction import drop_span, why_not
+from projections.costs import believed
+from projections.errors import InvalidPosition
+from projections.lanes import RANGES, Entry, Kind, find_call
+from projections.names import parse_position
+from projections.openai import message_body, result_body
+from projections.window import InForce, Window, abandoned_range
+
+
+class Status(Enum):
+    """What the fold made of an event.
+
+    ``rejected`` changed nothing but its own trace (it is skipped for ever, on replay too). ``needs_history`` changed nothing at all:
+    call :func:`apply` again with the :class:`History` at ``Outcome.target``.
+    """
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+    NEEDS_HISTORY = "needs_history"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of one :func:`apply`.
+
+    ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
+    ids that came into force or lost it, in order: the live generation announces them.
+    """
+
+    status: Status
+    offset: int
+    reason: str | None = None
+    target: int | None = None
+    accepted: list[InForce] = field(default_factory=list)
+    voided: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class History:
+    """What a rollback beyond the window needs from the log.
+
+    ``window`` is the fold of the conversation's events up to and including the target, or None when the target is not one of them.
+    ``chain`` holds the accepted summaries from the one in force backwards, newest first, as ``(offset, event)``, down to the first whose
+    span ends at or before the target (or to the first of all).
+    """
+
+    window: Window | None
+    chain: list[tuple[int, events.SummaryEvent]]
+
+
+def apply(window: Window, offset: int, event: events.AnyEvent, history: History | None = None) -> Outcome:
+    """Fold the event at ``offset`` into ``window``, in place.
+
+    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats.
+    """
+    meta = window.meta
+    id_hash = sha256(event.id.encode("utf-8", "surrogatepass")).digest()
+    seen = window.recents.find(id_hash)
+    if seen is not None:
+        meta.duplicates += 1
+        meta.position = offset
+        return Outcome(Status.DUPLICATE, seen.offset)
+    if meta.erased:
+        return _skip(window, offset, id_hash, "the conversation is erased")
+    outcome = _dispatch(window, offset, event, history)
+    if outcome.status is Status.NEEDS_HISTORY:
+        return outcome
+    if outcome.status is Status.REJECTED:
+        return _skip(window, offset, id_hash, outcome.reason or "")
+    meta.count += 1
+    meta.digest = sha256(meta.digest + id_hash).digest()
+    meta.position = offset
+    window.recents.add(id_hash, offset)
+    return outcome
+
+
+def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
+    meta = window.meta
+    meta.skipped += 1
+    meta.position = offset
+    window.recents.add(id_hash, offset, rejected=True)
+    if not meta.erased:
+        window.push(Entry(offset, Kind.NOTE))
+    return Outcome(Status.REJECTED, offset, reason)
+
+
+def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: History | None) -> Outcome:
+    if isinstance(event, events.MessageEvent):
+        return _message(window, offset, event)
+    if isinstance(event, events.ToolResultEvent):
+        return _result(window, offset, event)
+    if isinstance(event, events.SummaryEvent):
+        return _summary(window, offset, event)
+    if isinstance(event, events.RollbackEvent):
+        return _rollback(window, offset, event, history)
+    if isinstance(event, events.OtherEvent):
+        window.meta.unknown += 1
+        window.push(Entry(offset, Kind.NOTE))
+    elif isinstance(event, events.EventDroppedEvent):
+        return _dropped(window, offset, event)
+    elif isinstance(event, events.ErasedEvent):
+        _erase(window)
+    else:
+        return _control(window, offset, event)
+    return Outcome(Status.APPLIED, offset)
+
+
+_ROLE_KIND = {"user": Kind.USER, "assistant": Kind.ASSISTANT, "system": Kind.SYSTEM, "developer": Kind.SYSTEM}
+
+
+def _message(window: Window, offset: int, event: events.MessageEvent) -> Outcome:
+    data = event.data
+    calls = tuple((call.id, call.name) for call in data.tool_calls) if data.tool_calls else None
+    tokens = believed(data, event.tokens, window.policy.encoding)
+    window.push(Entry(offset, _ROLE_KIND[data.role], tokens, message_body(data), calls))
+    return Outcome(Status.APPLIED, offset)
+
+
+def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outcome:
+    data = event.data
+    call = find_call(window.lanes, data.tool_call_id)
+    link = (call.offset, call.index) if call else None
+    tokens = believed(data, event.tokens, window.policy.encoding)
+    window.push(Entry(offset, Kind.RESULT, tokens, result_body(data), link=link))
+    return Outcome(Status.APPLIED, offset)
+
+
+_CONTROL: dict[type, Kind] = {
+    events.OpenedEvent: Kind.OPENED,
+    events.SuspensionEvent: Kind.SUSPENSION,
+    events.ResolutionEvent: Kind.RESOLUTION,
+    events.TurnStartedEvent: Kind.TURN_STARTED,
+    events.TurnEndedEvent: Kind.TURN_ENDED,
+    events.SessionClosedEvent: Kind.CLOSED,
+    events.LoopDetectedEvent: Kind.LOOP,
+}
+
+
+def _control(window: Window, offset: int, event: events.AnyEvent) -> Outcome:
+    data = event.data
+    if isinstance(data, events.Resolution) and not any(
+        s.suspension_id == data.suspension_id for s in window.lanes.suspensions
+    ):
+        return Outcome(Status.REJECTED, offset, "no suspension of that id is open")
+    if isinstance(data, events.SessionClosed) and data.after is not None:
+        last = window.lanes.last_message
+        if last < 0 or data.after != window.position_of(last):
+            return Outcome(Status.REJECTED, offset, "another message came after the one it names")
+    tokens = believed(data, event.tokens, window.policy.encoding) if isinstance(data, events.Opened) else 0
+    kept = msgspec.structs.replace(data, tools=[]) if isinstance(data, events.Opened) and data.tools else data
+    window.push(Entry(offset, _CONTROL[type(event)], tokens, msgspec.json.encode(kept)))
+    return Outcome(Status.APPLIED, offset)
+
+
+def _summary(window: Window, offset: int, event: events.SummaryEvent) -> Outcome:
+    data = event.data
+    tokens = believed(data, event.tokens, window.policy.encoding)
+    reason = why_not(window, data, tokens)
+    if reason is not None:
+        return Outcome(Status.REJECTED, offset, reason)
+    accepted = _take(window, offset, data, tokens)
+    window.push(Entry(offset, Kind.NOTE))
+    return Outcome(Status.APPLIED, offset, accepted=[accepted])
+
+
+def _take(window: Window, offset: int, data: events.Summary, tokens: int) -> InForce:
+    """Put a summary in force: its span leaves the tail, and marks are folded again over what follows."""
+    before = window.meta.summary
+    last = parse_position(data.span.to).offset
+    drop_span(window, last, data.span.count)
+    window.meta.summary = InForce(
+        summary_id=data.summary_id,
+        offset=offset,
+        text=data.text,
+        tokens=tokens,
+        to=last,
+        trust=data.trust,
+        previous=before.summary_id if before else None,
+        previous_offset=before.offset if before else None,
+    )
+    window.refold()
+    return window.meta.summary
+
+
+def _rollback(window: Window, offset: int, event: events.RollbackEvent, history: History | None) -> Outcome:
+    target = _resolve(window, event.data.to)
+    if target is None or target >= offset:
+        return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
+    at = _index_at(window, target)
+    if at is not None:
+        gone = window.tail[at + 1 :]
+        window.meta.rollback = offset
+        window.replace_tail([*window.tail[: at + 1], abandoned_range(gone, offset)])
+        return Outcome(Status.APPLIED, offset)
+    if history is None:
+        return Outcome(Status.NEEDS_HISTORY, offset, target=target)
+    if history.window is None:
+        return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
+    return _restore(window, offset, target, history.window, history.chain)
+
+
+def _resolve(window: Window, to: str) -> int | None:
+    """A rollback's target: a position of this partition, or the id of a recent event."""
+    try:
+        position = parse_position(to)
+    except InvalidPosition:
+        seen = window.recents.find(sha256(to.encode("utf-8", "surrogatepass")).digest())
+        return None if seen is None else seen.offset
+    return position.offset if position.partition == window.partition else None
+
+
+def _index_at(window: Window, target: int) -> int | None:
+    """Where in the tail the target stands (-1: just before it), or None when only the log can tell."""
+    summary = window.meta.summary
+    if summary is not None and target == summary.to and window.tail[0].kind != Kind.HELD:
+        return -1
+    for i, entry in enumerate(window.tail):
+        if entry.offset == target and entry.kind not in RANGES:
+            return i
+    return None
+
+
+def _restore(
+    window: Window, offset: int, target: int, restored: Window, chain: list[tuple[int, events.SummaryEvent]]
+) -> Outcome:
+    """Take tail, lanes and summary from the fold at the target; ids, count and digest of this window go on."""
+    for at, event in reversed(chain):
+        data = event.data
+        tokens = believed(data, event.tokens, restored.policy.encoding)
+        if parse_position(data.span.to).offset <= target and why_not(restored, data, tokens) is None:
+            _take(restored, at, data, tokens)
+    old = {event.data.summary_id for _, event in chain}
+    new = restored.meta.summary
+    gone = Entry(offset, Kind.ABANDONED, first=target + 1, count=max(1, offset - target))
+    outcome = Outcome(Status.APPLIED, offset)
+    for _, event in chain:
+        if new is None or event.data.summary_id != new.summary_id:
+            outcome.voided.append(event.data.summary_id)
+        else:
+            break
+    if new is not None and new.summary_id not in old:
+        outcome.accepted.append(new)
+    window.meta.base, window.meta.summary, window.meta.rollback = restored.meta.base, new, offset
+    window.replace_tail([*restored.tail, gone])
+    return outcome
+
+
+def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Outcome:
+    target = _resolve(window, event.data.position)
+    at = None if target is None else _index_at(window, target)
+    if at is not None and at >= 0:
+        tail = list(window.tail)
+        tail[at] = Entry(tail[at].offset, Kind.NOTE)
+        window.replace_tail(tail)
+    window.push(Entry(offset, Kind.NOTE))
+    return Outcome(Status.APPLIED, offset)
+
+
+def _erase(window: Window) -> None:
+    """Nothing of the conversation stays in the window but ids and counters; this is final."""
+    meta = window.meta
+    meta.base, meta.summary, meta.erased = type(meta.base)(), None, True
+    window.replace_tail([])

@@ -1,0 +1,108 @@
+"""Names and places: the conversation key, the opaque position, and Kafka's own partitioner.
+
+A record's key is ``tenant/conversation``; its partition is Kafka's murmur2 of that key, so a producer in any language and a reader
+of Redis find the same place without asking anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from projections.errors import InvalidName, InvalidPosition
+
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_POSITION = re.compile(r"([0-9]{1,9})-([0-9]{1,18})", re.ASCII)
+SOURCE_PREFIX = "/tenants/"
+
+
+class Key(NamedTuple):
+    """A conversation's identity: its tenant and its own name within that tenant."""
+
+    tenant: str
+    conversation: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.conversation}"
+
+    @property
+    def source(self) -> str:
+        """The CloudEvents ``source`` of this conversation's events."""
+        return f"/tenants/{self.tenant}/conversations/{self.conversation}"
+
+
+class Position(NamedTuple):
+    """Where an event stands in the log. Callers see :func:`str` of it and must treat that as opaque."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.offset}"
+
+
+def check_name(what: str, name: object) -> str:
+    """Return ``name`` when it is 1-128 characters of ``A-Z a-z 0-9 . _ : -``.
+
+    Raises:
+        InvalidName: it is anything else; the message names ``what`` and shows the start of the value.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    shown = repr(name if not isinstance(name, str) or len(name) <= 40 else name[:40] + "…")
+    raise InvalidName(f"{what} {shown} is not a name: use 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+
+
+def make_key(tenant: object, conversation: object) -> Key:
+    """Build a checked :class:`Key`; raises :class:`InvalidName` for either part."""
+    return Key(check_name("tenant", tenant), check_name("conversation", conversation))
+
+
+@lru_cache(maxsize=65536)
+def parse_key(raw: bytes) -> Key | None:
+    """Read a record's key, or None when it is not one (such a record belongs to nobody)."""
+    try:
+        tenant, slash, conversation = raw.decode("ascii").partition("/")
+    except UnicodeDecodeError:
+        return None
+    if slash and _NAME.fullmatch(tenant) and _NAME.fullmatch(conversation):
+        return Key(tenant, conversation)
+    return None
+
+
+def parse_position(text: object) -> Position:
+    """Read a position that :class:`Position` printed.
+
+    Raises:
+        InvalidPosition: the text is not such a position.
+    """
+    match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        shown = repr(text if not isinstance(text, str) or len(text) <= 40 else text[:40] + "…")
+        raise InvalidPosition(f"position {shown} is not one that threadfold gave out")
+    return Position(int(match[1]), int(match[2]))
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 (the Java client's ``Utils.murmur2``), unsigned."""
+    length = len(data)
+    h = (0x9747B28C ^ length) & 0xFFFFFFFF
+    whole = length & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * 0x5BD1E995 & 0xFFFFFFFF
+        k ^= k >> 24
+        h = (h * 0x5BD1E995 & 0xFFFFFFFF) ^ (k * 0x5BD1E995 & 0xFFFFFFFF)
+    rest = data[whole:]
+    if rest:
+        h ^= int.from_bytes(rest, "little")
+        h = h * 0x5BD1E995 & 0xFFFFFFFF
+    h ^= h >> 13
+    h = h * 0x5BD1E995 & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
+@lru_cache(maxsize=65536)
+def partition_of(key: Key, partitions: int) -> int:
+    """The partition of a conversation's events: ``(murmur2(key) & 0x7fffffff) % partitions``, as every Kafka client computes it."""
+    return (murmur2(str(key).encode()) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,102 @@
+"""The OpenAI chat format: the JSON bytes of a message as tail entries keep it, and reading such messages into events.
+
+Tail entries hold these bytes, so that the common read joins them and parses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from projections import events
+from projections.errors import InvalidEvent
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct):
+    id: str
+    function: _Function
+    type: str = "function"
+
+
+class _Message(msgspec.Struct, omit_defaults=True):
+    role: str
+    content: Any = msgspec.UNSET
+    name: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Result(msgspec.Struct, omit_defaults=True):
+    tool_call_id: str
+    content: Any
+    name: str | None = None
+    role: str = msgspec.field(default="")
+
+
+def _parts(content: events.Content) -> Any:
+    """Content as OpenAI takes it: a provider's reasoning never goes to another one."""
+    if isinstance(content, list):
+        return [part for part in content if not isinstance(part, events.ReasoningPart)]
+    return content
+
+
+def message_body(data: events.Message) -> bytes:
+    """The JSON bytes of a message; reasoning parts are left out, ``content`` is null only beside tool calls."""
+    calls = (
+        [_Call(call.id, _Function(call.name, call.arguments)) for call in data.tool_calls] if data.tool_calls else None
+    )
+    content = _parts(data.content)
+    if content == [] and not calls:
+        content = ""
+    return _encode(_Message(data.role, content, data.name, calls))
+
+
+def result_body(data: events.ToolResult) -> bytes:
+    """The JSON bytes of a tool's answer; a null content becomes an empty text."""
+    content = _parts(data.content)
+    return _encode(_Result(data.tool_call_id, "" if content is None or content == [] else content, data.name, "tool"))
+
+
+def to_flat(message: object, where: str) -> dict[str, Any]:
+    """Turn one OpenAI-format message into a flat event (see CONTRACT, Events); fields OpenAI adds beside these are left out.
+
+    Args:
+        message: a decoded JSON value.
+        where: how to name it in an error, like ``message 3``.
+
+    Raises:
+        InvalidEvent: it is not an object, or its role is none of OpenAI's; other faults are found by the event's own check.
+    """
+    if not isinstance(message, dict):
+        raise InvalidEvent(f"{where}: expected an object, got {type(message).__name__}")
+    role = message.get("role")
+    kept = {name: message[name] for name in ("id", "time", "name", "content", "model") if message.get(name) is not None}
+    if role == "tool":
+        return {"type": "tool.result", **kept, "tool_call_id": message.get("tool_call_id")}
+    if role not in ("system", "developer", "user", "assistant"):
+        raise InvalidEvent(f"{where}: field role: {role!r} is not one of system, developer, user, assistant, tool")
+    flat: dict[str, Any] = {"type": "message", "role": role, **kept}
+    if message.get("tool_calls"):
+        flat["tool_calls"] = _calls_from(message["tool_calls"], where)
+    if role == "assistant" and "content" not in flat and "tool_calls" not in flat:
+        flat["content"] = message.get("refusal") or ""
+    return flat
+
+
+def _calls_from(calls: object, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise InvalidEvent(f"{where}: field tool_calls: expected an array, got {type(calls).__name__}")
+    flat = []
+    for i, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise InvalidEvent(f"{where}: field tool_calls[{i}].function: expected an object")
+        flat.append({"id": call.get("id"), "name": function.get("name"), "arguments": function.get("arguments")})
+    return flat

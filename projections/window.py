@@ -1,0 +1,237 @@
+"""The window: everything a model's context is rendered from, bounded, and the forms it is stored and compared in.
+
+A window is *stored* as its meta (the lanes as they stood before the tail, the summary in force, counters), its tail and its recent ids; all
+else is *derived* by stepping the lanes over the tail. The fold that moves a window is in ``projections.fold``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from projections.compaction import Due, first_due
+from projections.events import delta
+from projections.lanes import RENDERED, Entry, Kind, Lanes, clip, entry_offsets, step
+from projections.names import Key, Position
+from projections.policy import Policy, Rules
+from projections.recents import Recents
+
+VERSION = 1
+MAX_ENTRIES = 4_096
+MAX_HELD_POSITIONS = 2_048
+
+
+class InForce(Struct, array_like=True):
+    """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the last one it covers."""
+
+    summary_id: str
+    offset: int
+    text: str
+    tokens: int
+    to: int
+    trust: str
+    previous: str | None = None
+    previous_offset: int | None = None
+
+
+class Meta(Struct, array_like=True):
+    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length."""
+
+    version: int = VERSION
+    position: int = -1
+    count: int = 0
+    digest: bytes = bytes(32)
+    base: Lanes = msgspec.field(default_factory=Lanes)
+    summary: InForce | None = None
+    rollback: int | None = None
+    due: Due | None = None
+    unknown: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    erased: bool = False
+
+
+_meta_encoder = msgspec.msgpack.Encoder()
+_meta_decoder = msgspec.msgpack.Decoder(Meta)
+_entry_decoder = msgspec.msgpack.Decoder(Entry)
+encode_entry = msgspec.msgpack.Encoder().encode
+"""Encode one tail entry as it is stored."""
+
+
+class Window:
+    """One conversation's window, owned and mutated by whoever folds it.
+
+    ``tail`` is in log order. ``start`` and ``epoch`` tell a store what changed: ``start`` is the running number of ``tail[0]`` (it grows
+    as the head is dropped), ``epoch`` grows whenever entries already in the tail were replaced.
+    """
+
+    __slots__ = ("_policy", "_policy_of", "epoch", "held_tokens", "key", "lanes", "meta", "partition", "recents", "rules", "start", "tail",
+                 "tail_messages", "tail_tokens")  # fmt: skip
+
+    def __init__(
+        self,
+        key: Key,
+        partition: int,
+        rules: Rules,
+        meta: Meta | None = None,
+        tail: list[Entry] | None = None,
+        recents: Recents | None = None,
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self.rules = rules
+        self.meta = Meta() if meta is None else meta
+        self.tail: list[Entry] = [] if tail is None else tail
+        self.recents = Recents() if recents is None else recents
+        self.start = 0
+        self.epoch = 0
+        self._policy: Policy | None = None
+        self._policy_of: dict[str, Any] | None = None
+        self.derive()
+
+    # -- what follows from the stored parts ---------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """The conversation's policy as its log stands now."""
+        if self._policy is None or self._policy_of is not self.lanes.policy:
+            self._policy_of = self.lanes.policy
+            self._policy = self.rules.for_conversation(self.key.tenant, self.lanes.policy)
+        return self._policy
+
+    @property
+    def summary_tokens(self) -> int:
+        """Tokens of the summary in force, 0 without one."""
+        return self.meta.summary.tokens if self.meta.summary else 0
+
+    def position_of(self, offset: int) -> str:
+        """The position string of an offset in this conversation's partition."""
+        return str(Position(self.partition, offset))
+
+    def derive(self) -> None:
+        """Recompute lanes and sums from the stored parts."""
+        self.lanes = self.meta.base.copy()
+        self.tail_tokens = self.held_tokens = self.tail_messages = 0
+        for entry in self.tail:
+            self._step(entry)
+
+    def refold(self) -> None:
+        """Derive anew and mark again: the due flag is set at the first entry of the tail that calls for compaction.
+
+        Used when the tail lost or replaced entries, so that it makes no difference when that happened.
+        """
+        self.meta.due = None
+        self.lanes = self.meta.base.copy()
+        self.tail_tokens = self.held_tokens = self.tail_messages = 0
+        for i, entry in enumerate(self.tail):
+            self._step(entry)
+            if self.meta.due is None:
+                self.meta.due = first_due(self, i + 1)
+
+    def _step(self, entry: Entry) -> None:
+        step(self.lanes, entry, self.policy)
+        kind = entry.kind
+        if kind in RENDERED:
+            self.tail_tokens += entry.tokens
+            self.tail_messages += 1
+        elif kind == Kind.HELD:
+            self.held_tokens += entry.tokens
+            self.tail_messages += entry.count
+
+    # -- changes the fold makes ---------------------------------------------------------------------------------------------
+
+    def push(self, entry: Entry) -> None:
+        """Put an entry at the end of the tail, mark compaction as due when it is, and keep the tail bounded."""
+        if entry.kind in RENDERED and entry.tokens > self.policy.ceiling:
+            entry.tokens, entry.body = clip(entry.body, entry.tokens, self.policy.ceiling)
+        self.tail.append(entry)
+        self._step(entry)
+        if self.meta.due is None and entry.kind in RENDERED:
+            self.meta.due = first_due(self, len(self.tail))
+        self._bound_tail()
+
+    def drop_head(self, n: int) -> None:
+        """Take the first ``n`` entries out of the tail; the lanes before the tail move past them."""
+        base = self.meta.base
+        for entry in self.tail[:n]:
+            step(base, entry, self.rules.for_conversation(self.key.tenant, base.policy))
+        if n:
+            # A call that left the tail can no longer be shown with its result, and must not take a reused id's result away.
+            base.calls = []
+            last = self.tail[n - 1].offset
+            self.lanes.calls = [call for call in self.lanes.calls if call.offset > last]
+        del self.tail[:n]
+        self.start += n
+
+    def replace_tail(self, tail: list[Entry]) -> None:
+        """Put another tail in place of this one and fold its marks again."""
+        self.tail = tail
+        self.epoch += 1
+        self.refold()
+
+    def _bound_tail(self) -> None:
+        """Past twice the budget (or too many entries) the oldest entries are held as a range of the log only."""
+        limit = 2 * self.policy.budget(self.lanes.pinned_tokens)
+        if (self.tail_tokens <= limit and len(self.tail) <= MAX_ENTRIES) or len(self.tail) < 2:
+            return
+        target = limit * 3 // 4
+        tokens, n = self.tail_tokens, 0
+        while n < len(self.tail) - 1 and (tokens > target or len(self.tail) - n > MAX_ENTRIES * 3 // 4):
+            tokens -= self.tail[n].tokens if self.tail[n].kind in RENDERED else 0
+            n += 1
+        gone = self.tail[:n]
+        self.drop_head(n)
+        self.tail.insert(0, held_range(gone))
+        self.start -= 1
+        self.epoch += 1
+        self.derive()
+
+    # -- forms --------------------------------------------------------------------------------------------------------------
+
+    def encode_meta(self) -> bytes:
+        """The meta as it is stored."""
+        return _meta_encoder.encode(self.meta)
+
+    def image(self) -> bytes:
+        """The whole window as bytes: two windows are the same exactly when their images are."""
+        return msgspec.msgpack.encode((self.encode_meta(), [encode_entry(e) for e in self.tail], self.recents.packed()))
+
+    def snapshot(self) -> bytes:
+        """The bounded part without the tail's text, with the tail's positions (deltas): ``(meta, positions, recents)``.
+
+        The tail comes back by folding the events at those positions again: see ``projections.snapshot``.
+        """
+        return msgspec.msgpack.encode((self.encode_meta(), [e.offset for e in self.tail], self.recents.packed()))
+
+
+def load_window(
+    key: Key, partition: int, rules: Rules, meta: bytes, tail: list[bytes], recents: bytes
+) -> Window:
+    """Build a window from its stored parts; raises :class:`msgspec.DecodeError` when they are not what was stored."""
+    return Window(
+        key, partition, rules, _meta_decoder.decode(meta), [_entry_decoder.decode(e) for e in tail], Recents(recents)
+    )
+
+
+def held_range(entries: list[Entry]) -> Entry:
+    """One range in place of several entries; positions stay known up to a bound, tokens count what is live in it."""
+    return _range(Kind.HELD, entries, sum(e.tokens for e in entries if e.kind in RENDERED or e.kind == Kind.HELD))
+
+
+def abandoned_range(entries: list[Entry], last: int) -> Entry:
+    """The range a rollback at offset ``last`` abandoned (the rollback itself included)."""
+    return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
+
+
+def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
+    offsets: list[int] | None = []
+    for entry in entries:
+        known = entry_offsets(entry)
+        offsets = offsets + known if offsets is not None and known is not None else None
+    count = sum(e.count for e in entries)
+    if offsets is not None and len(offsets) > MAX_HELD_POSITIONS:
+        offsets = None
+    positions = None if offsets is None else delta(offsets)
+    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions)
