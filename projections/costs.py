@@ -88,10 +88,6 @@ def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
     return claim.count
 
 
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
 def _nothing(text: str) -> int:
     del text
     return 0

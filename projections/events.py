@@ -286,7 +286,7 @@ DATA_TYPES: dict[str, type[Struct]] = {
 """The short name of each type and the struct of its ``data``."""
 
 _KNOWN_TAGS = frozenset(f"{PREFIX}{name}.v1" for name in DATA_TYPES)
-_known = msgspec.json.Decoder(KnownEvent)
+_known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _other = msgspec.json.Decoder(OtherEvent)
 
 
@@ -297,6 +297,11 @@ class Undecodable(ValueError):
 def full_type(name: str) -> str:
     """``message`` → ``threadfold.message.v1``."""
     return f"{PREFIX}{name}.v1"
+
+
+def is_known(full: str) -> bool:
+    """Whether this release knows the type and version."""
+    return full in _KNOWN_TAGS
 
 
 def short_type(full: str) -> str:

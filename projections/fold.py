@@ -153,18 +153,21 @@ _CONTROL: dict[type, Kind] = {
 
 def _control(window: Window, offset: int, event: events.AnyEvent) -> Outcome:
     data = event.data
-    if isinstance(data, events.Resolution) and not any(
-        s.suspension_id == data.suspension_id for s in window.lanes.suspensions
-    ):
+    if isinstance(data, events.Resolution) and not any(s.suspension_id == data.suspension_id for s in window.lanes.suspensions):
         return Outcome(Status.REJECTED, offset, "no suspension of that id is open")
     if isinstance(data, events.SessionClosed) and data.after is not None:
         last = window.lanes.last_message
         if last < 0 or data.after != window.position_of(last):
             return Outcome(Status.REJECTED, offset, "another message came after the one it names")
     tokens = believed(data, event.tokens, window.policy.encoding) if isinstance(data, events.Opened) else 0
-    kept = msgspec.structs.replace(data, tools=[]) if isinstance(data, events.Opened) and data.tools else data
-    window.push(Entry(offset, _CONTROL[type(event)], tokens, msgspec.json.encode(kept)))
+    window.push(Entry(offset, _CONTROL[type(event)], tokens, control_body(data)))
     return Outcome(Status.APPLIED, offset)
+
+
+def control_body(data: object) -> bytes:
+    """What the tail keeps of an event that is not rendered: its data; of tool schemas only that there were some."""
+    kept = msgspec.structs.replace(data, tools=[]) if isinstance(data, events.Opened) and data.tools else data
+    return msgspec.json.encode(kept)
 
 
 def _summary(window: Window, offset: int, event: events.SummaryEvent) -> Outcome:
@@ -235,9 +238,7 @@ def _index_at(window: Window, target: int) -> int | None:
     return None
 
 
-def _restore(
-    window: Window, offset: int, target: int, restored: Window, chain: list[tuple[int, events.SummaryEvent]]
-) -> Outcome:
+def _restore(window: Window, offset: int, target: int, restored: Window, chain: list[tuple[int, events.SummaryEvent]]) -> Outcome:
     """Take tail, lanes and summary from the fold at the target; ids, count and digest of this window go on."""
     for at, event in reversed(chain):
         data = event.data

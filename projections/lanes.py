@@ -48,6 +48,7 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others, empty for a note. ``calls`` are an
     assistant message's calls as ``(id, name)``; ``link`` is a result's call as ``(offset, index)``, None for an orphan. For a range
     ``first``..``offset`` are its bounds, ``count`` its events and ``positions`` their offsets as differences, where still known.
+    ``room`` is set when the body was clipped to that many tokens.
     """
 
     offset: int
@@ -59,6 +60,7 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     first: int = -1
     count: int = 1
     positions: list[int] | None = None
+    room: int = 0
 
     @property
     def start(self) -> int:
@@ -127,7 +129,10 @@ class Lanes(Struct, array_like=True):
     def copy(self) -> Lanes:
         """A copy that can be stepped without touching this one."""
         other: Lanes = msgspec.structs.replace(
-            self, pinned=list(self.pinned), suspensions=list(self.suspensions), calls=[_copy_call(c) for c in self.calls]
+            self,
+            pinned=list(self.pinned),
+            suspensions=list(self.suspensions),
+            calls=[_copy_call(c) for c in self.calls],
         )
         return other
 
@@ -196,9 +201,7 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
     elif isinstance(data, events.Suspension):
         lanes.suspensions = [s for s in lanes.suspensions if s.suspension_id != data.suspension_id]
         lanes.suspensions.append(
-            OpenSuspension(
-                entry.offset, data.suspension_id, data.kind, data.tool_call_id, data.prompt, data.expires_at
-            )
+            OpenSuspension(entry.offset, data.suspension_id, data.kind, data.tool_call_id, data.prompt, data.expires_at)
         )
         del lanes.suspensions[:-MAX_SUSPENSIONS]
     elif isinstance(data, events.Resolution):

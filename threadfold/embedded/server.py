@@ -1,0 +1,158 @@
+"""What the embedded servers have in common: a guarded process on a free port, started until it answers, stopped in order."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from projections.errors import EmbeddedUnavailable
+from threadfold.embedded.ports import HOST
+from threadfold.embedded.process import GuardedProcess
+
+POLL = 0.03
+"""Seconds between two probes of a starting server."""
+
+ATTEMPTS = 4
+"""Starts before giving up when each time another process has taken the port that was free."""
+
+TAIL_LINES = 15
+LOG_LIMIT = 8 << 20
+"""Bytes above which a start moves the log aside (one old log is kept)."""
+
+
+class EmbeddedServer(ABC):
+    """A real server as a guarded child on 127.0.0.1, with its data and log in a folder of its own.
+
+    ``hold`` are descriptors that the server inherits, such as the data folder's lock. ``start`` and ``stop`` can be repeated;
+    ``stop`` may be called from another thread while ``start`` waits, which then raises EmbeddedUnavailable.
+    """
+
+    name = "server"
+    grace = 15.0
+    """Seconds between SIGTERM and SIGKILL on ``stop``."""
+
+    def __init__(self, data: Path, *, port: int | None, hold: Sequence[int] = (), timeout: float = 60.0) -> None:
+        self.data = data.absolute()
+        self.log = self.data / f"{self.name}.log"
+        self.wanted_port = port
+        self.hold = tuple(hold)
+        self.timeout = timeout
+        self.port: int | None = None
+        self._process: GuardedProcess | None = None
+        self._stopped = threading.Event()
+
+    @abstractmethod
+    def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
+        """Write what the server reads and start it, on ``port`` or a free one; returns the port it will listen on."""
+
+    @abstractmethod
+    def _answers(self, port: int, process: GuardedProcess) -> bool:
+        """Tell whether this very server answers on the port."""
+
+    @property
+    def address(self) -> str:
+        """``127.0.0.1:port``; raises RuntimeError when the server was not started."""
+        if self.port is None:
+            raise RuntimeError(f"the embedded {self.name} was not started")
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The server's own process id; raises RuntimeError when it was not started."""
+        if self._process is None:
+            raise RuntimeError(f"the embedded {self.name} was not started")
+        return self._process.pid
+
+    @property
+    def guard_pid(self) -> int:
+        """The process id of the server's guard; raises RuntimeError when it was not started."""
+        if self._process is None:
+            raise RuntimeError(f"the embedded {self.name} was not started")
+        return self._process.guard_pid
+
+    def poll(self) -> int | None:
+        """Return None while the server runs (or never ran), else its exit code."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start the server; returns when it answers. Does nothing if it runs.
+
+        Raises EmbeddedUnavailable when it cannot be started, ends, or does not answer within ``timeout`` seconds; the message
+        has the last lines of the log.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._stopped.clear()
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            self._rotate_log()
+        except OSError as error:
+            raise EmbeddedUnavailable(
+                f"The embedded {self.name} cannot use {self.data}: {error.strerror}; name another data folder."
+            ) from error
+        try:
+            for attempt in range(1, ATTEMPTS + 1):
+                before = self.log.stat().st_size if self.log.exists() else 0
+                self.port, self._process = self._launch(self.wanted_port)
+                if self._wait(self.port, self._process, before, last=self.wanted_port is not None or attempt == ATTEMPTS):
+                    return
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait(self, port: int, process: GuardedProcess, before: int, *, last: bool) -> bool:
+        """Wait for an answer; False when another process has the port and there is another try."""
+        deadline = time.monotonic() + self.timeout
+        while not self._answers(port, process):
+            if self._stopped.is_set():
+                raise EmbeddedUnavailable(f"The embedded {self.name} was stopped while it started.")
+            code = process.poll()
+            if code is not None:
+                if not last and "Address already in use" in self._written_since(before):
+                    return False
+                raise EmbeddedUnavailable(f"The embedded {self.name} ended with exit code {code} while starting. {self._tail()}")
+            if time.monotonic() > deadline:
+                raise EmbeddedUnavailable(f"The embedded {self.name} did not answer in {self.timeout:g} s. {self._tail()}")
+            time.sleep(POLL)
+        return True
+
+    def stop(self) -> None:
+        """Stop the server tidily, after ``grace`` seconds by force; does nothing if it does not run."""
+        self._stopped.set()
+        if self._process is not None:
+            self._process.stop(self.grace)
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, as a crash would; for tests of what a crash does."""
+        self._stopped.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def _rotate_log(self) -> None:
+        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
+            shutil.move(self.log, self.log.with_suffix(".log.1"))
+
+    def _written_since(self, offset: int) -> str:
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(offset)
+            return file.read(1 << 20).decode(errors="replace")
+
+    def _tail(self) -> str:
+        lines = self._written_since(max(0, self.log.stat().st_size - 16384) if self.log.exists() else 0).splitlines()
+        last = "\n  ".join(lines[-TAIL_LINES:])
+        return f"See {self.log}; its last lines:\n  {last}" if last else f"Its log {self.log} is empty."
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
