@@ -67,7 +67,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.keep_recent_tokens, self.budget(pinned) // 2)
 
 
-_NON_NEGATIVE = [
+_NON_NEGATIVE = (
     "reserve_tokens",
     "min_messages",
     "soft_trim_chars",
@@ -77,8 +77,8 @@ _NON_NEGATIVE = [
     "idle_close_seconds",
     "loop_guard",
     "keep_recent_tokens",
-]
-_POSITIVE = ["model_window", "working_budget", "summary_max_tokens", "max_result_bytes"]
+)
+_POSITIVE = ("model_window", "working_budget", "summary_max_tokens", "max_result_bytes")
 _SHARES = ["hard_ceiling", "low_water", "compaction_ratio"]
 
 
@@ -141,6 +141,13 @@ class Rules:
         for layer in self.tenants.values():
             make_policy(self.deployment, layer)
         self._resolve = lru_cache(maxsize=4096)(self._resolve_uncached)
+
+    def learn(self, tenants: dict[str, dict[str, Any]]) -> None:
+        """Take in tenants that were recorded later; what is known of a tenant already stays as it is."""
+        for name, layer in tenants.items():
+            if name not in self.tenants:
+                make_policy(self.deployment, layer)
+                self.tenants[name] = dict(layer)
 
     def for_conversation(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
         """The policy of one conversation; an override that does not fit is left out whole (the log may hold anything)."""

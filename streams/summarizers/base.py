@@ -1,7 +1,7 @@
 """What goes into a summariser and what comes out of it.
 
-A summariser sees one span of one conversation, with the summary before it, and answers with one text within a token budget.
-It is never called inside the projector: its answer enters the log as an event.
+A summariser sees one span of one conversation, with the summary before it, and answers with one text within a token
+budget. It is never called inside the projector: its answer enters the log as an event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class SpanMessage(msgspec.Struct, frozen=True):
 
 
 class SummaryInput(msgspec.Struct, frozen=True):
-    """The summary in force (or None), the messages after it in the log's order, and the budget in tokens of ``encoding``."""
+    """The summary in force (or None), the messages after it in the log's order, and the budget in tokens of
+    ``encoding``.
+    """
 
     previous: str | None
     messages: tuple[SpanMessage, ...]
@@ -43,8 +45,8 @@ class SummaryText(msgspec.Struct, frozen=True):
 class Summarizer(Protocol):
     """Makes summaries; ``name`` is the one that policies use.
 
-    The text stands alone: it replaces both the earlier summary and the span. Implementations hold to ``max_tokens`` or raise a
-    ``ThreadfoldError``. Equal answers to equal requests are promised by the extractive one only.
+    The text stands alone: it replaces both the earlier summary and the span. Implementations hold to ``max_tokens`` or
+    raise a ``ThreadfoldError``. Equal answers to equal requests are promised by the extractive one only.
     """
 
     name: str

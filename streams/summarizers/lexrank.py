@@ -1,8 +1,8 @@
 """LexRank and MMR: which sentences say most, and which of them to take.
 
-LexRank (Erkan and Radev, 2004, "LexRank: graph-based lexical centrality as salience in text summarization") ranks a sentence by a random
-walk over cosine similarities; MMR (Carbonell and Goldstein, 1998) takes the best sentence that is least like those taken. All
-matrices are dense numpy arrays of bounded size.
+LexRank (Erkan and Radev, 2004, "LexRank: graph-based lexical centrality as salience in text summarization") ranks a
+sentence by a random walk over cosine similarities; MMR (Carbonell and Goldstein, 1998) takes the best sentence that is
+least like those taken. All matrices are dense numpy arrays of bounded size.
 
 Results do not depend on the order in which a machine adds numbers up: weights are rounded to fixed steps, so that every
 product and sum below is exact in float64, whatever the number of threads or the hash seed.
@@ -41,8 +41,8 @@ _RANK_STEP = 2.0**-30
 class Candidates(msgspec.Struct, frozen=True):
     """What MMR chooses from, all of one length n, in order.
 
-    ``relevance``: worth of each by itself, about 0 to 2; ``similarity``: n x n, 0 to 1; ``costs``: tokens each, at least 1;
-    ``facts``: n x m, 1 where a sentence holds a fact; ``weights``: worth of each of the m facts.
+    ``relevance``: worth of each by itself, about 0 to 2; ``similarity``: n x n, 0 to 1; ``costs``: tokens each, at
+    least 1; ``facts``: n x m, 1 where a sentence holds a fact; ``weights``: worth of each of the m facts.
     """
 
     relevance: Array
@@ -85,12 +85,16 @@ def similarities(sentences: Sequence[str]) -> Array:
 
 
 def lexrank(similarity: Array) -> Array:
-    """The rank of each sentence, 0 to 1 (the best has 1): power iteration over cosines above ``THRESHOLD``."""
+    """The rank of each sentence, 0 to 1 (the best has 1): power iteration over cosines of at least ``THRESHOLD``.
+
+    A sentence does not vote for itself, and one that is like no other votes for all alike, so it ranks low.
+    """
     n = len(similarity)
     if n == 0:
         return np.zeros(0)
     links = np.where(similarity >= THRESHOLD, similarity, 0.0)
-    np.fill_diagonal(links, np.maximum(np.diagonal(links), THRESHOLD))
+    np.fill_diagonal(links, 0.0)
+    links[links.sum(axis=1) == 0.0] = 1.0
     moves = np.floor(links / links.sum(axis=1, keepdims=True) / _UNIT_STEP) * _UNIT_STEP
     rank: Array = np.full(n, math.floor(1 / n / _RANK_STEP) * _RANK_STEP)
     for _ in range(ITERATIONS):
@@ -106,8 +110,9 @@ def lexrank(similarity: Array) -> Array:
 def select(candidates: Candidates, budget: int, novelty: float = 0.45, fact_share: float = 0.6) -> list[int]:
     """The indexes of the sentences to take, best first, whose costs add up to no more than ``budget`` tokens.
 
-    Each step takes the sentence with the most worth for its length: relevance, plus ``fact_share`` for facts that no sentence
-    taken so far holds, less ``novelty`` times its likeness to the nearest one taken. Ties go to the earlier sentence.
+    Each step takes the sentence with the most worth for its length: relevance, plus ``fact_share`` for facts that no
+    sentence taken so far holds, less ``novelty`` times its likeness to the nearest one taken. Ties go to the earlier
+    sentence.
     """
     n = len(candidates.relevance)
     length = (np.maximum(candidates.costs, 8) / 24.0) ** 0.35

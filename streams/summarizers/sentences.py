@@ -1,7 +1,7 @@
 """Texts of chat messages and tool results, split into sentences of bounded length.
 
-Takes whatever comes: prose in any language, lists, tables, code, JSON, a megabyte on a single line. A sentence holds no line
-break and at most :data:`MAX_CHARS` characters; the order is the text's; the time is linear in its length.
+Takes whatever comes: prose in any language, lists, tables, code, JSON, a megabyte on a single line. A sentence holds no
+line break and at most :data:`MAX_CHARS` characters; the order is the text's; the time is linear in its length.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ _ABBREVIATION = re.compile(r"(?:^|[ (])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|et
 _MARKUP = re.compile(r"^(?:[-*+•>#|]{1,6} ?)+")
 _NOTHING = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2500-\u257f]*")
 _BREAKS = ("; ", ", ", " | ", " ", ";", ",", "，", "、", "；")
+_BULLETS = ("-", "*", "•", "+")
+_BULLET_CHARS = 80
+_LIST_CHARS = 200
 _INLINE_CHARS = 120
 
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text in its order; those of only punctuation are left out.
 
-    JSON becomes one sentence a record, ``key: value`` with its path, since keys and braces rank badly as prose. Other text is
-    split at line breaks and at ends of sentences, and what is longer than ``MAX_CHARS`` at the last comma or blank before it.
+    JSON becomes one sentence a record, ``key: value`` with its path, since keys and braces rank badly as prose. Other
+    text is split at line breaks and at ends of sentences, and what is longer than ``MAX_CHARS`` at the last comma or
+    blank before it.
     """
     if len(text) > TEXT_CHARS:
         text = text[: TEXT_CHARS * 3 // 4] + "\n" + text[-TEXT_CHARS // 4 :]
@@ -40,17 +44,16 @@ def split_sentences(text: str) -> list[str]:
 
 
 def flatten(text: str) -> str:
-    """The text on one line: every run of blanks and line breaks is one space, control characters and surrogates are gone."""
+    """The text on one line: every run of blanks and line breaks is one space, control characters and surrogates are
+    gone.
+    """
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c in "\u200c\u200d" else " " for c in text)
     return " ".join(text.split())
 
 
 def _prose(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        flat = _MARKUP.sub("", flatten(line)).replace("**", "")
-        if len(flat) > 2 and flat.startswith("|"):
-            flat = flat.strip("| ")
+    for flat in _joined_lists(text.splitlines()):
         start = 0
         for match in _END.finditer(flat):
             if _ABBREVIATION.search(flat[max(start, match.start() - 8) : match.start()]):
@@ -58,6 +61,23 @@ def _prose(text: str) -> Iterator[str]:
             yield flat[start : match.end()]
             start = match.end()
         yield flat[start:]
+
+
+def _joined_lists(lines: list[str]) -> Iterator[str]:
+    """The lines without list marks, each with the short bullets below it: a price apart from its flight says nothing."""
+    held = ""
+    for line in lines:
+        flat = flatten(line)
+        bare = _MARKUP.sub("", flat).replace("**", "").strip("| ")
+        bullet = flat[:1] in _BULLETS and len(bare) <= _BULLET_CHARS
+        if bullet and held and bare and len(held) + len(bare) <= _LIST_CHARS:
+            held += (" " if held.endswith(":") else ", ") + bare
+            continue
+        if held:
+            yield held
+        held = bare
+    if held:
+        yield held
 
 
 def _bounded(text: str) -> Iterator[str]:
@@ -108,8 +128,8 @@ def _inline(value: Any) -> str | None:
         parts = list(value.items()) if isinstance(value, dict) else [("", item) for item in value]
         if len(parts) > 8 or any(isinstance(item, dict | list) for _, item in parts):
             return None
-        said = [f"{key} {_scalar(item)}".strip() for key, item in parts]
-        text = ", ".join(part for part in said if part)
+        said = [(key, _scalar(item)) for key, item in parts]
+        text = ", ".join(f"{key} {value}".strip() for key, value in said if value)
         return (f"({text})" if text else "") if len(text) <= _INLINE_CHARS else None
     return _scalar(value)
 

@@ -131,6 +131,12 @@ def test_the_random_histories_reach_what_they_are_for() -> None:
         seen["in_force"] += writer.window.meta.summary is not None
         seen["chained"] += writer.window.meta.summary is not None and writer.window.meta.summary.previous is not None
         seen["held"] += writer.window.held_tokens > 0
-    for what in ("SummaryEvent:applied", "SummaryEvent:rejected", "RollbackEvent:applied", "RollbackEvent:rejected", "MessageEvent:duplicate"):
+    for what in (
+        "SummaryEvent:applied",
+        "SummaryEvent:rejected",
+        "RollbackEvent:applied",
+        "RollbackEvent:rejected",
+        "MessageEvent:duplicate",
+    ):
         assert seen[what] > 50, (what, seen)
     assert min(seen["in_force"], seen["chained"], seen["held"]) > 10, seen

@@ -76,7 +76,7 @@ def find_java(*, skip_system: bool = False) -> Java:
     if named:
         return require(Path(named), VARIABLE)
     seen = []
-    for path in [*([] if skip_system else _system()), *_wheel()]:
+    for path in [*([] if skip_system else system_javas()), *_wheel()]:
         java = inspect(path)
         if java is not None and java.version >= MINIMUM:
             return java
@@ -88,7 +88,8 @@ def find_java(*, skip_system: bool = False) -> Java:
     )
 
 
-def _system() -> Iterator[Path]:
+def system_javas() -> Iterator[Path]:
+    """Yield the java executables of JAVA_HOME and PATH, whatever their version."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").is_file():
         yield Path(home) / "bin" / "java"

@@ -74,6 +74,8 @@ class EmbeddedKafka(EmbeddedServer):
         self.cache = cache
         self._use_archive = archive
         self._archive: ClassArchive | None = None
+        self.runtime: Java | None = None
+        """The Java it runs on, known once it was started."""
         self._cluster: str | None = None
 
     @property
@@ -111,6 +113,7 @@ class EmbeddedKafka(EmbeddedServer):
         own, controller = free_ports(2)
         chosen = own if port is None else port
         java = find_java(skip_system=self.skip_system) if self.java is None else require(self.java, "java")
+        self.runtime = java
         jars = kafka_jars(self.cache)
         self._cluster = self._stable_cluster_id()
         (self.data / _CONFIG_FILE).write_text(_properties(chosen, controller))

@@ -1,0 +1,148 @@
+"""What a window store is: its records, its protocol, and how a window's changes become one write.
+
+``projections.store`` keeps windows in Redis, ``threadfold.testing`` in memory; both pass the same suite (tests/contract).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from projections.compaction import Due
+from projections.names import Key
+from projections.policy import Rules
+from projections.window import Window, encode_entry, load_window
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How far a partition's windows of one generation are, and by which record.
+
+    ``revision`` grows with every write ("" before the first). ``offset`` is the last record folded (-1: none), ``timestamp`` (ms) and
+    ``digest`` (hex SHA-256 of key and value) identify it. While ``offset < target`` the partition is healing: its windows are behind what
+    readers have already seen.
+    """
+
+    revision: str = ""
+    offset: int = -1
+    timestamp: int = -1
+    digest: str = ""
+    target: int = -1
+
+    @property
+    def healing(self) -> bool:
+        """Whether windows of this partition must not be served yet."""
+        return self.offset < self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A window's stored parts."""
+
+    meta: bytes
+    tail: list[bytes]
+    recents: bytes
+
+    def load(self, key: Key, partition: int, rules: Rules) -> Window:
+        """The window these parts are of."""
+        return load_window(key, partition, rules, self.meta, self.tail, self.recents)
+
+
+class DueChange(Enum):
+    """What happens to a conversation's place in the due set."""
+
+    KEEP = "keep"
+    CLEAR = "clear"
+    SET = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The change of one conversation in a batch: new meta, tail entries dropped at the head and added at the end, new recent ids."""
+
+    key: Key
+    meta: bytes
+    replace: bool
+    drop: int
+    push: list[bytes]
+    recents: list[bytes]
+    due: DueChange
+
+
+class Verdict(Enum):
+    """What a store made of a batch. On ``FENCED`` nothing was written: drop caches, load, go on."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    FENCED = "fenced"
+
+
+class Applied(NamedTuple):
+    """A verdict with the revision now in force."""
+
+    verdict: Verdict
+    revision: str
+
+
+class WindowStore(Protocol):
+    """Windows, checkpoints and due sets of a generation's partitions.
+
+    Every method raises :class:`projections.errors.RedisUnavailable` when the store cannot be reached; a batch whose answer was lost may
+    have been applied, and applying it again with the same arguments answers ``DUPLICATE`` then.
+    """
+
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        """The partition's checkpoint, None when the store knows nothing of it."""
+
+    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
+        """The stored windows, in the order of ``keys``."""
+
+    async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
+        """Checkpoint and windows as of one moment."""
+
+    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+        """Write a batch and its checkpoint atomically, if ``checkpoint.revision`` is the revision in force."""
+
+    async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due first."""
+
+    async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
+        """Note that requests were sent; those still due come up again at ``again_at_ms``. Not part of any window."""
+
+    async def drop_generation(self, generation: int, partitions: int) -> int:
+        """Delete everything of a generation; returns how many keys went."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """What of a window the store already holds."""
+
+    epoch: int = 0
+    start: int = 0
+    end: int = 0
+    added: int = 0
+    due: Due | None = field(default=None)
+
+
+def mark_of(window: Window) -> Mark:
+    """The mark of a window that is stored exactly as it is."""
+    return Mark(window.epoch, window.start, window.start + len(window.tail), window.recents.added, window.meta.due)
+
+
+def write_of(window: Window, mark: Mark) -> Write:
+    """The write that brings a store from ``mark`` to the window as it is now."""
+    replace = window.epoch != mark.epoch or window.start > mark.end
+    first = 0 if replace else mark.end - window.start
+    drop = 0 if replace else window.start - mark.start
+    due = window.meta.due
+    change = DueChange.KEEP if due == mark.due else DueChange.SET if due is not None else DueChange.CLEAR
+    return Write(
+        key=window.key,
+        meta=window.encode_meta(),
+        replace=replace,
+        drop=drop,
+        push=[encode_entry(entry) for entry in window.tail[first:]],
+        recents=window.recents.last(window.recents.added - mark.added),
+        due=change,
+    )

@@ -1,0 +1,166 @@
+"""Windows in Redis: the one module (with ``lua/*.lua``) that talks to it.
+
+All keys of a generation's partition share one hash tag, so a batch is one atomic script call and a read one transaction, in a cluster
+too. Nothing stored here grows with a conversation's length, and nothing here is the truth: it can be lost at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any, cast
+
+import redis.asyncio as aredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from projections.errors import RedisUnavailable
+from projections.names import Key, parse_key
+from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
+from projections.recents import LIMIT
+
+
+class RedisStore:
+    """A :class:`projections.persistence.WindowStore` on a Redis or Valkey server (6.2 or later)."""
+
+    def __init__(self, url: str, *, timeout: float = 5.0) -> None:
+        """Args: ``url`` like ``redis://host:6379/0``; ``timeout`` in seconds for one answer. Nothing is connected yet."""
+        self.url = url
+        self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64)
+        self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+    async def ping(self) -> dict[str, Any]:
+        """What the server says of itself: ``version``, ``maxmemory_policy`` and ``used_memory`` (bytes)."""
+        async with self._guarded():
+            info = await self._redis.info()
+            memory_policy = info.get("maxmemory_policy") or (await self._redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+            version = info.get("valkey_version") or info.get("redis_version")
+            return {"version": version, "maxmemory_policy": memory_policy, "used_memory": info.get("used_memory")}
+
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        async with self._guarded():
+            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(_state(generation, partition))))
+
+    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
+        async with self._guarded():
+            pipe = self._redis.pipeline(transaction=False)
+            _queue_windows(pipe, generation, partition, keys)
+            return _windows(await pipe.execute())
+
+    async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
+        async with self._guarded():
+            pipe = self._redis.pipeline(transaction=True)
+            pipe.hgetall(_state(generation, partition))
+            _queue_windows(pipe, generation, partition, keys)
+            state, *rest = await pipe.execute()
+            return _checkpoint(state), _windows(rest)
+
+    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+        keys = [_state(generation, partition), _due(generation, partition)]
+        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LIMIT]
+        for write in writes:
+            keys += _window_keys(generation, partition, write.key)
+            args += [str(write.key), write.meta, "1" if write.replace else "0", write.drop]
+            args += [len(write.push), *write.push, len(write.recents), *write.recents, write.due.value]
+        async with self._guarded():
+            verdict, revision, _ = await self._apply(keys=keys, args=args)
+            return Applied(Verdict(verdict.decode()), revision.decode())
+
+    async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        async with self._guarded():
+            names = await self._redis.zrangebyscore(_due(generation, partition), "-inf", now_ms, start=0, num=limit)
+            return [key for key in map(parse_key, names) if key is not None]
+
+    async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
+        if keys:
+            async with self._guarded():
+                # xx: a conversation whose summary was accepted meanwhile must not come back.
+                await self._redis.zadd(_due(generation, partition), {str(key): again_at_ms for key in keys}, xx=True)
+
+    async def drop_generation(self, generation: int, partitions: int) -> int:
+        dropped = 0
+        async with self._guarded():
+            for partition in range(partitions):
+                pattern = f"tf:\\{{{generation}:{partition}\\}}:*"
+                batch: list[bytes] = []
+                async for name in self._redis.scan_iter(match=pattern, count=1000):
+                    batch.append(name)
+                    if len(batch) >= 500:
+                        dropped += await self._redis.unlink(*batch)
+                        batch = []
+                if batch:
+                    dropped += await self._redis.unlink(*batch)
+        return dropped
+
+    @asynccontextmanager
+    async def _guarded(self) -> AsyncIterator[None]:
+        """Name every failure to reach the server, or to be served by it, by its cause."""
+        try:
+            yield
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            raise RedisUnavailable(f"Redis at {_shown(self.url)} does not answer ({_reason(error)}): check that it runs") from error
+        except ResponseError as error:
+            raise RedisUnavailable(f"Redis at {_shown(self.url)} refused: {error}") from error
+        except RedisError as error:
+            raise RedisUnavailable(f"Redis at {_shown(self.url)} failed: {error}") from error
+
+
+def _shown(url: str) -> str:
+    """The address without a password."""
+    return url.rpartition("@")[2] if "@" in url else url
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:160]
+
+
+def _tag(generation: int, partition: int) -> str:
+    return f"tf:{{{generation}:{partition}}}"
+
+
+def _state(generation: int, partition: int) -> str:
+    return f"{_tag(generation, partition)}:state"
+
+
+def _due(generation: int, partition: int) -> str:
+    return f"{_tag(generation, partition)}:due"
+
+
+def _window_keys(generation: int, partition: int, key: Key) -> list[str]:
+    tag = _tag(generation, partition)
+    return [f"{tag}:w:{key}", f"{tag}:t:{key}", f"{tag}:r:{key}"]
+
+
+def _queue_windows(pipe: Any, generation: int, partition: int, keys: list[Key]) -> None:
+    for key in keys:
+        meta, tail, recents = _window_keys(generation, partition, key)
+        pipe.get(meta)
+        pipe.lrange(tail, 0, -1)
+        pipe.lrange(recents, 0, -1)
+
+
+def _windows(answers: list[Any]) -> list[Stored | None]:
+    found: list[Stored | None] = []
+    for i in range(0, len(answers), 3):
+        meta, tail, recents = answers[i : i + 3]
+        found.append(None if meta is None else Stored(meta, tail, b"".join(recents)))
+    return found
+
+
+def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
+    if not state:
+        return None
+    return Checkpoint(
+        revision=state[b"revision"].decode(),
+        offset=int(state[b"offset"]),
+        timestamp=int(state[b"timestamp"]),
+        digest=state[b"hash"].decode(),
+        target=int(state[b"target"]),
+    )

@@ -1,0 +1,85 @@
+"""Making aiokafka clients, and naming their failures by cause: the one place that knows how threadfold talks to its brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+
+from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
+from streams.settings import Settings
+
+MAX_REQUEST = 16 << 20
+"""Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
+
+
+def make_producer(settings: Settings) -> AIOKafkaProducer:
+    """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here (ARCHITECTURE, Faust and aiokafka)."""
+    return AIOKafkaProducer(
+        bootstrap_servers=settings.kafka,
+        enable_idempotence=True,
+        acks="all",
+        compression_type="zstd",
+        linger_ms=2,
+        max_batch_size=1 << 20,
+        max_request_size=MAX_REQUEST,
+        request_timeout_ms=int(settings.append_timeout * 1000),
+    )
+
+
+def make_consumer(settings: Settings, *, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
+    """A consumer that never commits by itself; without a group it is for reading at positions."""
+    return AIOKafkaConsumer(
+        bootstrap_servers=settings.kafka,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=4 << 20,
+        fetch_max_wait_ms=200,
+        session_timeout_ms=int(settings.session_timeout * 1000),
+        heartbeat_interval_ms=int(settings.session_timeout * 1000 / 4),
+        **options,
+    )
+
+
+@asynccontextmanager
+async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """An admin client, closed at the end."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka, request_timeout_ms=10_000)
+    async with kafka_errors(settings):
+        await start_client(admin, settings)
+        try:
+            yield admin
+        finally:
+            await admin.close()
+
+
+async def start_client(client: Any, settings: Settings, timeout: float = 10.0) -> None:
+    """Start an aiokafka client within ``timeout`` seconds; a client that failed to start is closed."""
+    try:
+        async with asyncio.timeout(timeout):
+            await client.start()
+    except BaseException:
+        close = getattr(client, "stop", None) or client.close
+        await close()
+        raise
+
+
+@asynccontextmanager
+async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None]:
+    """Name Kafka's failures by cause; ``what`` begins the message, where given."""
+    begin = f"{what}: " if what else ""
+    try:
+        yield
+    except MessageSizeTooLargeError as error:
+        raise EventTooLarge(f"{begin}Kafka refuses a message of this size") from error
+    except UnknownTopicOrPartitionError as error:
+        raise TopicMismatch(f"{begin}a topic does not exist: run `threadfold topics create`") from error
+    except (KafkaError, TimeoutError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise KafkaUnavailable(f"{begin}Kafka at {settings.kafka} does not answer ({reason}): check that it runs") from error

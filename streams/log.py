@@ -1,0 +1,212 @@
+"""The log: append records and learn their positions, read them back at positions and in ranges.
+
+An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it may still land later, so it is repeated
+with the same ids, and the fold recognises the repeat. A list for one partition goes out as one record batch, so a retry cannot reorder it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from projections.errors import EventTooLarge, KafkaUnavailable
+from projections.events import CONTENT_TYPE
+from projections.intake import Record
+from projections.names import Position, partition_of
+from streams.kafka import MAX_REQUEST, kafka_errors, make_consumer, make_producer, start_client
+from streams.settings import Settings
+
+HEADERS = [("content-type", CONTENT_TYPE.encode())]
+
+
+class Raw(NamedTuple):
+    """A record as it stands in the log; ``timestamp`` in ms, by the broker's clock."""
+
+    position: Position
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+class Log(Protocol):
+    """The unbounded store. ``streams.log.KafkaLog`` is the real one, ``threadfold.testing`` has one in memory."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the log has; it never changes."""
+
+    async def append(self, records: Sequence[Record]) -> list[Position]:
+        """Append records in order (per conversation) and return their positions once they are safe.
+
+        Raises:
+            KafkaUnavailable: unknown whether they are in; repeat with the same ids.
+        """
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        """The records at these positions; positions that the log does not hold are absent from the answer."""
+
+    def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
+        """All records of a partition from offset ``first`` to ``last``, both included, in order."""
+
+    async def ends(self) -> dict[int, int]:
+        """For each partition the offset the next record will get."""
+
+
+class KafkaLog:
+    """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
+
+    def __init__(self, settings: Settings, partitions: int) -> None:
+        self.settings = settings
+        self.partitions = partitions
+        self.topic = settings.topic("events")
+        self._producer: AIOKafkaProducer | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._locks = [asyncio.Lock() for _ in range(partitions)]
+        self._starting = asyncio.Lock()
+
+    async def stop(self) -> None:
+        """Flush and close the clients."""
+        for client in (self._producer, self._consumer):
+            if client is not None:
+                await client.stop()
+        self._producer = self._consumer = None
+
+    # -- appending -----------------------------------------------------------------------------------------------------------
+
+    async def append(self, records: Sequence[Record]) -> list[Position]:
+        async with kafka_errors(self.settings, "append (unknown whether it is in: repeat it with the same ids)"):
+            producer = await self._get_producer()
+            by_partition: dict[int, list[int]] = {}
+            for i, record in enumerate(records):
+                by_partition.setdefault(partition_of(record.key, self.partitions), []).append(i)
+            sent = await asyncio.gather(
+                *(self._append_partition(producer, p, [records[i] for i in indexes]) for p, indexes in by_partition.items())
+            )
+        positions: dict[int, Position] = {}
+        for (partition, indexes), offsets in zip(by_partition.items(), sent, strict=True):
+            positions.update({i: Position(partition, offset) for i, offset in zip(indexes, offsets, strict=True)})
+        return [positions[i] for i in range(len(records))]
+
+    async def _append_partition(self, producer: AIOKafkaProducer, partition: int, records: list[Record]) -> list[int]:
+        async with asyncio.timeout(self.settings.append_timeout):
+            if len(records) == 1:
+                record = records[0]
+                key = str(record.key).encode()
+                sent = await producer.send_and_wait(self.topic, record.value, key, partition=partition, headers=HEADERS)
+                return [sent.offset]
+            offsets: list[int] = []
+            rest = records
+            while rest:
+                taken, base = await self._send_batch(producer, partition, rest)
+                offsets += range(base, base + taken)
+                rest = rest[taken:]
+            return offsets
+
+    async def _send_batch(self, producer: AIOKafkaProducer, partition: int, records: list[Record]) -> tuple[int, int]:
+        """Send as many records as one batch takes; returns how many and the first one's offset."""
+        batch = producer.create_batch()
+        taken = 0
+        for record in records:
+            if batch.append(key=str(record.key).encode(), value=record.value, timestamp=None, headers=HEADERS) is None:
+                break
+            taken += 1
+        if not taken:
+            record = records[0]
+            if len(record.value) > MAX_REQUEST - 1024:
+                raise EventTooLarge(f"event {record.id}: {len(record.value)} bytes are over what Kafka takes in one message")
+            sent = await producer.send_and_wait(self.topic, record.value, str(record.key).encode(), partition=partition, headers=HEADERS)
+            return 1, sent.offset
+        acknowledged = await (await producer.send_batch(batch, self.topic, partition=partition))
+        return taken, acknowledged.offset
+
+    async def _get_producer(self) -> AIOKafkaProducer:
+        async with self._starting:
+            if self._producer is None:
+                producer = make_producer(self.settings)
+                await start_client(producer, self.settings)
+                self._producer = producer
+            return self._producer
+
+    # -- reading -------------------------------------------------------------------------------------------------------------
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        wanted: dict[int, list[int]] = {}
+        for position in set(positions):
+            if 0 <= position.partition < self.partitions:
+                wanted.setdefault(position.partition, []).append(position.offset)
+        found = await asyncio.gather(*(self._read_partition(p, sorted(offsets)) for p, offsets in wanted.items()))
+        return {raw.position: raw for part in found for raw in part}
+
+    async def _read_partition(self, partition: int, offsets: list[int]) -> list[Raw]:
+        """Fetch scattered offsets: neighbours come in one fetch, far ones cost a seek each."""
+        rows: list[Raw] = []
+        for run in _runs(offsets):
+            wanted = set(run)
+            rows += [raw async for raw in self.scan(partition, run[0], run[-1]) if raw.position.offset in wanted]
+        return rows
+
+    async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
+        at = first
+        while at <= last:
+            async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
+                rows, at_next = await self._fetch(partition, at, last)
+            for row in rows:
+                yield row
+            if at_next <= at:
+                return
+            at = at_next
+
+    async def _fetch(self, partition: int, at: int, last: int) -> tuple[list[Raw], int]:
+        """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at`` itself: the log holds no more)."""
+        consumer = await self._get_consumer()
+        tp = TopicPartition(self.topic, partition)
+        begin = (await consumer.beginning_offsets([tp]))[tp]
+        end = (await consumer.end_offsets([tp]))[tp]
+        at = max(at, begin)
+        if at >= end or at > last:
+            return [], at
+        consumer.seek(tp, at)
+        consumer.resume(tp)
+        try:
+            async with asyncio.timeout(self.settings.append_timeout):
+                while True:
+                    batch = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
+                    if batch:
+                        break
+        except TimeoutError:
+            raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {self.topic} {partition} at {at} in time") from None
+        finally:
+            consumer.pause(tp)
+        rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
+        return rows, batch[-1].offset + 1
+
+    async def ends(self) -> dict[int, int]:
+        async with kafka_errors(self.settings, "reading the log"):
+            consumer = await self._get_consumer()
+            ends = await consumer.end_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
+            return {tp.partition: offset for tp, offset in ends.items()}
+
+    async def _get_consumer(self) -> AIOKafkaConsumer:
+        async with self._starting:
+            if self._consumer is None:
+                consumer = make_consumer(self.settings)
+                await start_client(consumer, self.settings)
+                partitions = [TopicPartition(self.topic, p) for p in range(self.partitions)]
+                consumer.assign(partitions)
+                consumer.pause(*partitions)
+                self._consumer = consumer
+            return self._consumer
+
+
+def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:
+    """Split sorted offsets into runs in which neighbours lie at most ``gap`` apart: reading over a gap is cheaper than a seek."""
+    runs: list[list[int]] = []
+    for offset in offsets:
+        if runs and offset - runs[-1][-1] <= gap:
+            runs[-1].append(offset)
+        else:
+            runs.append([offset])
+    return runs

@@ -1,0 +1,224 @@
+"""One partition's windows of one generation: decode a batch, fold it, speak of it, write it with its checkpoint.
+
+The same object serves the live projector and a rebuild; what differs is whether it speaks. A batch goes through these steps:
+
+1. decode: what is not an event, or disagrees with its key, becomes a dead letter and touches no window;
+2. load the windows the batch needs that are not cached;
+3. fold, in log order; a rollback beyond its window reads the log here;
+4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a crash repeats them and never loses
+   them (whether a summary is accepted is a fact of the log, so even a fenced writer never tells subscribers anything untrue);
+5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Protocol
+
+from projections.errors import ThreadfoldError
+from projections.events import AnyEvent, Undecodable, decode_event
+from projections.fold import Outcome, Status, apply
+from projections.names import Key, Position, parse_key
+from projections.persistence import Checkpoint, DueChange, Mark, Verdict, WindowStore, Write, mark_of, write_of
+from projections.policy import Rules
+from projections.window import Window
+from streams.history import fetch_history
+from streams.log import Log, Raw
+
+
+class Fenced(ThreadfoldError):
+    """Somebody else wrote this partition's windows, or Redis lost them: drop what is cached, load, go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be applied: where it stands, whose it is (when its key says so), and why."""
+
+    position: Position
+    key: bytes | None
+    cause: str
+
+
+@dataclass(slots=True)
+class Spoken:
+    """What a batch has to say, in log order."""
+
+    accepted: list[tuple[Key, int, str]] = field(default_factory=list)
+    voided: list[tuple[Key, int, str]] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.accepted or self.voided or self.dead)
+
+
+class Voice(Protocol):
+    """How a partition speaks: the live generation publishes, a candidate is silent."""
+
+    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+        """Publish, and return when it is safe."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A cached window and what the store already has of it."""
+
+    window: Window
+    mark: Mark
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the records folded so far."""
+
+    applied: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    dead: int = 0
+
+
+def identity(raw: Raw) -> str:
+    """What tells a record from another one at the same offset: the hex SHA-256 of key and value."""
+    return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
+
+
+class Partition:
+    """The windows of one partition under one generation, owned by one process (others are fenced)."""
+
+    def __init__(
+        self,
+        number: int,
+        generation: int,
+        store: WindowStore,
+        log: Log,
+        rules: Rules,
+        *,
+        learn: Callable[[str], Awaitable[None]],
+        voice: Voice,
+        cached_windows: int = 4096,
+    ) -> None:
+        """Args: ``learn`` is awaited before a tenant's first event is folded, so that ``rules`` knows its policy."""
+        self.number = number
+        self.generation = generation
+        self.store = store
+        self.log = log
+        self.rules = rules
+        self.checkpoint = Checkpoint()
+        self.counts = Counts()
+        self._learn = learn
+        self._voice = voice
+        self._slots: OrderedDict[Key, Slot] = OrderedDict()
+        self._cached = cached_windows
+        self._tenants: set[str] = set()
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Begin (again) at a checkpoint; nothing cached is kept."""
+        self.checkpoint = checkpoint
+        self._slots.clear()
+
+    async def process(self, batch: Sequence[Raw]) -> list[Window]:
+        """Fold a batch and write it; returns the windows that became due by it.
+
+        Records at or before the checkpoint are passed over.
+
+        Raises:
+            Fenced: nothing was written.
+            RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint and go on from there.
+        """
+        batch = [raw for raw in batch if raw.position.offset > self.checkpoint.offset]
+        if not batch:
+            return []
+        spoken = Spoken()
+        decoded = [(raw, *self._decode(raw, spoken)) for raw in batch]
+        await self._load({key for _, key, event in decoded if key is not None and event is not None})
+        touched: dict[Key, Slot] = {}
+        for raw, key, event in decoded:
+            if key is not None and event is not None:
+                touched[key] = slot = self._slots[key]
+                self._note(key, await self._fold(slot.window, raw.position.offset, event), spoken)
+        if spoken:
+            await self._voice.speak(self.number, spoken, batch)
+        return await self._write(batch[-1], touched)
+
+    def _decode(self, raw: Raw, spoken: Spoken) -> tuple[Key | None, AnyEvent | None]:
+        key = parse_key(raw.key) if raw.key is not None else None
+        cause = None
+        if key is None:
+            cause = "the record's key is not tenant/conversation"
+        elif raw.value is None:
+            cause = "the record has no value"
+        else:
+            try:
+                event = decode_event(raw.value)
+            except Undecodable as error:
+                cause = f"the value is not an event: {error}"
+            else:
+                if event.source == key.source:
+                    return key, event
+                cause = f"source {event.source[:300]!r} is not that of the record's key"
+        self.counts.dead += 1
+        spoken.dead.append(DeadLetter(raw.position, raw.key, cause))
+        return None, None
+
+    async def _load(self, keys: set[Key]) -> None:
+        for tenant in {key.tenant for key in keys} - self._tenants:
+            await self._learn(tenant)
+            self._tenants.add(tenant)
+        for key in keys & self._slots.keys():
+            self._slots.move_to_end(key)
+        missing = [key for key in keys if key not in self._slots]
+        if missing:
+            stored = await self.store.load(self.generation, self.number, missing)
+            for key, parts in zip(missing, stored, strict=True):
+                if parts is None:
+                    self._slots[key] = Slot(Window(key, self.number, self.rules), Mark())
+                else:
+                    window = parts.load(key, self.number, self.rules)
+                    self._slots[key] = Slot(window, mark_of(window))
+
+    async def _fold(self, window: Window, offset: int, event: AnyEvent) -> Outcome:
+        outcome = apply(window, offset, event)
+        if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
+            history = await fetch_history(self.log, window, outcome.target)
+            outcome = apply(window, offset, event, history)
+        return outcome
+
+    def _note(self, key: Key, outcome: Outcome, spoken: Spoken) -> None:
+        if outcome.status is Status.APPLIED:
+            self.counts.applied += 1
+        elif outcome.status is Status.DUPLICATE:
+            self.counts.duplicate += 1
+        else:
+            self.counts.rejected += 1
+        spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
+        spoken.accepted += [(key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+
+    async def _write(self, last: Raw, touched: dict[Key, Slot]) -> list[Window]:
+        before = self.checkpoint
+        checkpoint = Checkpoint(before.revision, last.position.offset, last.timestamp, identity(last), before.target)
+        writes = [write_of(slot.window, slot.mark) for slot in touched.values()]
+        await self._apply(checkpoint, writes)
+        for slot in touched.values():
+            slot.mark = mark_of(slot.window)
+        while len(self._slots) > self._cached:
+            self._slots.popitem(last=False)
+        return [touched[write.key].window for write in writes if write.due is DueChange.SET]
+
+    async def set_target(self, target: int) -> None:
+        """Record up to where this partition heals (the windows stay as they are); raises :class:`Fenced` like :meth:`process`."""
+        c = self.checkpoint
+        await self._apply(Checkpoint(c.revision, c.offset, c.timestamp, c.digest, target), [])
+
+    async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> None:
+        answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
+        if answer.verdict is Verdict.FENCED:
+            raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+        self.checkpoint = Checkpoint(answer.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target)
+
+    async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
+        """Windows whose compaction request should go out (again) now."""
+        keys = await self.store.due(self.generation, self.number, now_ms, limit)
+        await self._load(set(keys))
+        return [self._slots[key].window for key in keys if self._slots[key].window.meta.due is not None]

@@ -1,0 +1,98 @@
+"""Compaction requests: what the projector asks the compactor to summarise. Ids derive from what is asked, so repeats are the same."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from projections.events import absolute, delta
+from projections.lanes import Kind, entry_offsets
+from projections.policy import Policy
+from projections.window import Window
+
+
+class Piece(msgspec.Struct, omit_defaults=True):
+    """A run of a span: offsets (delta-encoded) where they are known, else the bounds to scan; ``live`` is False for abandoned events."""
+
+    first: int
+    last: int
+    offsets: list[int] | None = None
+    live: bool = True
+
+
+class CompactionRequest(msgspec.Struct, omit_defaults=True):
+    """A request to summarise offsets ``first`` to ``last`` of a conversation, in the partition its key says."""
+
+    request_id: str
+    tenant: str
+    conversation: str
+    generation: int
+    partition: int
+    first: int
+    last: int
+    pieces: list[Piece]
+    reason: str
+    summarizer: str
+    max_tokens: int
+    encoding: str
+    policy: str
+    tokens_before: int
+    previous: str | None = None
+    previous_offset: int | None = None
+    rollback: int | None = None
+
+
+def policy_version(policy: Policy) -> str:
+    """A short name for a policy's content: the first 16 hex digits of the SHA-256 of its canonical JSON."""
+    return sha256(msgspec.json.encode(policy, order="deterministic")).hexdigest()[:16]
+
+
+def request_for(window: Window, generation: int) -> CompactionRequest | None:
+    """The request a due window makes, None when it is not due."""
+    due, meta = window.meta.due, window.meta
+    if due is None:
+        return None
+    pieces: list[Piece] = []
+    tokens = 0
+    for entry in window.tail:
+        if entry.start > due.last:
+            break
+        tokens += entry.tokens
+        live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
+        offsets = entry_offsets(entry)
+        last = pieces[-1] if pieces else None
+        if last is not None and last.offsets is not None and offsets is not None and last.live == live:
+            last.offsets += offsets
+            last.last = entry.offset
+        else:
+            pieces.append(Piece(entry.start, entry.offset, offsets, live))
+    for piece in pieces:
+        piece.offsets = None if piece.offsets is None else delta(piece.offsets)
+    previous = meta.summary
+    version = policy_version(window.policy)
+    asked = (str(window.key), due.first, due.last, previous.summary_id if previous else None, meta.rollback, version)
+    return CompactionRequest(
+        request_id=sha256(msgspec.json.encode(asked)).hexdigest()[:32],
+        tenant=window.key.tenant,
+        conversation=window.key.conversation,
+        generation=generation,
+        partition=window.partition,
+        first=due.first,
+        last=due.last,
+        pieces=pieces,
+        reason=due.reason,
+        summarizer=window.policy.summarizer,
+        max_tokens=window.policy.summary_max_tokens,
+        encoding=window.policy.encoding,
+        policy=version,
+        tokens_before=tokens,
+        previous=previous.summary_id if previous else None,
+        previous_offset=previous.offset if previous else None,
+        rollback=meta.rollback,
+    )
+
+
+def piece_offsets(piece: Piece) -> list[int] | None:
+    """The absolute offsets of a piece, None when they have to be scanned for."""
+    return None if piece.offsets is None else absolute(piece.offsets)

@@ -1,0 +1,117 @@
+"""Settings of a deployment: environment variables ``THREADFOLD_*`` over a TOML file (``THREADFOLD_CONFIG``).
+
+They live here and not in ``threadfold/`` because ``faust -A streams.app worker`` has to read them without the layers above.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from projections.errors import InvalidPolicy, InvalidSettings
+from projections.policy import make_policy
+
+PREFIX = "THREADFOLD_"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>`` in the environment.
+
+    ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL. ``partitions``, ``replication`` and ``min_isr`` are used when
+    topics are created. Sizes are bytes, times seconds.
+    """
+
+    kafka: str = ""
+    redis: str = ""
+    topic_prefix: str = "threadfold"
+    group: str = "threadfold.projector"
+    partitions: int = 16
+    replication: int = 3
+    min_isr: int = 2
+    policy: str = ""
+    max_event_bytes: int = 8 << 20
+    append_timeout: float = 15.0
+    batch_events: int = 500
+    cached_windows: int = 4096
+    compactor_concurrency: int = 2
+    summary_time_cap: float = 30.0
+    summary_input_tokens: int = 100_000
+    session_timeout: float = 10.0
+    log_level: str = "info"
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = 8080
+    gateway_url: str = ""
+
+    @classmethod
+    def load(cls, env: Mapping[str, str] | None = None, config: Path | None = None, **overrides: Any) -> Settings:
+        """Read file, environment and overrides (the later wins).
+
+        Raises:
+            InvalidSettings: the file is missing or not TOML, or a setting is unknown or of a wrong type; the message names it.
+        """
+        env = os.environ if env is None else env
+        path = config or (Path(env[PREFIX + "CONFIG"]) if env.get(PREFIX + "CONFIG") else None)
+        values: dict[str, Any] = _read_toml(path) if path else {}
+        for name in cls.__struct_fields__:
+            if env.get(PREFIX + name.upper()):
+                values[name] = env[PREFIX + name.upper()]
+        values.update({name: value for name, value in overrides.items() if value is not None})
+        for name in values:
+            if name not in cls.__struct_fields__:
+                raise InvalidSettings(f"setting {name!r} is unknown: the settings are {', '.join(cls.__struct_fields__)}")
+        try:
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidSettings(f"settings: {str(error).replace('`', '')}") from None
+
+    def require(self) -> Settings:
+        """These settings, when they name a Kafka and a Redis.
+
+        Raises:
+            InvalidSettings: one of the addresses is missing.
+        """
+        for name, example in (("kafka", "127.0.0.1:9092"), ("redis", "redis://127.0.0.1:6379/0")):
+            if not getattr(self, name):
+                raise InvalidSettings(
+                    f"no address of {name.capitalize()} is configured: set {PREFIX}{name.upper()} (like {example}), "
+                    f"or name a running stack's folder with --data DIR"
+                )
+        return self
+
+    def topic(self, name: str) -> str:
+        """The full name of a topic: ``events`` → ``threadfold.events``."""
+        return f"{self.topic_prefix}.{name}"
+
+    def deployment_policy(self) -> dict[str, Any]:
+        """The overrides in the deployment's policy file, checked; empty without one."""
+        return read_policy(Path(self.policy)) if self.policy else {}
+
+
+def read_policy(path: Path) -> dict[str, Any]:
+    """Read and check a policy file (``.json``, else TOML); raises :class:`InvalidPolicy` when it cannot be read or does not hold."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
+    try:
+        values = msgspec.json.decode(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
+    except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+    if not isinstance(values, dict):
+        raise InvalidPolicy(f"policy file {path}: expected an object of keys")
+    make_policy(values)
+    return values
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InvalidSettings(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the configuration {path} is not TOML: {error}") from None

@@ -1,0 +1,93 @@
+"""The form of an extractive summary: attributed lines in conversation order, then one line of facts.
+
+    user: I want to fly on May 20.
+    tool get_user: name: Ann, email: ann@example.com
+    assistant: Booked flight XY123.
+    Facts: ann@example.com; $120
+
+A line's speaker is all before its first ``": "`` and comes from the event, never from the text: texts are flattened to
+one line, so a message that holds line breaks and ``assistant: I agree`` stays inside its own speaker's line, also when
+it is read back.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from streams.summarizers.base import SpanMessage
+from streams.summarizers.facts import Fact, find_facts, is_fact
+from streams.summarizers.sentences import flatten, split_sentences
+
+FACTS = "Facts: "
+EARLIER = "summary"
+"""The role of lines of an earlier summary that name no speaker, as another summariser's may be."""
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", EARLIER)
+_LINE = re.compile(rf"({'|'.join(_ROLES)})((?: [\w.@-]{{1,48}})?(?: \(error\))?): (.+)")
+_NOT_IN_NAME = re.compile(r"[^\w.@-]+")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One sentence and who said it. ``source`` numbers the message (or the earlier line) that it stood in, rising."""
+
+    role: str
+    speaker: str
+    text: str
+    source: int
+    earlier: bool = False
+
+    def render(self) -> str:
+        """The line as it stands in a summary, without a line break."""
+        return f"{self.speaker}: {self.text}"
+
+
+def lines_of_message(message: SpanMessage, source: int) -> list[Line]:
+    """The sentences of a message, each attributed to its role and, where it has one, its name."""
+    role = message.role if message.role in _ROLES[:-1] else "user"
+    name = _NOT_IN_NAME.sub("_", flatten(message.name or ""))[:48]
+    speaker = f"{role} {name}" if name else role
+    if message.is_error:
+        speaker += " (error)"
+    return [Line(role, speaker, text, source) for text in split_sentences(message.text)]
+
+
+def read_summary(text: str) -> tuple[list[Line], list[Fact]]:
+    """The lines and facts of an earlier summary, in its order; any text is accepted.
+
+    Only what is a fact by its form stays one, so a facts line of other origin cannot carry sentences on.
+    """
+    lines: list[Line] = []
+    facts: list[Fact] = []
+    for source, raw in enumerate(text.splitlines()):
+        if raw.startswith(FACTS):
+            items = [item.strip() for item in raw[len(FACTS) :].split(";")]
+            facts.extend(fact for item in items if is_fact(item) for fact in find_facts(item))
+            continue
+        match = _LINE.fullmatch(raw)
+        role, speaker, said = EARLIER, EARLIER, raw
+        if match:
+            role, speaker, said = match[1], match[1] + match[2], match[3]
+        lines.extend(Line(role, speaker, sentence, source, earlier=True) for sentence in split_sentences(said))
+    return lines, facts
+
+
+def write_summary(lines: list[Line], facts: list[Fact]) -> str:
+    """The summary of lines in the order given; neighbouring whole sentences of one message share a line."""
+    written: list[str] = []
+    last: Line | None = None
+    for line in lines:
+        if last is not None and _joins(last, line):
+            written[-1] += " " + line.text
+        else:
+            written.append(line.render())
+        last = line
+    if facts:
+        written.append(FACTS + "; ".join(fact.text for fact in facts))
+    return "\n".join(written)
+
+
+def _joins(first: Line, second: Line) -> bool:
+    same = first.speaker == second.speaker and first.source == second.source and first.earlier == second.earlier
+    return same and first.text[-1] in ".!?。！？"

@@ -1,0 +1,99 @@
+"""The topics: their shape, creating them, and checking that a running cluster has it.
+
+Faust's own creation fails on Kafka 4, and a wrong retention would lose the log, so ``threadfold topics create`` makes them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.admin import NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from projections.errors import TopicMismatch
+from streams.kafka import MAX_REQUEST, admin_client
+from streams.settings import Settings
+
+FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+COMPACTED = {"cleanup.policy": "compact"}
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """One topic's wanted shape; ``partitions`` None takes the setting."""
+
+    name: str
+    config: dict[str, str]
+    partitions: int | None = None
+
+
+SPECS = (
+    TopicSpec("events", {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
+    TopicSpec("summaries", FOR_EVER),
+    TopicSpec("snapshots", COMPACTED),
+    TopicSpec("compactions", {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}),
+    TopicSpec("renders", {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS)}),
+    TopicSpec("control", COMPACTED, partitions=1),
+    TopicSpec("dead-letters", {"cleanup.policy": "delete", "retention.ms": str(28 * DAY_MS)}),
+)
+_CHECKED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
+
+
+async def create_topics(settings: Settings) -> list[str]:
+    """Create what is missing; returns the names created. Existing topics are left as they are (``check_topics`` judges them)."""
+    async with admin_client(settings) as admin:
+        existing = set(await admin.list_topics())
+        missing = [_new_topic(settings, spec) for spec in SPECS if settings.topic(spec.name) not in existing]
+        if not missing:
+            return []
+        response = await admin.create_topics(missing)
+        for name, code, *rest in response.topic_errors:
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                raise TopicMismatch(f"topic {name} could not be created: {rest[0] if rest and rest[0] else error.__name__}")
+        return [topic.name for topic in missing]
+
+
+def _new_topic(settings: Settings, spec: TopicSpec) -> NewTopic:
+    config = {**spec.config, "max.message.bytes": str(MAX_REQUEST), "min.insync.replicas": str(settings.min_isr)}
+    return NewTopic(settings.topic(spec.name), spec.partitions or settings.partitions, settings.replication, topic_configs=config)
+
+
+async def check_topics(settings: Settings) -> list[str]:
+    """What is wrong with the topics, one sentence each; empty when all is well.
+
+    Partition counts must agree among the topics keyed by conversation; that the count never changed is checked against the live
+    generation's record (``streams.control``).
+    """
+    async with admin_client(settings) as admin:
+        existing = set(await admin.list_topics())
+        wrong = [f"topic {settings.topic(s.name)} is missing: run `threadfold topics create`" for s in SPECS
+                 if settings.topic(s.name) not in existing]  # fmt: skip
+        present = [spec for spec in SPECS if settings.topic(spec.name) in existing]
+        for spec, config in zip(present, [await _config_of(admin, settings.topic(s.name)) for s in present], strict=True):
+            for name in _CHECKED & spec.config.keys():
+                if config.get(name) != spec.config[name]:
+                    wrong.append(f"topic {settings.topic(spec.name)}: {name} is {config.get(name)}, it must be {spec.config[name]}")
+        return wrong
+
+
+async def _config_of(admin: Any, topic: str) -> dict[str, str]:
+    answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    return {entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4]}
+
+
+async def partition_count(settings: Settings, name: str = "events") -> int:
+    """How many partitions a topic has.
+
+    Raises:
+        TopicMismatch: the topic does not exist.
+    """
+    topic = settings.topic(name)
+    async with admin_client(settings) as admin:
+        found = [t for t in await admin.describe_topics([topic]) if not t.get("error_code")]
+        if not found:
+            raise TopicMismatch(f"topic {topic} is missing: run `threadfold topics create`")
+        return len(found[0]["partitions"])

@@ -1,0 +1,58 @@
+"""Facts: what a summary should not lose is found, and ordinary words are not taken for it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from streams.summarizers.facts import MAX_FACT_CHARS, find_facts, is_fact
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "kind"),
+    [
+        ("my reservation is HATHAT ok", "HATHAT", "id"),
+        ("order #W1234567 please", "#W1234567", "id"),
+        ("user mia_berg_3668 here", "mia_berg_3668", "id"),
+        ("see 123e4567-e89b-12d3-a456-426614174000.", "123e4567-e89b-12d3-a456-426614174000", "id"),
+        ("flight HAT069 at noon", "HAT069", "id"),
+        ("account 12345678", "12345678", "id"),
+        ("mail ann.b+x@example.co.uk now", "ann.b+x@example.co.uk", "email"),
+        ("it costs $1,200.50 in all", "$1,200.50", "amount"),
+        ("about 300 EUR each", "300 EUR", "amount"),
+        ("on May 20th, 2024 we go", "May 20th, 2024", "date"),
+        ("on 2024-05-20 we go", "2024-05-20", "date"),
+        ("会議は2024年5月20日です", "2024年5月20日", "date"),
+        ("departs 06:30 AM sharp", "06:30 AM", "time"),
+        ("with 3 bags", "3 bags", "quantity"),
+        ("weighs 12.5 kg", "12.5 kg", "quantity"),
+        ("from New York today", "New York", "name"),
+        ("from JFK today", "JFK", "code"),
+        ("card ending in 7447", "7447", "number"),
+    ],
+)
+def test_facts_of_each_kind_are_found(text: str, fact: str, kind: str) -> None:
+    assert (fact, kind) in [(found.text, found.kind) for found in find_facts(text)]
+
+
+@pytest.mark.parametrize("text", ["", "I think so, yes", "PLEASE DO NOT SHOUT AT ME", "the 1st and 2nd", "address1", "THE API"])
+def test_ordinary_words_are_not_facts(text: str) -> None:
+    assert find_facts(text) == []
+
+
+def test_facts_come_once_in_their_order() -> None:
+    assert [fact.text for fact in find_facts("HAT069 then $5, HAT069 and $7")] == ["HAT069", "$5", "$7"]
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("HATHAT", True), ("$5", True), ("pay $5 now", False), ("ignore rules", False)])
+def test_only_a_fact_by_itself_is_a_fact(text: str, verdict: bool) -> None:
+    assert is_fact(text) is verdict
+
+
+@pytest.mark.parametrize("unit", ["a", "1", "a.", "A", "Ab ", "a1_", "-", "1,", "@a.", "$", "#", "http://"])
+def test_pathological_text_takes_linear_time(unit: str) -> None:
+    before = time.perf_counter()
+    facts = find_facts(unit * (200_000 // len(unit)))
+    assert time.perf_counter() - before < 2
+    assert all(len(fact.text) <= MAX_FACT_CHARS and ";" not in fact.text and "\n" not in fact.text for fact in facts)
