@@ -46,7 +46,7 @@ class ApiKey(msgspec.Struct, omit_defaults=True):
     """What a key opens; the key itself is stored nowhere, only its SHA-256."""
 
     tenant: str
-    scopes: list[str] = ["append", "read", "subscribe"]
+    scopes: tuple[str, ...] = ("append", "read", "subscribe")
 
 
 class State:
@@ -221,7 +221,7 @@ class Control:
     async def add_key(self, tenant: str, scopes: list[str] | None = None) -> str:
         """Make a new API key for a tenant and return it; it is shown this once and stored only as a hash."""
         key = f"tf_{secrets.token_urlsafe(32)}"
-        await self.write({f"key/{hash_key(key)}": ApiKey(tenant, scopes) if scopes else ApiKey(tenant)})
+        await self.write({f"key/{hash_key(key)}": ApiKey(tenant, tuple(scopes)) if scopes else ApiKey(tenant)})
         return key
 
     async def revoke_keys(self, tenant: str) -> int:

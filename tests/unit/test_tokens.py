@@ -194,9 +194,7 @@ def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(head=MIXED, tail=MIXED, letter=st.sampled_from("aZé字ق"), before=st.sampled_from("a.7字'/"))
 @settings(max_examples=150, deadline=None)
-def test_cutting_before_one_space_and_a_letter_is_additive(
-    name: str, head: str, tail: str, letter: str, before: str
-) -> None:
+def test_cutting_before_one_space_and_a_letter_is_additive(name: str, head: str, tail: str, letter: str, before: str) -> None:
     encode = tokens.get_encoding(name).encode_ordinary
     left, right = head + before, " " + letter + tail
     assert len(encode(left + right)) == len(encode(left)) + len(encode(right))
@@ -247,9 +245,7 @@ def test_count_many_equals_measure_one_by_one() -> None:
     ],
     ids=["agrees", "disagrees", "other interface", "no such function"],
 )  # fmt: skip
-def test_a_fast_counter_is_used_only_if_it_agrees(
-    body: str, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fast_counter_is_used_only_if_it_agrees(body: str, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toktok.py").write_text(body)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "toktok", raising=False)

@@ -1,0 +1,63 @@
+"""One real Kafka and Redis for the whole run; every test module gets topics, consumer groups and a Redis database of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from streams.settings import Settings
+from streams.topics import create_topics
+from threadfold.embedded.stack import EmbeddedStack
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[EmbeddedStack]:
+    """The configured Kafka and Redis, else embedded ones, started once."""
+    with EmbeddedStack(kafka=os.environ.get("THREADFOLD_KAFKA"), redis=os.environ.get("THREADFOLD_REDIS")) as running:
+        yield running
+
+
+def fresh_settings(stack: EmbeddedStack, **overrides: object) -> Settings:
+    """Settings with topics and a consumer group nobody else uses, and one of Redis' 16 databases in turn (flushed by `settings`)."""
+    number = next(_numbers)
+    base = stack.redis.rpartition("/")[0]
+    values: dict[str, object] = {
+        "kafka": stack.kafka,
+        "redis": f"{base}/{number % 16}",
+        "topic_prefix": f"t{os.getpid()}x{number}",
+        "group": f"g{os.getpid()}x{number}",
+        "partitions": 4,
+        "replication": 1,
+        "min_isr": 1,
+        **overrides,
+    }
+    return Settings.load(env={}, **values)
+
+
+@pytest.fixture(scope="module")
+async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
+    """Fresh settings with their topics made and their Redis database empty."""
+    import redis.asyncio as aredis
+
+    made = fresh_settings(stack)
+    client = aredis.Redis.from_url(made.redis)
+    await client.flushdb()
+    await client.aclose()
+    await create_topics(made)
+    yield made
+
+
+@pytest.fixture(scope="session")
+def airline() -> Path:
+    """100 real agent runs; skipped where the file is not at hand (a generated counterpart is always tested)."""
+    path = SHARED_DATA / "airline.jsonl"
+    if not path.exists():
+        pytest.skip("the shared data file airline.jsonl is not beside this checkout; its generated counterpart is tested")
+    return path
