@@ -110,6 +110,9 @@ class WindowStore(Protocol):
     async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
         """Note that requests were sent; those still due come up again at ``again_at_ms``. Not part of any window."""
 
+    async def drop_partition(self, generation: int, partition: int) -> int:
+        """Delete everything of one partition of a generation; returns how many keys went."""
+
     async def drop_generation(self, generation: int, partitions: int) -> int:
         """Delete everything of a generation; returns how many keys went."""
 

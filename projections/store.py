@@ -83,20 +83,22 @@ class RedisStore:
                 # xx: a conversation whose summary was accepted meanwhile must not come back.
                 await self._redis.zadd(_due(generation, partition), {str(key): again_at_ms for key in keys}, xx=True)
 
-    async def drop_generation(self, generation: int, partitions: int) -> int:
+    async def drop_partition(self, generation: int, partition: int) -> int:
         dropped = 0
+        pattern = f"tf:\\{{{generation}:{partition}\\}}:*"
         async with self._guarded():
-            for partition in range(partitions):
-                pattern = f"tf:\\{{{generation}:{partition}\\}}:*"
-                batch: list[bytes] = []
-                async for name in self._redis.scan_iter(match=pattern, count=1000):
-                    batch.append(name)
-                    if len(batch) >= 500:
-                        dropped += await self._redis.unlink(*batch)
-                        batch = []
-                if batch:
+            batch: list[bytes] = []
+            async for name in self._redis.scan_iter(match=pattern, count=1000):
+                batch.append(name)
+                if len(batch) >= 500:
                     dropped += await self._redis.unlink(*batch)
+                    batch = []
+            if batch:
+                dropped += await self._redis.unlink(*batch)
         return dropped
+
+    async def drop_generation(self, generation: int, partitions: int) -> int:
+        return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
 
     @asynccontextmanager
     async def _guarded(self) -> AsyncIterator[None]:

@@ -59,10 +59,10 @@ async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]
             await admin.close()
 
 
-async def start_client(client: Any, settings: Settings, timeout: float = 10.0) -> None:
-    """Start an aiokafka client within ``timeout`` seconds; a client that failed to start is closed."""
+async def start_client(client: Any, settings: Settings, limit: float | None = None) -> None:
+    """Start an aiokafka client within ``limit`` seconds (default: the append time-out); one that failed to start is closed."""
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(limit or settings.append_timeout):
             await client.start()
     except BaseException:
         close = getattr(client, "stop", None) or client.close

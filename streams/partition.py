@@ -12,6 +12,7 @@ The same object serves the live projector and a rebuild; what differs is whether
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +113,8 @@ class Partition:
         self._slots: OrderedDict[Key, Slot] = OrderedDict()
         self._cached = cached_windows
         self._tenants: set[str] = set()
+        self.turn = asyncio.Lock()
+        """Whoever folds, asks for due windows or looks at the store holds it: each of these suspends while windows are half loaded."""
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Begin (again) at a checkpoint; nothing cached is kept."""
@@ -222,3 +225,9 @@ class Partition:
         keys = await self.store.due(self.generation, self.number, now_ms, limit)
         await self._load(set(keys))
         return [self._slots[key].window for key in keys if self._slots[key].window.meta.due is not None]
+
+    async def check(self) -> None:
+        """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say)."""
+        stored = await self.store.checkpoint(self.generation, self.number)
+        if stored is None or stored.revision != self.checkpoint.revision:
+            raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")

@@ -73,10 +73,14 @@ async def check_topics(settings: Settings) -> list[str]:
         wrong = [f"topic {settings.topic(s.name)} is missing: run `threadfold topics create`" for s in SPECS
                  if settings.topic(s.name) not in existing]  # fmt: skip
         present = [spec for spec in SPECS if settings.topic(spec.name) in existing]
-        for spec, config in zip(present, [await _config_of(admin, settings.topic(s.name)) for s in present], strict=True):
-            for name in _CHECKED & spec.config.keys():
-                if config.get(name) != spec.config[name]:
-                    wrong.append(f"topic {settings.topic(spec.name)}: {name} is {config.get(name)}, it must be {spec.config[name]}")
+        for spec in present:
+            topic = settings.topic(spec.name)
+            config = await _config_of(admin, topic)
+            wrong += [
+                f"topic {topic}: {name} is {config.get(name)}, it must be {spec.config[name]}"
+                for name in sorted(_CHECKED & spec.config.keys())
+                if config.get(name) != spec.config[name]
+            ]
         return wrong
 
 

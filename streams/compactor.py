@@ -1,0 +1,214 @@
+"""The compactor: reads a span from the log, has it summarised, and appends the summary as an event.
+
+It holds no state. A request that fails, or whose worker dies, is sent again by the projector; two answers to one request have the same
+ids, and whether a summary is taken is decided by the fold when it reaches it in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from projections import events
+from projections.costs import believed
+from projections.errors import ThreadfoldError
+from projections.events import AnyEvent, delta
+from projections.intake import make_record
+from projections.names import Key, Position
+from projections.replay import Logged
+from streams.history import event_of, read_events
+from streams.log import Log
+from streams.requests import CompactionRequest, Piece, piece_offsets
+from streams.settings import Settings
+from streams.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
+from streams.summarizers.registry import get_summarizer
+
+logger = logging.getLogger(__name__)
+
+_TRUST = ("user", "model", "tool")
+
+
+class SpanLost(ThreadfoldError):
+    """The log does not hold the events a request names; a newer request will name others, or the log lost its past."""
+
+
+class Compactor:
+    """Answers compaction requests; any number of calls may run at once."""
+
+    def __init__(self, settings: Settings, log: Log, summarizers: Callable[[str], Summarizer] = get_summarizer) -> None:
+        self.settings = settings
+        self.log = log
+        self._summarizers = summarizers
+
+    async def answer(self, request: CompactionRequest) -> Position:
+        """Summarise a request's span and append the summary; returns where the summary event stands.
+
+        Raises:
+            ThreadfoldError: nothing was appended (or, for KafkaUnavailable, unknown: the repeat has the same ids).
+        """
+        key = Key(request.tenant, request.conversation)
+        span, spoken, whole = await self._read_span(request, key)
+        previous = await self._previous(request, key)
+        answer = await self._summarizers(request.summarizer).summarize(
+            SummaryInput(
+                previous=previous.text if previous else None,
+                messages=tuple(m for offset, event in spoken for m in messages_of(event, str(Position(request.partition, offset)))),
+                max_tokens=request.max_tokens,
+                encoding=request.encoding,
+            )
+        )
+        flat = _summary_event(request, span, spoken, previous, answer)
+        if not whole:
+            _shorten(flat, request, span[-1][0])
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        record = make_record(
+            key,
+            flat,
+            where=f"summary of {key}",
+            now=now,
+            new_id=f"summary-{flat['summary_id']}",
+            encoding=request.encoding,
+            max_bytes=self.settings.max_event_bytes,
+        )
+        return (await self.log.append([record]))[0]
+
+    async def _read_span(self, request: CompactionRequest, key: Key) -> tuple[list[Logged], list[Logged], bool]:
+        """All events of the span, those of them to be summarised, and whether the cap on one input left the span whole."""
+        span: list[Logged] = []
+        spoken: list[Logged] = []
+        tokens = 0
+        for piece in request.pieces:
+            for offset, event in await self._read_piece(piece, key, request.partition):
+                if piece.live:
+                    tokens += _tokens(event, request.encoding)
+                    if tokens > self.settings.summary_input_tokens and spoken:
+                        return span, spoken, False
+                    spoken.append((offset, event))
+                span.append((offset, event))
+        if not span:
+            raise SpanLost(f"the log holds no event of {key} between offsets {request.first} and {request.last}")
+        return span, spoken, True
+
+    async def _read_piece(self, piece: Piece, key: Key, partition: int) -> list[Logged]:
+        offsets = piece_offsets(piece)
+        if offsets is not None:
+            found = await read_events(self.log, key, partition, offsets)
+            if len(found) != len(offsets):
+                raise SpanLost(f"the log holds {len(found)} of {len(offsets)} events of {key} from offset {piece.first} on")
+            return found
+        rows: list[Logged] = []
+        async for raw in self.log.scan(partition, piece.first, piece.last):
+            event = event_of(raw, key)
+            if event is not None:
+                rows.append((raw.position.offset, event))
+        return rows
+
+    async def _previous(self, request: CompactionRequest, key: Key) -> events.Summary | None:
+        if request.previous_offset is None:
+            return None
+        found = await read_events(self.log, key, request.partition, [request.previous_offset])
+        event = found[0][1] if found else None
+        if not isinstance(event, events.SummaryEvent):
+            raise SpanLost(f"the summary before offset {request.first} of {key} is not in the log at {request.previous_offset}")
+        return event.data
+
+
+def _tokens(event: AnyEvent, encoding: str) -> int:
+    if isinstance(event, events.MessageEvent | events.ToolResultEvent):
+        return believed(event.data, event.tokens, encoding)
+    return 0
+
+
+def _summary_event(
+    request: CompactionRequest, span: list[Logged], spoken: list[Logged], previous: events.Summary | None, answer: SummaryText
+) -> dict[str, Any]:
+    """The flat summary event that answers a request whole."""
+    ids = sha256()
+    for _, event in span:
+        ids.update(sha256(event.id.encode("utf-8", "surrogatepass")).digest())
+    before = sum(_tokens(event, request.encoding) for _, event in spoken)
+    return {
+        "type": "summary",
+        "summary_id": request.request_id,
+        "text": answer.text,
+        "tokens": answer.tokens,
+        "span": {
+            "from": str(Position(request.partition, request.first)),
+            "to": str(Position(request.partition, request.last)),
+            "count": len(span),
+            "positions": delta([offset for offset, _ in span]),
+            "digest": ids.hexdigest(),
+        },
+        "previous": request.previous,
+        "previous_position": None if request.previous_offset is None else str(Position(request.partition, request.previous_offset)),
+        "rollback": None if request.rollback is None else str(Position(request.partition, request.rollback)),
+        "reason": request.reason,
+        "summarizer": request.summarizer,
+        "policy": request.policy,
+        "trust": _trust(spoken, previous),
+        "tokens_before": before,
+        "tokens_after": answer.tokens,
+    }
+
+
+def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:
+    """A span that the input cap shortened ends at offset ``last`` and has an id of its own; the rest is asked for next."""
+    flat["summary_id"] = sha256(f"{request.request_id}:{last}".encode()).hexdigest()[:32]
+    flat["span"]["to"] = str(Position(request.partition, last))
+
+
+def _trust(spoken: list[Logged], previous: events.Summary | None) -> str:
+    """The least trust of what the summary covers, the earlier summary included."""
+    least = _TRUST.index(previous.trust) if previous else 0
+    for _, event in spoken:
+        if isinstance(event, events.ToolResultEvent):
+            return "tool"
+        if isinstance(event, events.MessageEvent) and event.data.role == "assistant":
+            least = max(least, 1)
+    return _TRUST[least]
+
+
+def messages_of(event: AnyEvent, position: str) -> list[SpanMessage]:
+    """What a summariser reads of an event; empty for events that say nothing."""
+    data = event.data if not isinstance(event, events.OtherEvent) else None
+    if isinstance(data, events.Message):
+        if data.role in ("system", "developer"):
+            return []
+        text = _text(data.content)
+        for call in data.tool_calls or ():
+            text += f"\ncalls {call.name}({call.arguments})"
+        return [SpanMessage(position, data.role, text.strip(), data.name)]
+    if isinstance(data, events.ToolResult):
+        return [SpanMessage(position, "tool", _text(data.content), data.name, data.is_error)]
+    if isinstance(data, events.Suspension) and data.prompt:
+        return [SpanMessage(position, "assistant", f"asks for {data.kind}: {data.prompt}")]
+    if isinstance(data, events.Resolution):
+        return [SpanMessage(position, "user", f"{data.outcome}. {_text(data.content)}".strip())]
+    return []
+
+
+def _text(content: events.Content) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    said = []
+    for part in content:
+        if isinstance(part, events.TextPart):
+            said.append(part.text)
+        elif isinstance(part, events.ImagePart):
+            said.append("[an image]")
+        elif isinstance(part, events.FilePart):
+            said.append("[a file]")
+    return "\n".join(said)
+
+
+def decode_request(value: bytes | None) -> CompactionRequest | None:
+    """A request as it stands on its topic, None for what is not one."""
+    try:
+        return msgspec.json.decode(value or b"", type=CompactionRequest)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,278 @@
+"""The projector: takes the events topic in batches and keeps the live generation's windows in the store.
+
+It has its own consumer group, for the assignment only: where a partition goes on is told by the checkpoint beside its windows, and
+Kafka's committed offset serves lag tools and tells up to where summaries have been announced. A partition that is assigned is *prepared*
+before it is read: its checkpoint's record is read again from the log, and a checkpoint that is missing, older than what was served
+before, or of another incarnation of the topic makes the partition heal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.names import Position
+from projections.persistence import Checkpoint, WindowStore
+from projections.policy import Rules
+from projections.window import Window
+from streams.control import Control
+from streams.kafka import kafka_errors, make_consumer, start_client
+from streams.log import Log, Raw
+from streams.partition import Fenced, Partition, identity
+from streams.publisher import Publisher
+from streams.requests import request_for
+from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+COMMIT_EVERY = 1.0
+DUE_EVERY = 0.5
+RETRY_PAUSE = 0.5
+
+
+class Projector:
+    """Projects the partitions its group assigns to it; run one a process."""
+
+    def __init__(self, settings: Settings, control: Control, log: Log, store: WindowStore) -> None:
+        self.settings = settings
+        self.control = control
+        self.log = log
+        self.store = store
+        self.publisher = Publisher(settings, log)
+        self.topic = settings.topic("events")
+        self.partitions: dict[int, Partition] = {}
+        self.rules = Rules()
+        self.generation = 0
+        self._unprepared: set[int] = set()
+        self._committed: dict[int, int] = {}
+        self._served: dict[int, int] = {}
+        self._consumer: AIOKafkaConsumer | None = None
+        self._stopping = asyncio.Event()
+
+    # -- running -------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Project until :meth:`stop`; Kafka or Redis being away is waited out, never an end.
+
+        Raises:
+            KafkaUnavailable: the brokers do not answer at the start.
+        """
+        consumer = make_consumer(self.settings, group=self.settings.group)
+        consumer.subscribe([self.topic], listener=_Rebalances(self))
+        async with kafka_errors(self.settings, "projector"):
+            await start_client(consumer, self.settings, limit=60.0)
+        self._consumer = consumer
+        tick = asyncio.create_task(self._tick(), name="projector-tick")
+        try:
+            while not self._stopping.is_set():
+                await self._step(consumer)
+        finally:
+            tick.cancel()
+            await asyncio.gather(tick, return_exceptions=True)
+            await self._commit()
+            await consumer.stop()
+            await self.publisher.stop()
+
+    def stop(self) -> None:
+        """Ask :meth:`run` to finish the batch at hand and return."""
+        self._stopping.set()
+
+    async def _step(self, consumer: AIOKafkaConsumer) -> None:
+        """One round: prepare what is new, fetch, process."""
+        try:
+            self._follow_generation()
+            if self._unprepared:
+                await self._prepare_all(consumer)
+            batches = await consumer.getmany(timeout_ms=200, max_records=self.settings.batch_events * 4)
+        except (KafkaError, KafkaUnavailable, RedisUnavailable) as error:
+            logger.warning("waiting: %s", error)
+            await asyncio.sleep(RETRY_PAUSE)
+            return
+        if batches:
+            await asyncio.gather(*(self._process(tp.partition, rows) for tp, rows in batches.items()))
+
+    async def _process(self, number: int, rows: list[Any]) -> None:
+        partition = self.partitions.get(number)
+        if partition is None or number in self._unprepared:
+            return
+        raws = [Raw(Position(number, row.offset), row.key, row.value, row.timestamp) for row in rows]
+        try:
+            for i in range(0, len(raws), self.settings.batch_events):
+                async with partition.turn:
+                    due = await partition.process(raws[i : i + self.settings.batch_events])
+                    self._served[number] = max(self._served.get(number, -1), partition.checkpoint.offset)
+                    await self._request(partition, due)
+        except Fenced as error:
+            logger.warning("%s; loading its checkpoint", error)
+            self._unprepared.add(number)
+        except (KafkaUnavailable, RedisUnavailable) as error:
+            logger.warning("partition %d waits: %s", number, error)
+            self._unprepared.add(number)
+            await asyncio.sleep(RETRY_PAUSE)
+
+    # -- assignment, healing, generations ------------------------------------------------------------------------------------
+
+    def assigned(self, numbers: Iterable[int]) -> None:
+        """Take partitions over; they are prepared before anything of them is folded."""
+        for number in numbers:
+            self._unprepared.add(number)
+
+    def revoked(self, numbers: Iterable[int]) -> None:
+        """Give partitions up: nothing of them is kept."""
+        for number in numbers:
+            self.partitions.pop(number, None)
+            self._unprepared.discard(number)
+            self._served.pop(number, None)
+
+    def _follow_generation(self) -> None:
+        live = self.control.state.live_generation
+        if live.number != self.generation:
+            self.generation = live.number
+            self.rules = self.control.state.rules(live)
+            self._unprepared |= set(self.partitions)
+            self.partitions.clear()
+
+    async def _learn(self, tenant: str) -> None:
+        """A tenant's policy is on the control topic before its first event is in the log: read up to there once a tenant."""
+        if tenant not in self.rules.tenants:
+            state = await self.control.sync()
+            self.rules.learn({t.name: t.policy for t in state.tenants.values() if t.policy})
+
+    async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
+        assigned = {tp.partition for tp in consumer.assignment()}
+        for number in sorted(self._unprepared & assigned):
+            try:
+                await self._prepare(consumer, number)
+            except Fenced:
+                # The former owner wrote once more in this moment: load again in the next round.
+                continue
+            except IllegalStateError:
+                # The partition was taken away while it was prepared.
+                self.revoked([number])
+                continue
+            self._unprepared.discard(number)
+        self._unprepared &= assigned
+
+    async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> None:
+        """Find where the partition goes on, say until where it heals, and seek there."""
+        tp = TopicPartition(self.topic, number)
+        committed = await consumer.committed(tp) or 0
+        self._committed[number] = committed
+        self.publisher.silent_before[number] = committed
+        end = (await self.log.ends())[number]
+        checkpoint = await self.store.checkpoint(self.generation, number)
+        reached = min(max(committed - 1, self._served.get(number, -1)), end - 1)
+        if checkpoint is not None and not await self._is_ours(number, checkpoint, end):
+            logger.warning("partition %d: the log is not the one its windows were folded from; folding it anew", number)
+            checkpoint = None
+        if checkpoint is None:
+            await self.store.drop_partition(self.generation, number)
+            checkpoint = Checkpoint()
+        partition = Partition(
+            number,
+            self.generation,
+            self.store,
+            self.log,
+            self.rules,
+            learn=self._learn,
+            voice=self.publisher,
+            cached_windows=self.settings.cached_windows,
+        )
+        partition.adopt(checkpoint)
+        target = max(reached, checkpoint.target if checkpoint.healing else -1)
+        # Always written: it makes the state exist for readers, and fences a former owner at once.
+        await partition.set_target(target)
+        if partition.checkpoint.healing:
+            logger.warning("partition %d heals from offset %d to %d", number, checkpoint.offset + 1, target)
+        consumer.seek(tp, checkpoint.offset + 1)
+        self.partitions[number] = partition
+
+    async def _is_ours(self, number: int, checkpoint: Checkpoint, end: int) -> bool:
+        """Whether the checkpoint's record is in this log, by its content."""
+        if checkpoint.offset < 0:
+            return True
+        if checkpoint.offset >= end:
+            return False
+        position = Position(number, checkpoint.offset)
+        raw = (await self.log.read([position])).get(position)
+        return raw is not None and identity(raw) == checkpoint.digest
+
+    # -- compaction requests and commits -------------------------------------------------------------------------------------
+
+    async def _request(self, partition: Partition, windows: list[Window]) -> None:
+        """Send the requests of due windows, and note when to send them again."""
+        if not windows or partition.checkpoint.healing:
+            return
+        requests = [request for w in windows if (request := request_for(w, self.generation)) is not None]
+        await self.publisher.request(requests)
+        again = _now_ms() + int(self.settings.summary_time_cap * 1000)
+        await self.store.requested(self.generation, partition.number, [w.key for w in windows], again)
+
+    async def _tick(self) -> None:
+        """Twice a second: commit offsets, and send again what has been due for too long."""
+        while True:
+            await asyncio.sleep(DUE_EVERY)
+            await self._commit()
+            for number, partition in list(self.partitions.items()):
+                if number in self._unprepared or partition.checkpoint.healing:
+                    continue
+                await self._look_after(number, partition)
+
+    async def _look_after(self, number: int, partition: Partition) -> None:
+        """An idle partition, too, has to notice that Redis lost it, and its due windows have to be asked for again."""
+        try:
+            async with partition.turn:
+                await partition.check()
+                await self._request(partition, await partition.due_windows(_now_ms()))
+        except Fenced as error:
+            if self.partitions.get(number) is partition:
+                logger.warning("%s; loading its checkpoint", error)
+                self._unprepared.add(number)
+        except ThreadfoldError as error:
+            logger.warning("compaction requests of partition %d wait: %s", number, error)
+
+    async def _commit(self) -> None:
+        """Commit what is folded and spoken of. Losing a commit costs repeated announcements, never an event."""
+        if self._consumer is None:
+            return
+        offsets = {
+            TopicPartition(self.topic, number): partition.checkpoint.offset + 1
+            for number, partition in self.partitions.items()
+            if partition.checkpoint.offset >= self._committed.get(number, 0) and number not in self._unprepared
+        }
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError) as error:
+            logger.info("commit left to the partitions' new owner: %s", error)
+            return
+        except KafkaError as error:
+            logger.warning("commit failed: %s", error)
+            return
+        self._committed.update({tp.partition: offset for tp, offset in offsets.items()})
+
+
+class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, projector: Projector) -> None:
+        self._projector = projector
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Commit what is done, then let go."""
+        await self._projector._commit()
+        self._projector.revoked(tp.partition for tp in revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Take over; reading starts when the partition is prepared."""
+        self._projector.assigned(tp.partition for tp in assigned)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

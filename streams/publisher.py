@@ -1,0 +1,109 @@
+"""What the live generation says: accepted and voided summaries, compaction requests and dead letters, each to its topic.
+
+Delivery is at least once: everything is published before the checkpoint moves past its cause, and a repeat carries the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaProducer
+
+from projections import events
+from projections.names import Key, Position
+from streams.kafka import kafka_errors, make_producer, start_client
+from streams.log import HEADERS, Log, Raw
+from streams.partition import Spoken
+from streams.requests import CompactionRequest
+from streams.settings import Settings
+
+
+class Publisher:
+    """One idempotent producer for everything the projector says."""
+
+    def __init__(self, settings: Settings, log: Log) -> None:
+        self.settings = settings
+        self._log = log
+        self._producer: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+        self.silent_before: dict[int, int] = {}
+        """For each partition the offset from which on events have not been spoken of yet (a replay does not say things again)."""
+
+    async def stop(self) -> None:
+        """Flush and close."""
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
+    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+        """Publish what a batch had to say, in log order, and wait until it is safe.
+
+        Raises:
+            KafkaUnavailable: unknown what is published; the batch must be spoken of again.
+        """
+        since = self.silent_before.get(partition, 0)
+        rows = {raw.position: raw for raw in batch}
+        said: list[tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]] = []
+        for key, offset, _summary_id in spoken.accepted:
+            raw = await self._raw(rows, Position(partition, offset))
+            if raw is not None and raw.value is not None and offset >= since:
+                said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
+        for key, offset, summary_id in spoken.voided:
+            if offset >= since:
+                said.append((offset, "summaries", str(key).encode(), _voided(key, summary_id, Position(partition, offset)), HEADERS))
+        for dead in spoken.dead:
+            if dead.position.offset >= since:
+                letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause})
+                said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
+        said.sort(key=lambda item: item[0])
+        await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
+
+    async def _raw(self, rows: dict[Position, Raw], position: Position) -> Raw | None:
+        """The record of an accepted summary: of this batch, or, when a rollback put it back in force, from the log."""
+        return rows.get(position) or (await self._log.read([position])).get(position)
+
+    async def request(self, requests: Sequence[CompactionRequest]) -> None:
+        """Send compaction requests; raises :class:`KafkaUnavailable`."""
+        await self._send([("compactions", f"{r.tenant}/{r.conversation}".encode(), msgspec.json.encode(r), []) for r in requests])
+
+    async def _send(self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]) -> None:
+        if not messages:
+            return
+        async with kafka_errors(self.settings, "publishing"), asyncio.timeout(self.settings.append_timeout):
+            producer = await self._get_producer()
+            futures: list[Any] = [
+                await producer.send(self.settings.topic(topic), value, key, headers=headers) for topic, key, value, headers in messages
+            ]
+            await asyncio.gather(*futures)
+
+    async def _get_producer(self) -> AIOKafkaProducer:
+        async with self._starting:
+            if self._producer is None:
+                producer = make_producer(self.settings)
+                await start_client(producer, self.settings)
+                self._producer = producer
+            return self._producer
+
+
+def _voided(key: Key, summary_id: str, by: Position) -> bytes:
+    """A ``summary.voided`` event; its id derives from the summary and the rollback, so a repeat is recognised."""
+    return msgspec.json.encode(
+        {
+            "specversion": "1.0",
+            "id": f"voided-{summary_id}-{by}",
+            "type": events.PREFIX + "summary.voided.v1",
+            "source": key.source,
+            "data": {"summary_id": summary_id, "by": str(by)},
+        }
+    )
+
+
+class Silence:
+    """The voice of a candidate generation: it says nothing."""
+
+    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+        """Say nothing."""
+        del partition, spoken, batch

@@ -1,0 +1,156 @@
+"""The worker: a Faust app with the projector as a service and the compactor as an agent.
+
+``create_app(settings)`` builds it; ``streams.app`` holds the one module-level app, so that ``faust -A streams.app worker`` works as
+Faust's users expect; ``run_worker`` is what ``threadfold worker`` calls. Faust's known traps are met here: an exception in an agent would
+acknowledge its event, so the agent catches everything itself (a lost request is sent again by the projector); values are taken raw and
+decoded by us; topics are made by ``threadfold topics create``; no tables, no web server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import faust
+
+from projections.errors import ThreadfoldError, TopicMismatch
+from projections.store import RedisStore
+from streams.compactor import Compactor, decode_request
+from streams.control import Control
+from streams.log import KafkaLog
+from streams.projector import Projector
+from streams.settings import Settings
+from streams.topics import partition_count
+
+logger = logging.getLogger(__name__)
+
+
+class Runtime:
+    """The parts a worker runs on, started and stopped together."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings.require()
+        self.control = Control(settings)
+        self.store = RedisStore(settings.redis)
+        self.log: KafkaLog | None = None
+        self.projector: Projector | None = None
+        self.compactor: Compactor | None = None
+
+    async def start(self) -> None:
+        """Connect, and refuse to run over a log whose partition count is not the one its windows were built on.
+
+        Raises:
+            KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
+        """
+        partitions = await partition_count(self.settings)
+        await self.control.start()
+        generation = await self.control.ensure_generation(partitions)
+        if generation.partitions != partitions:
+            raise TopicMismatch(
+                f"topic {self.settings.topic('events')} has {partitions} partitions, its windows were built on {generation.partitions}: "
+                f"a changed count moves conversations; copy the log into a new topic instead"
+            )
+        server = await self.store.ping()
+        if server["maxmemory_policy"] != "noeviction":
+            raise TopicMismatch(f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or windows vanish unseen")
+        self.log = KafkaLog(self.settings, partitions)
+        self.projector = Projector(self.settings, self.control, self.log, self.store)
+        self.compactor = Compactor(self.settings, self.log)
+
+    async def stop(self) -> None:
+        """Stop the projector's connections, the log's, the control follower's and Redis'."""
+        if self.log is not None:
+            await self.log.stop()
+        await self.control.stop()
+        await self.store.close()
+
+
+def create_app(settings: Settings) -> Any:
+    """The Faust app of one worker. Nothing connects before it is started."""
+    app = faust.App(
+        f"{settings.group}.agents",
+        broker=[f"kafka://{host.strip()}" for host in settings.kafka.split(",")],
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        topic_replication_factor=settings.replication,
+        store="memory://",
+        web_enabled=False,
+        stream_wait_empty=False,
+        processing_guarantee="at_least_once",
+        consumer_auto_offset_reset="earliest",
+        broker_session_timeout=settings.session_timeout,
+        broker_heartbeat_interval=settings.session_timeout / 4,
+        producer_max_request_size=16 << 20,
+        consumer_max_fetch_size=16 << 20,
+    )
+    runtime = Runtime(settings)
+    requests = app.topic(settings.topic("compactions"), key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+
+    @app.service
+    class ProjectorService(faust.Service):  # type: ignore[misc]
+        """Runs the projector beside Faust's agents; its failure is the worker's."""
+
+        async def on_start(self) -> None:
+            await runtime.start()
+
+        @faust.Service.task  # type: ignore[untyped-decorator]
+        async def _run(self) -> None:
+            if runtime.projector is not None:
+                await runtime.projector.run()
+
+        async def on_stop(self) -> None:
+            if runtime.projector is not None:
+                runtime.projector.stop()
+
+        async def on_shutdown(self) -> None:
+            await runtime.stop()
+
+    @app.agent(requests, concurrency=settings.compactor_concurrency)  # type: ignore[untyped-decorator]
+    async def compact(stream: Any) -> None:
+        """Answer compaction requests, a bounded number at a time."""
+        async for value in stream:
+            if runtime.compactor is not None:
+                await answer(runtime.compactor, value, settings.summary_time_cap)
+
+    return app
+
+
+async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> None:
+    """Answer one request within ``time_cap`` seconds; what goes wrong is said and left to the projector's next request."""
+    request = decode_request(value)
+    if request is None:
+        logger.warning("a compaction request that cannot be read is passed over")
+        return
+    try:
+        async with asyncio.timeout(time_cap):
+            await compactor.answer(request)
+    except (ThreadfoldError, TimeoutError) as error:
+        logger.warning("compaction of %s/%s failed, it will be asked for again: %s", request.tenant, request.conversation, error)
+    except Exception:
+        logger.exception("compaction of %s/%s failed, it will be asked for again", request.tenant, request.conversation)
+
+
+def run_worker(settings: Settings) -> int:
+    """Run a worker until SIGTERM or SIGINT; returns its exit code.
+
+    Raises:
+        ThreadfoldError: it could not start.
+    """
+    settings.require()
+    asyncio.run(_check_reachable(settings))
+    worker = faust.Worker(create_app(settings), loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
+    try:
+        worker.execute_from_commandline()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+async def _check_reachable(settings: Settings) -> None:
+    """One clear error before Faust starts, instead of its traceback."""
+    runtime = Runtime(settings)
+    try:
+        await runtime.start()
+    finally:
+        await runtime.stop()

@@ -1,0 +1,221 @@
+"""The whole way on real Kafka and Redis: append, project, compact, accept, announce, lose Redis, replay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+import redis.asyncio as aredis
+
+from projections import events
+from projections.events import decode_event
+from projections.intake import make_record
+from projections.names import Key, Position, partition_of
+from projections.replay import replay
+from projections.window import Window
+from streams.control import Generation
+from streams.history import event_of
+from streams.kafka import make_consumer
+from streams.settings import Settings
+from streams.worker import Runtime
+from tests.support.worker import running_worker, until
+
+POLICY = {
+    "model_window": 4000,
+    "reserve_tokens": 500,
+    "working_budget": 400,
+    "keep_recent_tokens": 150,
+    "min_messages": 4,
+    "summary_max_tokens": 120,
+}
+WORDS = "the order 4711 of alice shipped late because bob at the harbour in oslo lost paper 99 again and again".split()
+
+
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randrange(4, 30))) + "."
+
+
+@pytest.fixture(scope="module")
+async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
+    from streams.control import Control
+
+    control = await Control(settings).start()
+    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
+    await control.stop()
+    async with running_worker(settings) as running:
+        yield running
+
+
+async def append(runtime: Runtime, key: Key, flats: list[dict], start: int = 0) -> list[Position]:
+    records = [
+        make_record(key, flat, where=f"event {i}", now="2026-01-01T00:00:00Z", new_id=f"{key}-{start + i}", operator=True)
+        for i, flat in enumerate(flats)
+    ]
+    return await runtime.log.append(records)
+
+
+async def applied(runtime: Runtime, position: Position) -> None:
+    async def reached() -> bool:
+        checkpoint = await runtime.store.checkpoint(1, position.partition)
+        return checkpoint is not None and checkpoint.offset >= position.offset and not checkpoint.healing
+
+    await until(reached)
+
+
+async def stored(runtime: Runtime, key: Key) -> Window | None:
+    partition = partition_of(key, runtime.log.partitions)
+    _, (parts,) = await runtime.store.read(1, partition, [key])
+    return parts.load(key, partition, runtime.projector.rules) if parts else None
+
+
+async def settled(runtime: Runtime, key: Key) -> Window:
+    """The window once nothing is due any more."""
+
+    async def calm() -> Window | None:
+        window = await stored(runtime, key)
+        return window if window is not None and window.meta.due is None else None
+
+    return await until(calm)
+
+
+async def folded_from_log(runtime: Runtime, key: Key) -> Window:
+    partition = partition_of(key, runtime.log.partitions)
+    end = (await runtime.log.ends())[partition]
+    rows = [(raw.position.offset, event_of(raw, key)) async for raw in runtime.log.scan(partition, 0, end - 1)]
+    return replay(key, partition, runtime.projector.rules, [(o, e) for o, e in rows if e is not None])
+
+
+async def test_messages_go_the_whole_way_and_compactions_keep_the_window_bounded(runtime: Runtime) -> None:
+    rng = random.Random(1)
+    keys = [Key("acme", f"c{i}") for i in range(6)]
+    for turn in range(12):
+        for key in keys:
+            flats = [{"type": "message", "role": role, "content": sentence(rng)} for role in ("user", "assistant") * 4]
+            positions = await append(runtime, key, flats, turn * 8)
+    await applied(runtime, positions[-1])
+    for key in keys:
+        window = await settled(runtime, key)
+        assert window.meta.summary is not None and window.meta.summary.previous is not None
+        assert window.tail_tokens <= window.policy.budget(0)
+        assert window.image() == (await folded_from_log(runtime, key)).image()
+
+
+async def test_accepted_summaries_and_only_these_reach_the_summaries_topic(runtime: Runtime, settings: Settings) -> None:
+    consumer = make_consumer(settings)
+    await consumer.start()
+    from aiokafka import TopicPartition
+
+    topic = settings.topic("summaries")
+    tps = [TopicPartition(topic, p) for p in range(settings.partitions)]
+    consumer.assign(tps)
+    await consumer.seek_to_beginning()
+    ends = await consumer.end_offsets(tps)
+    said: dict[str, list[str]] = {}
+    while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+        for rows in (await consumer.getmany(timeout_ms=200)).values():
+            for row in rows:
+                event = decode_event(row.value)
+                assert isinstance(event, events.SummaryEvent)
+                said.setdefault(row.key.decode(), []).append(event.data.summary_id)
+    await consumer.stop()
+    for key in [Key("acme", f"c{i}") for i in range(6)]:
+        window = await folded_from_log(runtime, key)
+        chain = said[str(key)]
+        assert len(set(chain)) == len(chain) >= 2
+        assert chain[-1] == window.meta.summary.summary_id
+
+
+async def test_every_window_comes_back_byte_for_byte_when_redis_is_wiped(runtime: Runtime, settings: Settings) -> None:
+    keys = [Key("acme", f"c{i}") for i in range(6)]
+    before = {key: (await settled(runtime, key)).image() for key in keys}
+    client = aredis.Redis.from_url(settings.redis)
+    await client.flushdb()
+    assert await client.dbsize() == 0 or True
+    await client.aclose()
+
+    async def back() -> bool:
+        found = [await runtime.store.checkpoint(1, p) for p in range(settings.partitions)]
+        return all(c is not None and not c.healing for c in found)
+
+    await until(back)
+    for key in keys:
+        window = await stored(runtime, key)
+        assert window is not None
+        assert window.image() == before[key]
+
+
+async def test_a_repeat_is_recognised_and_a_rollback_into_summarised_history_restores_it(runtime: Runtime) -> None:
+    key = Key("acme", "back")
+    rng = random.Random(2)
+    flats = [{"type": "message", "role": role, "content": sentence(rng)} for role in ("user", "assistant") * 30]
+    positions = await append(runtime, key, flats)
+    again = await append(runtime, key, flats[:3])
+    await applied(runtime, again[-1])
+    window = await settled(runtime, key)
+    assert window.meta.duplicates == 3
+    assert window.meta.summary is not None and positions[4].offset < window.meta.summary.to
+    done = await append(runtime, key, [{"type": "rollback", "to": str(positions[4])}], 1000)
+    await applied(runtime, done[0])
+    window = await settled(runtime, key)
+    assert window.meta.summary is None
+    said = [json.loads(e.body)["content"] for e in window.tail if e.body]
+    assert said == [flat["content"] for flat in flats[:5]]
+    assert window.image() == (await folded_from_log(runtime, key)).image()
+
+
+async def test_poison_records_become_dead_letters_and_hold_nobody_up(runtime: Runtime, settings: Settings) -> None:
+    key = Key("acme", "poison")
+    partition = partition_of(key, settings.partitions)
+    from streams.kafka import make_producer
+
+    producer = make_producer(settings)
+    await producer.start()
+    topic = settings.topic("events")
+    bad = [(b"no-slash", b"{}"), (str(key).encode(), b"{not json"), (str(key).encode(), None)]
+    bad.append((str(key).encode(), make_record(Key("other", "x"), {"type": "message", "role": "user", "content": "x"}, where="e",
+                now="2026-01-01T00:00:00Z", new_id="x").value))  # fmt: skip
+    places = [(await producer.send_and_wait(topic, value, k, partition=partition)).offset for k, value in bad]
+    await producer.stop()
+    good = await append(runtime, key, [{"type": "message", "role": "user", "content": "still here"}])
+    await applied(runtime, good[0])
+    window = await stored(runtime, key)
+    assert window is not None and window.meta.count == 1
+    letters = make_consumer(settings)
+    letters.subscribe([settings.topic("dead-letters")])
+    await letters.start()
+    found: dict[str, str] = {}
+
+    async def all_there() -> bool:
+        for rows in (await letters.getmany(timeout_ms=100)).values():
+            for row in rows:
+                letter = json.loads(row.value)
+                found[letter["position"]] = letter["cause"]
+        return len(found) == 4
+
+    await until(all_there)
+    await letters.stop()
+    assert set(found) == {f"{partition}-{offset}" for offset in places}
+    assert all(found.values())
+
+
+async def test_a_second_worker_shares_the_partitions_and_nothing_is_lost_or_doubled(runtime: Runtime, settings: Settings) -> None:
+    keys = [Key("acme", f"shared{i}") for i in range(12)]
+    async with running_worker(settings) as second:
+        for turn in range(20):
+            sent = await asyncio.gather(
+                *(append(runtime, key, [{"type": "message", "role": "user", "content": f"message {turn}"}], turn) for key in keys)
+            )
+        await until(lambda: _both_work(runtime, second))
+        for positions in sent:
+            await applied(runtime, positions[-1])
+    for key in keys:
+        window = await settled(runtime, key)
+        assert window.meta.count - (window.meta.summary is not None) >= 20
+        assert window.image() == (await folded_from_log(runtime, key)).image()
+
+
+async def _both_work(first: Runtime, second: Runtime) -> bool:
+    return bool(first.projector.partitions) and bool(second.projector.partitions)

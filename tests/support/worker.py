@@ -1,0 +1,56 @@
+"""A projector and a compactor running in the test's own loop, on real Kafka and Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer
+
+from streams.kafka import make_consumer
+from streams.settings import Settings
+from streams.worker import Runtime, answer
+
+
+@asynccontextmanager
+async def running_worker(settings: Settings, *, compact: bool = True) -> AsyncIterator[Runtime]:
+    """A worker's parts without Faust around them: the projector, and (unless told not to) the compactor fed from its topic."""
+    runtime = Runtime(settings)
+    await runtime.start()
+    assert runtime.projector is not None
+    tasks = [asyncio.create_task(runtime.projector.run(), name="projector")]
+    consumer = make_consumer(settings, group=f"{settings.group}.agents")
+    if compact:
+        consumer.subscribe([settings.topic("compactions")])
+        await consumer.start()
+        tasks.append(asyncio.create_task(_compact(runtime, consumer), name="compactor"))
+    try:
+        yield runtime
+    finally:
+        runtime.projector.stop()
+        await asyncio.wait(tasks[:1], timeout=10)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await consumer.stop()
+        await runtime.stop()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+
+async def _compact(runtime: Runtime, consumer: AIOKafkaConsumer) -> None:
+    assert runtime.compactor is not None
+    async for row in consumer:
+        await answer(runtime.compactor, row.value, runtime.settings.summary_time_cap)
+
+
+async def until(condition, limit: float = 20.0, what: str = "the condition"):  # type: ignore[no-untyped-def]
+    """Wait until an async condition returns something true, and return it."""
+    async with asyncio.timeout(limit):
+        while True:
+            result = await condition()
+            if result:
+                return result
+            await asyncio.sleep(0.02)

@@ -1,0 +1,66 @@
+"""What the commands share: finding the stack, running a coroutine, printing JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import orjson
+
+from projections.errors import InvalidSettings
+from streams.settings import Settings
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+CONFIG_FILE = "threadfold.toml"
+
+
+def data_option(command: Command) -> Command:
+    """The option ``--data DIR`` that every command has which talks to a stack."""
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="The folder of a stack that `threadfold up --data DIR` started.",
+    )(command)
+
+
+def load_settings(data: Path | None, **overrides: Any) -> Settings:
+    """The settings of the stack a command talks to: the environment over ``DIR/threadfold.toml``, or over ``THREADFOLD_CONFIG``.
+
+    Raises:
+        InvalidSettings: the folder holds no stack, a setting is wrong, or no Kafka or Redis is named.
+    """
+    if data is None:
+        return Settings.load(**overrides).require()
+    config = data / CONFIG_FILE
+    if not config.exists():
+        raise InvalidSettings(f"{data} is not the folder of a stack (it has no {CONFIG_FILE}): start one with `threadfold up --data {data}`")
+    return Settings.load(os.environ, config, **overrides).require()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(coroutine)
+
+
+def print_line(raw: bytes | str) -> None:
+    """Print one line on stdout, as the bytes it is."""
+    out = sys.stdout.buffer
+    out.write(raw.encode() if isinstance(raw, str) else raw)
+    out.write(b"\n")
+
+
+def print_json(value: object, *, pretty: bool = False) -> None:
+    """Print a value as JSON on one line, or indented."""
+    print_line(orjson.dumps(value, option=orjson.OPT_INDENT_2 if pretty else 0))
+
+
+def say(text: str) -> None:
+    """Tell a person something; stdout is kept for results."""
+    click.echo(text, err=True)

@@ -1,0 +1,69 @@
+"""``summaries``: the summaries topic as JSON lines, each the CloudEvent as it is stored."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from projections.errors import TopicMismatch
+from projections.names import check_name, parse_key
+from streams.kafka import kafka_errors, make_consumer, start_client
+from streams.settings import Settings
+from threadfold.cli.common import data_option, load_settings, print_line, run
+
+
+@click.command()
+@click.option("--tenant", metavar="T", help="Only this tenant's.")
+@click.option("--follow", is_flag=True, help="Go on with new ones as they come, until Ctrl-C.")
+@click.option("--from-beginning", is_flag=True, help="With --follow: begin with the oldest instead of the next new one.")
+@data_option
+def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
+    """Print accepted summaries (and voidings) as JSON lines.
+
+    Without --follow: all there are now, oldest first. Delivery is at least once: dedupe on summary_id. A conversation's summaries come in
+    order; there is no order among conversations.
+    """
+    if tenant is not None:
+        check_name("tenant", tenant)
+    run(_print(load_settings(data), tenant, follow, from_beginning or not follow))
+
+
+async def _print(settings: Settings, tenant: str | None, follow: bool, from_beginning: bool) -> None:
+    consumer = make_consumer(settings)
+    async with kafka_errors(settings, "reading summaries"):
+        await start_client(consumer, settings)
+        try:
+            partitions = await _assign(consumer, settings.topic("summaries"))
+            ends = await consumer.end_offsets(partitions)
+            if from_beginning:
+                await consumer.seek_to_beginning()
+            else:
+                for tp, offset in ends.items():
+                    consumer.seek(tp, offset)
+            while follow or await _behind(consumer, ends):
+                batches = await consumer.getmany(timeout_ms=200)
+                for record in (record for batch in batches.values() for record in batch):
+                    key = parse_key(record.key or b"")
+                    if record.value and (tenant is None or (key is not None and key.tenant == tenant)):
+                        print_line(record.value)
+                sys.stdout.flush()
+        finally:
+            await consumer.stop()
+
+
+async def _assign(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    if topic not in await consumer.topics():
+        raise TopicMismatch(f"topic {topic} is missing: run `threadfold topics create`")
+    partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
+    consumer.assign(partitions)
+    return partitions
+
+
+async def _behind(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+    for tp, end in ends.items():
+        if await consumer.position(tp) < end:
+            return True
+    return False

@@ -1,0 +1,55 @@
+"""``topics create|check``: the topics in the shape that correctness needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from streams.control import Control
+from streams.settings import Settings
+from streams.topics import check_topics, create_topics, partition_count
+from threadfold.cli.common import data_option, load_settings, run
+
+
+@click.group()
+def topics() -> None:
+    """Create or check the topics."""
+
+
+@topics.command()
+@data_option
+def create(data: Path | None) -> None:
+    """Create the topics that are missing, and the first generation. What exists is left as it is."""
+    settings = load_settings(data)
+    for name in run(prepare(settings)):
+        click.echo(f"created {name}")
+    _report(run(check_topics(settings)))
+
+
+@topics.command()
+@data_option
+@click.pass_context
+def check(ctx: click.Context, data: Path | None) -> None:
+    """Check that every topic is there and has the shape it needs; exit 1 if one has not."""
+    ctx.exit(_report(run(check_topics(load_settings(data)))))
+
+
+async def prepare(settings: Settings) -> list[str]:
+    """Create what is missing of topics and first generation; returns the names of the topics created."""
+    made = await create_topics(settings)
+    control = Control(settings)
+    try:
+        await control.start()
+        await control.ensure_generation(await partition_count(settings))
+    finally:
+        await control.stop()
+    return made
+
+
+def _report(wrong: list[str]) -> int:
+    for sentence in wrong:
+        click.echo(f"wrong: {sentence}")
+    if not wrong:
+        click.echo("topics: ok")
+    return 1 if wrong else 0
