@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -174,6 +174,19 @@ class Control:
             async with self._advanced:
                 self._read = at
                 self._advanced.notify_all()
+
+    def learner(self, rules: Rules) -> Callable[[str], Awaitable[None]]:
+        """What a folder awaits before a tenant's first event: it makes ``rules`` know the tenant's policy.
+
+        A tenant is on the control topic before its first event is in the log, so reading up to here is enough, once a tenant.
+        """
+
+        async def learn(tenant: str) -> None:
+            if tenant not in rules.tenants:
+                state = await self.sync()
+                rules.learn({t.name: t.policy for t in state.tenants.values() if t.policy})
+
+        return learn
 
     # -- writing -------------------------------------------------------------------------------------------------------------
 

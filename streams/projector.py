@@ -139,12 +139,6 @@ class Projector:
             self._unprepared |= set(self.partitions)
             self.partitions.clear()
 
-    async def _learn(self, tenant: str) -> None:
-        """A tenant's policy is on the control topic before its first event is in the log: read up to there once a tenant."""
-        if tenant not in self.rules.tenants:
-            state = await self.control.sync()
-            self.rules.learn({t.name: t.policy for t in state.tenants.values() if t.policy})
-
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
         assigned = {tp.partition for tp in consumer.assignment()}
         for number in sorted(self._unprepared & assigned):
@@ -181,7 +175,7 @@ class Projector:
             self.store,
             self.log,
             self.rules,
-            learn=self._learn,
+            learn=self.control.learner(self.rules),
             voice=self.publisher,
             cached_windows=self.settings.cached_windows,
         )

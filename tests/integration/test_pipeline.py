@@ -31,7 +31,7 @@ POLICY = {
     "min_messages": 4,
     "summary_max_tokens": 120,
 }
-WORDS = "the order 4711 of alice shipped late because bob at the harbour in oslo lost paper 99 again and again".split()
+WORDS = ["the", "order", "4711", "of", "alice", "shipped", "late", "because", "bob", "at", "the", "harbour", "in", "oslo", "lost", "paper", "99", "again", "and", "again"]
 
 
 def sentence(rng: random.Random) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -40,20 +41,38 @@ def load_settings(data: Path | None, **overrides: Any) -> Settings:
         return Settings.load(**overrides).require()
     config = data / CONFIG_FILE
     if not config.exists():
-        raise InvalidSettings(f"{data} is not the folder of a stack (it has no {CONFIG_FILE}): start one with `threadfold up --data {data}`")
+        raise InvalidSettings(f"{data} has no {CONFIG_FILE}, so it is no stack's folder: start one with `threadfold up --data {data}`")
     return Settings.load(os.environ, config, **overrides).require()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end."""
+    """Run a command's coroutine to its end. The clients' own log lines are no part of its output (``THREADFOLD_DEBUG=1`` shows them)."""
+    root = logging.getLogger()
+    if os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0"):
+        logging.basicConfig(level=logging.INFO)
+    elif not root.handlers:
+        root.addHandler(logging.NullHandler())
     return asyncio.run(coroutine)
 
 
+class OutputClosed(Exception):
+    """Nobody reads stdout any more (``| head``). No OSError, so that nobody takes it for a failing broker."""
+
+
 def print_line(raw: bytes | str) -> None:
-    """Print one line on stdout, as the bytes it is."""
-    out = sys.stdout.buffer
-    out.write(raw.encode() if isinstance(raw, str) else raw)
-    out.write(b"\n")
+    """Print one line on stdout, as the bytes it is; raises :class:`OutputClosed` when nobody reads it."""
+    try:
+        sys.stdout.buffer.write((raw.encode() if isinstance(raw, str) else raw) + b"\n")
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+
+
+def flush() -> None:
+    """Hand what was printed to the reader now; raises :class:`OutputClosed` when there is none."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise OutputClosed from error
 
 
 def print_json(value: object, *, pretty: bool = False) -> None:

@@ -6,7 +6,6 @@ Only click is imported here, so ``threadfold --help`` answers in a tenth of a se
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -57,7 +56,9 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except Exception as error:
+            if not isinstance(error, BrokenPipeError) and type(error).__name__ != "OutputClosed":
+                raise
             # The reader took what it wanted (`| head`). What is still buffered goes nowhere, so that Python does not complain at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return DONE
@@ -76,8 +77,6 @@ def app() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv`` by default) and return its exit code; errors are one line on stderr."""
-    debug = os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0")
-    _quieten(debug)
     try:
         result = app.main(args, prog_name="threadfold", standalone_mode=False)
     except click.ClickException as error:
@@ -86,18 +85,18 @@ def main(args: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where every error ends, as a line instead of a traceback
-        return _explain(error, debug)
+        return _explain(error)
     return result if isinstance(result, int) else DONE
 
 
-def _explain(error: BaseException, debug: bool) -> int:
+def _explain(error: BaseException) -> int:
     """Print an error as one line; returns the exit code it stands for."""
     from projections.errors import ThreadfoldError
 
     while isinstance(error, BaseExceptionGroup):
         known = error.subgroup(ThreadfoldError)
         error = (known or error).exceptions[0]
-    if debug:
+    if os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0"):
         import traceback
 
         traceback.print_exception(error)
@@ -108,12 +107,3 @@ def _explain(error: BaseException, debug: bool) -> int:
     reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     click.echo(f"threadfold: unexpected error: {reason} (THREADFOLD_DEBUG=1 shows where)", err=True)
     return FAILED
-
-
-def _quieten(debug: bool) -> None:
-    """The clients' own log lines are no part of a command's output; the services set up their logging themselves."""
-    root = logging.getLogger()
-    if debug:
-        logging.basicConfig(level=logging.INFO)
-    elif not root.handlers:
-        root.addHandler(logging.NullHandler())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from projections.errors import TopicMismatch
 from projections.names import check_name, parse_key
 from streams.kafka import kafka_errors, make_consumer, start_client
 from streams.settings import Settings
-from threadfold.cli.common import data_option, load_settings, print_line, run
+from threadfold.cli.common import data_option, flush, load_settings, print_line, run
 
 
 @click.command()
@@ -49,7 +48,7 @@ async def _print(settings: Settings, tenant: str | None, follow: bool, from_begi
                     key = parse_key(record.key or b"")
                     if record.value and (tenant is None or (key is not None and key.tenant == tenant)):
                         print_line(record.value)
-                sys.stdout.flush()
+                flush()
         finally:
             await consumer.stop()
 

@@ -69,7 +69,8 @@ def _scopes(text: str | None) -> list[str] | None:
     scopes = [part.strip() for part in text.split(",") if part.strip()]
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'} is not a scope: the scopes are {', '.join(SCOPES)}", param_hint="--scopes")
+        shown = ", ".join(unknown) or "nothing"
+        raise click.BadParameter(f"{shown} is not a scope: the scopes are {', '.join(SCOPES)}", param_hint="--scopes")
     return scopes
 
 

@@ -1,0 +1,81 @@
+"""The neutral format: a window as flat events (see CONTRACT, Events), for readers that speak no provider's format.
+
+Unlike a render nothing is left out for a limit: the window itself is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from projections.lanes import Entry, Kind, Pinned
+from projections.openai import to_flat
+from projections.window import InForce, Window
+
+_TYPE_OF: dict[int, str] = {
+    Kind.OPENED: "conversation.opened",
+    Kind.SUSPENSION: "suspension",
+    Kind.RESOLUTION: "resolution",
+    Kind.TURN_STARTED: "turn.started",
+    Kind.TURN_ENDED: "turn.ended",
+    Kind.CLOSED: "session.closed",
+    Kind.LOOP: "loop.detected",
+}
+_MESSAGES = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT, Kind.SYSTEM})
+
+
+def window_events(window: Window) -> list[dict[str, Any]]:
+    """The window as flat events, each with its ``position``: pinned messages, the summary in force, then the tail in log order.
+
+    A run of events that only the log still holds comes as one ``{"type": "held", "from", "to", "count", "tokens"}``. What a rollback
+    abandoned, rejected events and those of unknown types do not come. Texts are as the window keeps them (shortened where it did so).
+    """
+    found = [_pinned(window, item) for item in window.lanes.pinned]
+    if window.meta.summary is not None:
+        found.append(_summary(window, window.meta.summary))
+    for entry in window.tail:
+        event = _event(window, entry)
+        if event is not None:
+            found.append(event)
+    return found
+
+
+def _pinned(window: Window, item: Pinned) -> dict[str, Any]:
+    return _message(item.body, window.position_of(item.offset))
+
+
+def _message(body: bytes, position: str) -> dict[str, Any]:
+    return {**to_flat(msgspec.json.decode(body), "a stored message"), "position": position}
+
+
+def _summary(window: Window, summary: InForce) -> dict[str, Any]:
+    return {
+        "type": "summary",
+        "summary_id": summary.summary_id,
+        "text": summary.text,
+        "tokens": summary.tokens,
+        "trust": summary.trust,
+        "to": window.position_of(summary.to),
+        "previous": summary.previous,
+        "position": window.position_of(summary.offset),
+    }
+
+
+def _event(window: Window, entry: Entry) -> dict[str, Any] | None:
+    position = window.position_of(entry.offset)
+    if entry.kind == Kind.SYSTEM:
+        return None  # it stands among the pinned ones
+    if entry.kind in _MESSAGES:
+        return _message(entry.body, position)
+    if entry.kind in _TYPE_OF:
+        return {"type": _TYPE_OF[entry.kind], **msgspec.json.decode(entry.body), "position": position}
+    if entry.kind == Kind.HELD:
+        return {
+            "type": "held",
+            "from": window.position_of(entry.start),
+            "to": position,
+            "count": entry.count,
+            "tokens": entry.tokens,
+        }
+    return None

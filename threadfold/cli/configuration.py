@@ -1,0 +1,35 @@
+"""Writing ``DIR/threadfold.toml``: how the other commands find a stack that ``up`` runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+
+from streams.settings import Settings
+
+ALWAYS = frozenset({"kafka", "redis", "gateway_host", "gateway_port", "gateway_url", "partitions", "replication", "min_isr"})
+HEAD = "# Written by `threadfold up` at every start; what is changed here is lost. To change a setting, set THREADFOLD_<NAME> for `up`.\n"
+
+
+def write_config(path: Path, settings: Settings) -> None:
+    """Write addresses, topic settings and all that is not a default, atomically, readable by the owner only (a URL may hold a password)."""
+    lines = [HEAD]
+    for field in msgspec.structs.fields(Settings):
+        value = getattr(settings, field.name)
+        if field.name in ALWAYS or value != field.default:
+            lines.append(f"{field.name} = {_toml(value)}\n")
+    part = path.with_suffix(".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("".join(lines))
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _toml(value: str | int | float | bool) -> str:
+    """A value as TOML writes it; JSON's form of these is TOML's, but for DEL in a string."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,154 @@
+"""The services that ``up`` runs: workers and gateway as guarded processes, started again when they die."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from projections.errors import ThreadfoldError
+from streams.settings import PREFIX, Settings
+from threadfold.cli.common import CONFIG_FILE, say
+from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.server import EmbeddedServer
+
+POLL = 0.1
+BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds before the first, second, ... start of a service that died; the last one for all further."""
+STEADY = 60.0
+"""A service that ran this long begins with the shortest back-off again."""
+ATTEMPTS = 5
+"""Deaths of one service before the stack was ready, after which ``up`` gives up."""
+GRACE = 20.0
+"""Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer group."""
+LOG_LIMIT = 8 << 20
+
+
+class ServiceDied(ThreadfoldError):
+    """A service cannot be kept running; the message has the end of its log."""
+
+
+@dataclass(slots=True)
+class Service:
+    """One service and its present process."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: GuardedProcess | None = None
+    started: float = 0.0
+    deaths: int = 0
+    again_at: float | None = field(default=None)
+
+
+class Fleet:
+    """Workers and gateway over running servers. Used by one thread; ``stop`` may always be called, and again."""
+
+    def __init__(
+        self, settings: Settings, data: Path, *, workers: int, servers: Sequence[EmbeddedServer] = (), hold: Sequence[int] = ()
+    ) -> None:
+        """Args: ``servers`` are restarted on their ports when they die; ``hold`` are descriptors every service inherits."""
+        self.settings = settings
+        self.servers = list(servers)
+        self.hold = tuple(hold)
+        self.logs = data / "logs"
+        # The file holds all settings in force, so nothing of the environment may win over it.
+        names = {PREFIX + name.upper() for name in Settings.__struct_fields__}
+        self.env = {name: value for name, value in os.environ.items() if name not in names}
+        self.env[PREFIX + "CONFIG"] = str(data / CONFIG_FILE)
+        self.gateway = self._service("gateway", "gateway")
+        self.workers = [self._service(f"worker-{number}", "worker") for number in range(1, workers + 1)]
+
+    def _service(self, name: str, command: str) -> Service:
+        return Service(name, [sys.executable, "-m", "threadfold.cli", command], self.logs / f"{name}.log")
+
+    def start(self) -> None:
+        """Start all services, each with its log in ``DIR/logs``."""
+        self.logs.mkdir(exist_ok=True)
+        for service in (*self.workers, self.gateway):
+            if service.log.exists() and service.log.stat().st_size > LOG_LIMIT:
+                shutil.move(service.log, service.log.with_suffix(".log.1"))
+            self._launch(service)
+
+    def _launch(self, service: Service) -> None:
+        service.process = GuardedProcess(service.command, env=self.env, log=service.log, pass_fds=self.hold)
+        service.process.start()
+        service.started, service.again_at = time.monotonic(), None
+
+    def wait_ready(self, ready: Callable[[], None]) -> None:
+        """Call ``ready`` once the gateway answers that the windows can be read.
+
+        Raises:
+            ServiceDied: one of the services died over and over.
+        """
+        begun = told = time.monotonic()
+        while not self._answers():
+            self._look(give_up=True)
+            if time.monotonic() - told > 20:
+                told = time.monotonic()
+                say(f"not ready after {told - begun:.0f} s: workers bring the windows up to the log, see {self.logs}")
+            time.sleep(POLL)
+        ready()
+
+    def _answers(self) -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"{self.settings.gateway_url}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError, ValueError):
+            return False  # not listening yet, or 503: not ready
+
+    def watch(self) -> None:
+        """Keep everything running; returns only by an exception (a signal's, or one that says what could not be started)."""
+        while True:
+            self._look(give_up=False)
+            time.sleep(POLL)
+
+    def _look(self, *, give_up: bool) -> None:
+        for server in self.servers:
+            code = server.poll()
+            if code is not None:
+                say(f"{server.name} ended with exit code {code}: starting it again (see {server.log})")
+                server.wanted_port = server.port
+                server.start()
+        now = time.monotonic()
+        for service in (*self.workers, self.gateway):
+            if service.again_at is not None:
+                if now >= service.again_at:
+                    self._launch(service)
+            elif service.process is not None and (code := service.process.poll()) is not None:
+                self._note_death(service, code, now, give_up)
+
+    def _note_death(self, service: Service, code: int, now: float, give_up: bool) -> None:
+        service.deaths = 1 if now - service.started > STEADY else service.deaths + 1
+        last = _last_line(service.log)
+        if give_up and service.deaths >= ATTEMPTS:
+            raise ServiceDied(f"{service.name} ended {service.deaths} times (exit code {code}) and is given up: {last}; see {service.log}")
+        pause = BACK_OFF[min(service.deaths, len(BACK_OFF)) - 1]
+        service.again_at = now + pause
+        say(f"{service.name} ended with exit code {code} ({last}): starting it again in {pause:g} s")
+
+    def stop(self) -> None:
+        """Stop the gateway first, so that nobody is promised anything more, then the workers, side by side."""
+        for services in ([self.gateway], self.workers):
+            running = [service.process for service in services if service.process is not None]
+            if running:
+                with ThreadPoolExecutor(len(running)) as pool:
+                    for task in [pool.submit(process.stop, GRACE) for process in running]:
+                        task.result()
+
+
+def _last_line(log: Path) -> str:
+    if not log.exists():
+        return "no log"
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "its log is empty"

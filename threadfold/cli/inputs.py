@@ -1,0 +1,64 @@
+"""Reading what a person hands in: JSON lines of events, messages or conversations, each fault named by its line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from projections.errors import MalformedInput
+from projections.openai import to_flat
+
+
+def open_lines(path: Path | None) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, or of stdin for None and ``-``, with their numbers from 1; blank ones are left out.
+
+    Raises:
+        MalformedInput: the file cannot be read.
+    """
+    if path is None or str(path) == "-":
+        yield from _lines(sys.stdin.buffer)
+        return
+    try:
+        with path.open("rb") as file:
+            yield from _lines(file)
+    except OSError as error:
+        raise MalformedInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(file, 1):
+        text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if text.strip():
+            yield number, text
+
+
+def parse_object(line: bytes, where: str) -> dict[str, Any]:
+    """The JSON object on a line.
+
+    Raises:
+        MalformedInput: it is not UTF-8, not JSON, or no object.
+    """
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedInput(f"{where}: it is not UTF-8 (byte {error.start + 1})") from None
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise MalformedInput(f"{where}: it is not JSON: {error.msg} (column {error.colno})") from None
+    if not isinstance(value, dict):
+        raise MalformedInput(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def flat_event(value: dict[str, Any], where: str) -> dict[str, Any]:
+    """A flat event as it is; an OpenAI-format message (``role`` and no ``type``) as the event it means.
+
+    Raises:
+        InvalidEvent: it is a message with a role that is none of OpenAI's; the event's own check finds the rest.
+    """
+    return to_flat(value, where) if "type" not in value and "role" in value else value

@@ -1,0 +1,126 @@
+"""``up``: the whole stack in one foreground command."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from projections.errors import TopicMismatch
+from streams.control import Control
+from streams.settings import PREFIX, Settings
+from streams.topics import check_topics, create_topics, partition_count
+from threadfold.cli.common import CONFIG_FILE, run, say
+from threadfold.cli.configuration import write_config
+from threadfold.cli.fleet import Fleet
+from threadfold.cli.services import check_port
+from threadfold.embedded.folder import DataFolder
+from threadfold.embedded.ports import HOST, free_port
+from threadfold.embedded.stack import EmbeddedStack
+
+DEMO_TENANT = "demo"
+
+
+class _Stop(BaseException):
+    """SIGTERM or Ctrl-C came; no Exception, so that nothing on the way takes it for a failure."""
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), help="The gateway's port, 0 for any free one [default: 8080].")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path("threadfold-data"), show_default=True, metavar="DIR",
+              help="Where everything is kept; one `up` at a time.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="How many workers.")
+def up(port: int | None, data: Path, workers: int) -> None:
+    """Start Kafka, Redis, topics, workers and the gateway; prints `ready: URL` when serving. Ctrl-C or SIGTERM stops all of it.
+
+    What THREADFOLD_KAFKA and THREADFOLD_REDIS name is used as it is; what they do not is started here and keeps its data in DIR. Other
+    commands reach this stack with --data DIR. The first start prints a key for tenant demo. A service that dies is started again.
+    """
+    data = data.absolute()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    folder = DataFolder(data)
+    stack: EmbeddedStack | None = None
+    fleet: Fleet | None = None
+    try:
+        folder.acquire()
+        wanted = configured(data)
+        chosen = wanted.gateway_port if port is None else port or free_port()
+        check_port(HOST, chosen)
+        stack = EmbeddedStack(data / "stack", kafka=wanted.kafka or None, redis=wanted.redis or None)
+        settings = _start(stack, wanted, data, chosen)
+        # The services hold the folder, too: after a sudden death of this process the folder is free when the last of them is gone.
+        fleet = Fleet(settings, data, workers=workers, servers=stack.servers, hold=(folder.descriptor,))
+        fleet.start()
+        fleet.wait_ready(lambda: click.echo(f"ready: {settings.gateway_url}"))
+        fleet.watch()
+    except _Stop:
+        say("stopping")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        if fleet is not None:
+            fleet.stop()
+        if stack is not None:
+            stack.stop()
+        folder.release()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise _Stop
+
+
+def configured(data: Path) -> Settings:
+    """What was configured by hand; the file that the last ``up`` wrote into its own folder is not."""
+    env = dict(os.environ)
+    config = env.get(PREFIX + "CONFIG")
+    if config and Path(config).absolute() == data / CONFIG_FILE:
+        del env[PREFIX + "CONFIG"]
+    return Settings.load(env)
+
+
+def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Settings:
+    """Start the servers, make topics, generation and the demo tenant, and write the configuration; returns the settings in force."""
+    names = [name for name, address in (("Kafka", wanted.kafka), ("Redis", wanted.redis)) if not address]
+    if names:
+        say(f"starting {' and '.join(names)} in {data} (the first start on a machine fetches Kafka, 43 MB)")
+    stack.start()
+    url = f"http://{HOST}:{port}"
+    changes = {"kafka": stack.kafka, "redis": stack.redis, "gateway_host": HOST, "gateway_port": port, "gateway_url": url}
+    if not wanted.kafka:
+        changes |= {"replication": 1, "min_isr": 1}
+    if wanted.policy:
+        changes["policy"] = str(Path(wanted.policy).absolute())
+    settings = Settings.load({}, **{**{name: getattr(wanted, name) for name in wanted.__struct_fields__}, **changes})
+    partitions, key = run(_prepare(settings))
+    settings = Settings.load({}, **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, "partitions": partitions})
+    write_config(data / CONFIG_FILE, settings)
+    if key is not None:
+        click.echo(f"key for tenant {DEMO_TENANT}: {key}")
+    return settings
+
+
+async def _prepare(settings: Settings) -> tuple[int, str | None]:
+    """Topics, first generation and demo tenant; returns the log's partition count, and the demo tenant's key on the first start."""
+    await create_topics(settings)
+    wrong = await check_topics(settings)
+    if wrong:
+        raise TopicMismatch("; ".join(wrong))
+    partitions = await partition_count(settings)
+    control = Control(settings)
+    try:
+        await control.start()
+        await control.ensure_generation(partitions)
+        key = None
+        if DEMO_TENANT not in control.state.tenants:
+            # The key comes before the record that stops the next one: cut off in between, the next start makes and shows another.
+            key = await control.add_key(DEMO_TENANT)
+            await control.ensure_tenant(DEMO_TENANT)
+        return partitions, key
+    finally:
+        await control.stop()

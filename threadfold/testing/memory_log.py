@@ -1,0 +1,63 @@
+"""The log in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from projections.intake import Record
+from projections.names import Position, partition_of
+from streams.log import Raw
+
+
+class MemoryLog:
+    """A :class:`streams.log.Log` kept in this process, for tests.
+
+    It partitions by key as Kafka does, so a conversation has the same partition in both. Offsets of a partition start at 0 and have no
+    gaps (Kafka's may have). An instance belongs to one event loop; calls of several tasks may interleave.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        """Args: ``partitions``, 1 or more, fixed for the instance's life; raises ``ValueError`` below 1."""
+        if partitions < 1:
+            raise ValueError(f"a log has 1 or more partitions, not {partitions}")
+        self.partitions = partitions
+        self._rows: list[list[Raw]] = [[] for _ in range(partitions)]
+
+    async def append(self, records: Sequence[Record]) -> list[Position]:
+        """Append records in order and return their positions, in the order of ``records``; a list never mixes with another one."""
+        return [self.put(partition_of(r.key, self.partitions), str(r.key).encode(), r.value) for r in records]
+
+    def put(self, partition: int, key: bytes | None, value: bytes | None) -> Position:
+        """Append any bytes to a partition, as a producer that knows nothing of threadfold could, and return their position.
+
+        Raises:
+            IndexError: there is no such partition.
+        """
+        rows = self._rows[partition]
+        position = Position(partition, len(rows))
+        last = rows[-1].timestamp if rows else 0
+        rows.append(Raw(position, key, value, max(last, time.time_ns() // 1_000_000)))
+        return position
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        """The records at these positions; positions that the log does not hold are absent from the answer."""
+        found = {}
+        for position in positions:
+            if 0 <= position.partition < self.partitions and 0 <= position.offset < len(self._rows[position.partition]):
+                found[position] = self._rows[position.partition][position.offset]
+        return found
+
+    async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
+        """All records of a partition from offset ``first`` to ``last``, both included, in order.
+
+        Records appended while the scan runs are seen when they lie in the range.
+        """
+        at = max(0, first)
+        while at <= last and at < len(self._rows[partition]):
+            yield self._rows[partition][at]
+            at += 1
+
+    async def ends(self) -> dict[int, int]:
+        """For each partition the offset the next record will get."""
+        return {partition: len(rows) for partition, rows in enumerate(self._rows)}

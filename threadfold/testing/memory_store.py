@@ -1,0 +1,109 @@
+"""The window store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from projections.names import Key
+from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
+from projections.recents import LIMIT, RECORD
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What Redis holds under one hash tag."""
+
+    checkpoint: Checkpoint | None = None
+    windows: dict[Key, Stored] = field(default_factory=dict)
+    due: dict[Key, int] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """A :class:`projections.persistence.WindowStore` kept in this process, for tests.
+
+    It fences, repeats and bounds exactly as :class:`projections.store.RedisStore` does. An instance belongs to one event loop; every call
+    is atomic.
+    """
+
+    def __init__(self) -> None:
+        self._partitions: dict[tuple[int, int], _Partition] = {}
+        self._writes = 0
+
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        """The partition's checkpoint, None when the store knows nothing of it."""
+        return self._of(generation, partition).checkpoint
+
+    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
+        """The stored windows, in the order of ``keys``."""
+        windows = self._of(generation, partition).windows
+        return [_copy(windows.get(key)) for key in keys]
+
+    async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
+        """Checkpoint and windows as of one moment."""
+        return await self.checkpoint(generation, partition), await self.load(generation, partition, keys)
+
+    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+        """Write a batch and its checkpoint, if ``checkpoint.revision`` is the revision in force.
+
+        Returns ``DUPLICATE`` when it is not, but the store's checkpoint is at this batch's very record; else ``FENCED``. Either way
+        nothing is written.
+        """
+        there = self._of(generation, partition)
+        before = there.checkpoint
+        revision = before.revision if before is not None else ""
+        if revision != checkpoint.revision:
+            same = before is not None and (before.offset, before.digest) == (checkpoint.offset, checkpoint.digest)
+            return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
+        for write in writes:
+            there.windows[write.key] = _changed(there.windows.get(write.key), write)
+            if write.due is DueChange.SET:
+                there.due[write.key] = 0
+            elif write.due is DueChange.CLEAR:
+                there.due.pop(write.key, None)
+        # Never a revision that was in force before, whatever was lost since: an old owner must not take a new one's for its own.
+        self._writes += 1
+        there.checkpoint = replace(checkpoint, revision=str(self._writes))
+        self._partitions[generation, partition] = there
+        return Applied(Verdict.APPLIED, str(self._writes))
+
+    async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due first, then by name."""
+        due = self._of(generation, partition).due
+        ripe = sorted((at, str(key), key) for key, at in due.items() if at <= now_ms)
+        return [key for _, _, key in ripe[: max(0, limit)]]
+
+    async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
+        """Note that requests were sent; those still due come up again at ``again_at_ms``."""
+        due = self._of(generation, partition).due
+        due.update({key: again_at_ms for key in keys if key in due})
+
+    async def drop_generation(self, generation: int, partitions: int) -> int:
+        """Delete everything of a generation; returns how many keys Redis would have held for it."""
+        return sum(_size(self._partitions.pop((generation, partition), _Partition())) for partition in range(partitions))
+
+    def lose_everything(self) -> None:
+        """Forget all, as a Redis that lost its memory does; what was written before stays fenced."""
+        self._partitions.clear()
+
+    def _of(self, generation: int, partition: int) -> _Partition:
+        return self._partitions.get((generation, partition)) or _Partition()
+
+
+def _changed(before: Stored | None, write: Write) -> Stored:
+    tail = [] if before is None or write.replace else before.tail[max(0, write.drop) :]
+    recents = _records(before.recents if before is not None else b"") + list(write.recents)
+    return Stored(write.meta, tail + write.push, b"".join(recents[-LIMIT:]))
+
+
+def _records(packed: bytes) -> list[bytes]:
+    return [packed[i : i + RECORD] for i in range(0, len(packed), RECORD)]
+
+
+def _copy(stored: Stored | None) -> Stored | None:
+    return None if stored is None else replace(stored, tail=list(stored.tail))
+
+
+def _size(partition: _Partition) -> int:
+    present: Iterable[object] = (partition.checkpoint is not None, bool(partition.due))
+    return sum(map(bool, present)) + sum(1 + bool(w.tail) + bool(w.recents) for w in partition.windows.values())
