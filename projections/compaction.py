@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from projections.errors import InvalidPosition
-from projections.events import Summary, delta
+from projections.events import Summary, absolute, delta
 from projections.lanes import RENDERED, Entry, Kind, Lanes, entry_offsets
 from projections.names import parse_position
 
@@ -105,6 +105,8 @@ def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
         return "its predecessor is not the summary in force"
+    if summary.previous_position != (window.position_of(meta.summary.offset) if meta.summary else None):
+        return "its previous_position is not where its predecessor stands"
     if summary.rollback != (None if meta.rollback is None else window.position_of(meta.rollback)):
         return "it does not know the latest rollback"
     if tokens > window.policy.summary_max_tokens + 16:
@@ -117,9 +119,26 @@ def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
         return "its span lies in another partition"
     if not window.tail or first.offset != window.tail[0].start:
         return "its span does not begin where the uncovered events begin"
-    if _find_end(window.tail, last.offset, summary.span.count) is None:
+    end = _find_end(window.tail, last.offset, summary.span.count)
+    if end is None:
         return "its span does not end at an event of the window"
+    if summary.span.positions and not _positions_hold(window.tail[: end + 1], last.offset, absolute(summary.span.positions)):
+        return "its positions are not those of the events in its span"
     return None
+
+
+def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
+    """Whether the claimed offsets are the span's: history is read by them later. Inside a range of unknown offsets any are believed."""
+    unknown: list[tuple[int, int]] = []
+    known: list[int] = []
+    for entry in span:
+        offsets = entry_offsets(entry)
+        if offsets is None:
+            unknown.append((entry.start, min(last, entry.offset)))
+        else:
+            known += [offset for offset in offsets if offset <= last]
+    rest = [o for o in claimed if not any(first <= o <= end for first, end in unknown)] if unknown else claimed
+    return rest == known
 
 
 def _find_end(tail: list[Entry], last: int, count: int) -> int | None:

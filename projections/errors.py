@@ -62,10 +62,35 @@ class UnknownConversation(ThreadfoldError):
     exit_code = 1
 
 
+class Erased(ThreadfoldError):
+    """The conversation was erased; this is final."""
+
+    problem = 410
+    exit_code = 1
+
+
+class InvalidRequest(ThreadfoldError):
+    """A parameter of a request (a limit, a format, a header, the length of a list) is not one that is allowed; the message names it."""
+
+    problem = 422
+
+
+class RequestTooLarge(ThreadfoldError):
+    """The body of a request is over the limit."""
+
+    problem = 413
+
+
 class Unauthorized(ThreadfoldError):
     """No key, or one that is not known."""
 
     problem = 401
+
+
+class Forbidden(ThreadfoldError):
+    """The key is known, but lacks the scope this needs; the message names it."""
+
+    problem = 403
 
 
 class KafkaUnavailable(ThreadfoldError):

@@ -7,11 +7,14 @@ and validates a record in a single pass (measured beside orjson in ``docs/decisi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+
+from projections.freeform import why_not_kept
 
 PREFIX = "threadfold."
 CONTENT_TYPE = "application/cloudevents+json"
@@ -320,7 +323,7 @@ def decode_event(value: bytes) -> AnyEvent:
         Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
     """
     try:
-        return _known.decode(value)
+        event = _known.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as known_error:
         try:
             other = _other.decode(value)
@@ -329,6 +332,24 @@ def decode_event(value: bytes) -> AnyEvent:
         if other.type in _KNOWN_TAGS:
             raise Undecodable(str(known_error)) from None
         return other
+    for field, free in _free_form(event.data):
+        reason = why_not_kept(free)
+        if reason is not None:
+            raise Undecodable(f"field {field}: {reason}")
+    return event
+
+
+def _free_form(data: object) -> Iterator[tuple[str, object]]:
+    """The fields of an event that may hold any JSON and are kept in a window, with their names; integers of any size among them."""
+    if isinstance(data, Message | ToolResult):
+        if isinstance(data.content, list):
+            yield from (("content.file", part.file) for part in data.content if isinstance(part, FilePart))
+    elif isinstance(data, Opened):
+        yield from (("policy", data.policy), ("metadata", data.metadata))
+    elif isinstance(data, TurnStarted | TurnEnded):
+        yield "lease", data.lease
+    elif isinstance(data, LoopDetected):
+        yield "count", data.count
 
 
 def absolute(steps: list[int]) -> list[int]:

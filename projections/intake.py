@@ -14,6 +14,7 @@ import orjson
 
 from projections import costs, events
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
+from projections.freeform import why_not_kept
 from projections.names import Key, parse_position
 
 MAX_ID = 256
@@ -22,6 +23,7 @@ RESERVED = frozenset({"event.dropped", "conversation.erased"})
 _ENVELOPE = frozenset({"id", "time", "type", "traceparent", "conversation"})
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})")
 _PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
@@ -71,6 +73,7 @@ def make_record(
     if "traceparent" in flat:
         envelope["traceparent"] = _traceparent(flat["traceparent"], where)
     fields = {field: value for field, value in flat.items() if field not in _ENVELOPE}
+    _check_kept(fields, where)
     if name in events.DATA_TYPES:
         data = _typed(name, fields, where, operator)
         envelope["type"] = events.full_type(name)
@@ -99,8 +102,27 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
         data = msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"{where}: {_explain(str(error), name)}") from None
+    _check_ids(data, where)
     _check_positions(data, where)
     return data
+
+
+def _check_kept(fields: dict[str, Any], where: str) -> None:
+    for field, value in fields.items():
+        reason = why_not_kept(field) or why_not_kept(value)
+        if reason is not None:
+            raise InvalidEvent(f"{where}: field {field[:60].encode('utf-8', 'replace').decode()}: {reason}")
+
+
+def _check_ids(data: msgspec.Struct, where: str) -> None:
+    """Calls and their results are paired by ids that a provider must take: none may be empty."""
+    calls = data.tool_calls or [] if isinstance(data, events.Message) else []
+    for i, call in enumerate(calls):
+        for field, text in (("id", call.id), ("name", call.name)):
+            if not text:
+                raise InvalidEvent(f"{where}: field tool_calls[{i}].{field}: expected 1 or more characters")
+    if isinstance(data, events.ToolResult) and not data.tool_call_id:
+        raise InvalidEvent(f"{where}: field tool_call_id: expected 1 or more characters")
 
 
 def _check_positions(data: msgspec.Struct, where: str) -> None:
@@ -112,6 +134,7 @@ def _check_positions(data: msgspec.Struct, where: str) -> None:
         named = [("position", data.position)]
     elif isinstance(data, events.Summary):
         named = [("span.from", data.span.from_), ("span.to", data.span.to), ("rollback", data.rollback)]
+        named.append(("previous_position", data.previous_position))
     for field, text in named:
         if text is not None:
             try:
@@ -140,10 +163,10 @@ def _id(flat: dict[str, Any], where: str, new_id: str) -> str:
 
 def _time(flat: dict[str, Any], where: str, now: str) -> str:
     time = flat.get("time", now)
-    if isinstance(time, str) and len(time) <= 64:
+    if isinstance(time, str) and len(time) <= 64 and _RFC3339.fullmatch(time):
         try:
-            if datetime.fromisoformat(time).tzinfo is not None:
-                return time
+            datetime.fromisoformat(time.upper())
+            return time
         except ValueError:
             return _not_a_time(where)
     return _not_a_time(where)

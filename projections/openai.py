@@ -51,8 +51,8 @@ def message_body(data: events.Message) -> bytes:
     """The JSON bytes of a message; reasoning parts are left out, ``content`` is null only beside tool calls."""
     calls = [_Call(call.id, _Function(call.name, call.arguments)) for call in data.tool_calls] if data.tool_calls else None
     content = _parts(data.content)
-    if content == [] and not calls:
-        content = ""
+    if content == []:
+        content = None if calls else ""
     return _encode(_Message(data.role, content, data.name, calls))
 
 
@@ -60,6 +60,19 @@ def result_body(data: events.ToolResult) -> bytes:
     """The JSON bytes of a tool's answer; a null content becomes an empty text."""
     content = _parts(data.content)
     return _encode(_Result(data.tool_call_id, "" if content is None or content == [] else content, data.name, "tool"))
+
+
+def text_only(body: bytes) -> bytes:
+    """A message's body with a word in place of each image and file: OpenAI takes those from the user alone.
+
+    The tail keeps them, as other providers take them from tools, too.
+    """
+    if b'"type":"image_url"' not in body and b'"type":"file"' not in body:
+        return body
+    message = msgspec.json.decode(body)
+    words = {"image_url": "[an image]", "file": "[a file]"}
+    message["content"] = [{"type": "text", "text": words[p["type"]]} if p["type"] in words else p for p in message["content"]]
+    return msgspec.json.encode(message)
 
 
 def to_flat(message: object, where: str) -> dict[str, Any]:

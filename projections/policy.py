@@ -148,6 +148,8 @@ class Rules:
             if name not in self.tenants:
                 make_policy(self.deployment, layer)
                 self.tenants[name] = dict(layer)
+                # Policies may have been asked for before the tenant was known.
+                self._resolve.cache_clear()
 
     def for_conversation(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
         """The policy of one conversation; an override that does not fit is left out whole (the log may hold anything)."""

@@ -15,6 +15,7 @@ import msgspec
 from projections.errors import ThreadfoldError
 from projections.groups import Group, group_tail
 from projections.lanes import Kind, clip
+from projections.openai import text_only
 from projections.window import Window
 
 SUMMARY_MARK = "[Summary of the earlier conversation]\n"
@@ -84,7 +85,7 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
 
 def _head(window: Window) -> tuple[list[bytes], int]:
     lanes, summary = window.lanes, window.meta.summary
-    bodies = [item.body for item in lanes.pinned]
+    bodies = [text_only(item.body) for item in lanes.pinned]
     tokens = lanes.pinned_tokens
     if summary is not None:
         bodies.append(msgspec.json.encode({"role": "assistant", "content": SUMMARY_MARK + summary.text}))
@@ -107,7 +108,7 @@ def _fit(
         tokens -= groups[keep_from].tokens
         keep_from += 1
     gone, kept = groups[:keep_from], groups[keep_from:]
-    bodies = [body for g in kept for body in g.bodies]
+    bodies = [body if g.kind == Kind.USER else text_only(body) for g in kept for body in g.bodies]
     if gone:
         bodies.insert(0, _stub(gone, window))
         tokens += STUB_TOKENS

@@ -44,7 +44,11 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
     by_offset = dict(earlier)
     if target not in by_offset:
         return History(None, [])
-    restored = replay(window.key, window.partition, window.rules, [item for item in earlier if item[0] <= target])
+    restored = replay(window.key, window.partition, window.rules, [item for item in earlier if item[0] < target])
+    outcome = apply_with_log(restored, target, by_offset[target], [item for item in earlier if item[0] < target])
+    if outcome.status is Status.DUPLICATE:
+        # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
+        return History(None, [])
     return History(restored, summary_chain(window, by_offset, target))
 
 

@@ -87,6 +87,8 @@ class RedisStore:
         dropped = 0
         pattern = f"tf:\\{{{generation}:{partition}\\}}:*"
         async with self._guarded():
+            # The state first: that fences whoever would still write windows while their keys are looked for.
+            dropped += await self._redis.unlink(_state(generation, partition))
             batch: list[bytes] = []
             async for name in self._redis.scan_iter(match=pattern, count=1000):
                 batch.append(name)

@@ -12,6 +12,9 @@ from projections.replay import Logged, history_from
 from projections.window import Window
 from streams.log import Log, Raw
 
+SCAN_PART = 2_000
+"""Offsets read at once where only the bounds of a range are known."""
+
 
 def event_of(raw: Raw, key: Key) -> AnyEvent | None:
     """The record's event when it belongs to the conversation ``key`` and can be decoded, else None (both are nobody's history)."""
@@ -25,23 +28,53 @@ def event_of(raw: Raw, key: Key) -> AnyEvent | None:
 
 
 async def offsets_backwards(log: Log, window: Window) -> AsyncIterator[list[int]]:
-    """The offsets of all the conversation's events, newest first, in pieces of descending offsets.
+    """The offsets of all the conversation's events, newest first, in pieces of descending offsets (see :func:`pieces_backwards`)."""
+    async for _, piece in pieces_backwards(log, window):
+        yield piece
 
-    The first piece comes from the window, each later one from the span of one summary further back (one scattered read each).
+
+async def pieces_backwards(
+    log: Log, window: Window, *, below: int | None = None, span_of: int | None = None
+) -> AsyncIterator[tuple[int | None, list[int]]]:
+    """The same, each piece with the offset of the summary event whose span it is (None: it is of the window's tail).
+
+    The first pieces come from the window, each later one from the span of one summary further back (one scattered read each).
+
+    Args:
+        below: only offsets less than this one.
+        span_of: begin with the span of the summary event at this offset: going on deep in a history costs no more than at its top.
     """
-    for entry in reversed(window.tail):
-        known = entry_offsets(entry)
-        if known is None:
-            known = await _scan_offsets(log, window.key, window.partition, entry.start, entry.offset)
-        yield known[::-1]
-    at = window.meta.summary.offset if window.meta.summary else None
+    at = span_of
+    if at is None:
+        async for piece in _tail_backwards(log, window, below):
+            yield None, piece
+        at = window.meta.summary.offset if window.meta.summary else None
     while at is not None:
         event = await _summary_at(log, window, at)
         if event is None:
             return
-        span = event.data.span
-        yield (absolute(span.positions) or await _span_offsets(log, window, event))[::-1]
+        piece = (absolute(event.data.span.positions) or await _span_offsets(log, window, event))[::-1]
+        if below is not None:
+            piece = [offset for offset in piece if offset < below]
+        if piece:
+            yield at, piece
         at = parse_position(event.data.previous_position).offset if event.data.previous_position else None
+
+
+async def _tail_backwards(log: Log, window: Window, below: int | None) -> AsyncIterator[list[int]]:
+    for entry in reversed(window.tail):
+        if below is not None and entry.start >= below:
+            continue
+        known = entry_offsets(entry)
+        if known is not None:
+            yield [offset for offset in reversed(known) if below is None or offset < below]
+            continue
+        last = entry.offset if below is None else min(entry.offset, below - 1)
+        while last >= entry.start:
+            # A long range is scanned in parts, so that one page of a history does not read all of it.
+            first = max(entry.start, last - SCAN_PART + 1)
+            yield (await _scan_offsets(log, window.key, window.partition, first, last))[::-1]
+            last = first - 1
 
 
 async def _summary_at(log: Log, window: Window, offset: int) -> SummaryEvent | None:

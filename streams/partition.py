@@ -212,13 +212,20 @@ class Partition:
     async def set_target(self, target: int) -> None:
         """Record up to where this partition heals (the windows stay as they are); raises :class:`Fenced` like :meth:`process`."""
         c = self.checkpoint
-        await self._apply(Checkpoint(c.revision, c.offset, c.timestamp, c.digest, target), [])
+        verdict = await self._apply(Checkpoint(c.revision, c.offset, c.timestamp, c.digest, target), [])
+        if verdict is Verdict.DUPLICATE:
+            # The same record, but another's write: its target is not this one.
+            raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
 
-    async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> None:
+    async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
         if answer.verdict is Verdict.FENCED:
             raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+        if answer.verdict is Verdict.DUPLICATE:
+            # Another owner may have written it before some of these windows were loaded: then they folded the batch twice.
+            self._slots.clear()
         self.checkpoint = Checkpoint(answer.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target)
+        return answer.verdict
 
     async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
         """Windows whose compaction request should go out (again) now."""

@@ -129,13 +129,14 @@ def interleave(scripts: list[Script], seed: int) -> Iterator[tuple[Key, Flat]]:
     Which one goes on is drawn in proportion to what each has left, so all end at about the same time.
     """
     rng = random.Random(seed)
-    running = [[script.key, script.events(), script.length] for script in scripts]
+    running = [(script.key, script.events()) for script in scripts]
+    left = [script.length for script in scripts]
     while running:
-        at = rng.choices(range(len(running)), [left for _, _, left in running])[0]
-        key, events, left = running[at]
-        burst = min(left, rng.choice((1, 1, 2, 3, 5, 8)))
+        at = rng.choices(range(len(running)), left)[0]
+        key, events = running[at]
+        burst = min(left[at], rng.choice((1, 1, 2, 3, 5, 8)))
         for _ in range(burst):
             yield key, next(events)
-        running[at][2] = left - burst
-        if left == burst:
-            del running[at]
+        left[at] -= burst
+        if not left[at]:
+            del running[at], left[at]

@@ -1,7 +1,7 @@
 """A subscriber as anybody could write one: a plain Kafka consumer of the summaries topic, in a process of its own.
 
-Run as ``python -m threadfold.demo.subscriber KAFKA TOPIC``. It prints one JSON line a summary, and first ``{"ready": true}``. Delivery is at
-least once, so it drops repeats by ``summary_id``, as the contract asks of subscribers. It knows nothing else of threadfold.
+Run as ``python -m threadfold.demo.subscriber KAFKA TOPIC``. It prints one JSON line a summary, and first ``{"ready": true}``. Delivery is
+at least once, so it drops repeats by the event's id, as the contract asks of subscribers. It knows nothing else of threadfold.
 """
 
 from __future__ import annotations

@@ -78,9 +78,13 @@ class MemoryStore:
         due = self._of(generation, partition).due
         due.update({key: again_at_ms for key in keys if key in due})
 
+    async def drop_partition(self, generation: int, partition: int) -> int:
+        """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
+        return _size(self._partitions.pop((generation, partition), _Partition()))
+
     async def drop_generation(self, generation: int, partitions: int) -> int:
         """Delete everything of a generation; returns how many keys Redis would have held for it."""
-        return sum(_size(self._partitions.pop((generation, partition), _Partition())) for partition in range(partitions))
+        return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
 
     def lose_everything(self) -> None:
         """Forget all, as a Redis that lost its memory does; what was written before stays fenced."""

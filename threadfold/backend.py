@@ -1,0 +1,265 @@
+"""The backend: everything the gateway and the commands do with conversations, over the log, the windows and the control topic.
+
+One instance serves any number of callers in one event loop. A conversation is always named together with its tenant, so what belongs to
+another tenant cannot be told from what does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, TopicMismatch, UnknownConversation
+from projections.names import Key, Position, make_key, parse_position, partition_of
+from projections.persistence import Stored
+from projections.policy import Rules
+from projections.recents import Recents
+from projections.store import RedisStore
+from projections.window import Window
+from streams.control import Control, State
+from streams.log import KafkaLog
+from streams.settings import Settings
+from streams.topics import partition_count
+from threadfold.drafts import Drafter, is_heavy
+from threadfold.pages import flat_event, page
+from threadfold.waiting import Waiting
+
+MAX_PAGE = 500
+"""Events in one page of history at most."""
+
+
+class Appended(NamedTuple):
+    """An event that is safe in the log."""
+
+    id: str
+    position: Position
+
+
+class Applied(NamedTuple):
+    """What the fold made of an appended event: ``status`` is applied, duplicate or rejected; a duplicate's position is the first one's."""
+
+    id: str
+    position: Position
+    status: str
+
+
+class Backend:
+    """Appending, waiting, windows and history. Start it before use (or ``async with``), stop it after."""
+
+    log: KafkaLog
+    """The log; there once started."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.control = Control(settings)
+        self.store = RedisStore(settings.redis)
+        self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
+        self._rules: Rules | None = None
+        self.control.on_change(self._forget_rules)
+
+    async def start(self) -> Backend:
+        """Connect to Kafka (Redis is connected to when it is first needed); returns itself.
+
+        Raises:
+            InvalidSettings: an address is missing.
+            KafkaUnavailable: Kafka does not answer.
+            TopicMismatch: topics or the live generation are missing, or the log's partition count was changed.
+        """
+        self.settings.require()
+        await self.control.start()
+        try:
+            generation = self.control.state.live_generation
+            partitions = await partition_count(self.settings)
+            if partitions != generation.partitions:
+                raise TopicMismatch(
+                    f"topic {self.settings.topic('events')} has {partitions} partitions, its windows were built on "
+                    f"{generation.partitions}: a changed count moves conversations; copy the log into a new topic instead"
+                )
+        except BaseException:
+            await self.control.stop()
+            raise
+        self.log = KafkaLog(self.settings, partitions)
+        return self
+
+    async def stop(self) -> None:
+        """End what waits, and close all connections."""
+        await self._waiting.stop()
+        if hasattr(self, "log"):
+            await self.log.stop()
+        await self.control.stop()
+        await self.store.close()
+
+    async def __aenter__(self) -> Backend:
+        return await self.start()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    # -- appending -----------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        tenant: str,
+        items: Sequence[tuple[str, object]],
+        *,
+        noun: str = "event",
+        operator: bool = False,
+        id_seed: str | None = None,
+    ) -> list[Appended]:
+        """Append flat events and return ids and positions once they are safe; all are checked before any is appended.
+
+        Order is kept within a conversation. An event that repeats one of the last 1,024 ids of its conversation is appended and changes
+        nothing; only :meth:`wait_applied` tells.
+
+        Args:
+            tenant: whose they are; recorded in the control topic first when it is new.
+            items: pairs of a conversation and a decoded flat event.
+            noun: what errors call an item; they count from 1.
+            operator: whether the types reserved to operators are allowed.
+            id_seed: derive the ids of events that have none from this, so that a repeated call repeats them.
+
+        Raises:
+            InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was appended.
+            KafkaUnavailable: after at most ``append_timeout`` seconds; unknown whether they are in, repeat with the same ids.
+        """
+        drafter = Drafter(tenant, self._live_rules(), self.log.partitions, self.settings.max_event_bytes)
+        if is_heavy(items):
+            records = await asyncio.to_thread(drafter.records, items, noun, operator, id_seed)
+        else:
+            records = drafter.records(items, noun, operator, id_seed)
+        if not records:
+            return []
+        try:
+            async with asyncio.timeout(self.settings.append_timeout):
+                if tenant not in self.control.state.tenants:
+                    await self.control.ensure_tenant(tenant)
+                positions = await self.log.append(records)
+        except TimeoutError:
+            raise KafkaUnavailable(
+                f"append: Kafka at {self.settings.kafka} did not answer within {self.settings.append_timeout:g} s; "
+                f"unknown whether it is in: repeat it with the same ids"
+            ) from None
+        return [Appended(record.id, position) for record, position in zip(records, positions, strict=True)]
+
+    async def wait_applied(self, tenant: str, conversation: str, appended: Sequence[Appended], timeout: float = 10.0) -> list[Applied]:  # noqa: ASYNC109
+        """Wait until the window holds these events of one conversation, and tell what the fold made of each.
+
+        An event whose id has already left the last 1,024 by then is told as applied.
+
+        Raises:
+            WaitTimedOut: not within ``timeout`` seconds; the append itself stands.
+            RedisUnavailable, Healing: it cannot be told now; the append itself stands.
+        """
+        if not appended:
+            return []
+        key = make_key(tenant, conversation)
+        await self._waiting.reach(max(item.position for item in appended), timeout)
+        stored = await self._stored(key)
+        recents = Recents(stored.recents if stored is not None else b"")
+        return [_applied(item, recents) for item in appended]
+
+    # -- reading -------------------------------------------------------------------------------------------------------------
+
+    async def window(self, tenant: str, conversation: str, *, after: str | None = None, timeout: float = 10.0) -> Window:  # noqa: ASYNC109
+        """The conversation's window as it is now, or (``after``) once it includes that position.
+
+        Raises:
+            UnknownConversation: it has none: nothing was appended to it, or not yet folded.
+            Erased: it was erased.
+            InvalidPosition: ``after`` is not of this conversation's partition.
+            WaitTimedOut: it does not include ``after`` within ``timeout`` seconds.
+            Healing, RedisUnavailable: it cannot be read now.
+        """
+        key = make_key(tenant, conversation)
+        if after is not None:
+            await self._waiting.reach(self._own_position(key, after), timeout)
+        window = await self._window_or_none(key)
+        if window is None:
+            raise UnknownConversation(f"conversation {conversation} is not known: nothing was appended to it")
+        return window
+
+    async def history(self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
+        """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.pages``).
+
+        Raises:
+            InvalidRequest: ``limit`` is not 1 to 500.
+            InvalidPosition: ``before`` is not a cursor of this conversation.
+            UnknownConversation, Erased, Healing, RedisUnavailable: as :meth:`window`.
+            KafkaUnavailable: the log cannot be read now.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
+        return await page(self.log, await self.window(tenant, conversation), before, limit)
+
+    async def event_at(self, tenant: str, conversation: str, position: str) -> dict[str, Any]:
+        """One event whole, as :func:`threadfold.pages.flat_event` gives it; found as soon as it is in the log.
+
+        Raises:
+            InvalidPosition: the position is not one of an event of this conversation.
+            Erased, Healing, RedisUnavailable: as :meth:`window`.
+            KafkaUnavailable: the log cannot be read now.
+        """
+        key = make_key(tenant, conversation)
+        at = self._own_position(key, position)
+        await self._window_or_none(key)  # an erased conversation is refused; one not folded yet may be read
+        raw = (await self.log.read([at])).get(at)
+        flat = None if raw is None else flat_event(raw, key)
+        if flat is None:
+            raise _not_its_position(key, position)
+        return flat
+
+    # -- parts ---------------------------------------------------------------------------------------------------------------
+
+    def _own_position(self, key: Key, text: str) -> Position:
+        position = parse_position(text)
+        if position.partition != partition_of(key, self.log.partitions):
+            raise _not_its_position(key, text)
+        return position
+
+    async def _window_or_none(self, key: Key) -> Window | None:
+        stored = await self._stored(key)
+        if stored is None:
+            return None
+        try:
+            window = stored.load(key, partition_of(key, self.log.partitions), self._live_rules())
+        except msgspec.DecodeError as error:
+            raise Healing(
+                f"the window of {key.conversation} in Redis cannot be read ({error}): `threadfold verify --repair` makes it anew"
+            ) from None
+        if window.meta.erased:
+            raise Erased(f"conversation {key.conversation} was erased")
+        return window
+
+    async def _stored(self, key: Key) -> Stored | None:
+        partition = partition_of(key, self.log.partitions)
+        checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key])
+        if checkpoint is None or checkpoint.healing:
+            raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
+        return found[0]
+
+    def _live_rules(self) -> Rules:
+        if self._rules is None:
+            state = self.control.state
+            self._rules = state.rules(state.live_generation)
+        return self._rules
+
+    def _forget_rules(self, state: State) -> None:
+        self._rules = None
+
+
+def _applied(item: Appended, recents: Recents) -> Applied:
+    seen = recents.find(sha256(item.id.encode("utf-8", "surrogatepass")).digest())
+    if seen is None:
+        return Applied(item.id, item.position, "applied")
+    if seen.offset != item.position.offset:
+        return Applied(item.id, Position(item.position.partition, seen.offset), "duplicate")
+    return Applied(item.id, item.position, "rejected" if seen.rejected else "applied")
+
+
+def _not_its_position(key: Key, text: str) -> InvalidPosition:
+    return InvalidPosition(f"position {text} is not one of conversation {key.conversation}")

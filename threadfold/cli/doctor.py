@@ -1,0 +1,192 @@
+"""``doctor``: everything a stack stands on, one line each: ``ok`` or ``wrong``, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.persistence import Checkpoint
+from projections.store import RedisStore
+from streams.control import Control, Generation
+from streams.kafka import admin_client
+from streams.log import KafkaLog
+from streams.settings import Settings
+from streams.topics import check_topics, partition_count
+from threadfold.cli.common import data_option, load_settings, run
+
+REDIS_MINIMUM = (6, 2)
+PATIENCE = 3.0
+"""Seconds a lagging partition has to move before it counts as standing still."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found so far; each finding is printed at once."""
+
+    wrong: int = 0
+    unreachable: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def ok(self, what: str, text: str) -> None:
+        """Something is as it should be."""
+        self._say("ok", what, text)
+
+    def fault(self, what: str, text: str) -> None:
+        """Something is wrong; the text says what to do."""
+        self.wrong += 1
+        self._say("wrong", what, text)
+
+    def _say(self, mark: str, what: str, text: str) -> None:
+        line = f"{mark:<6}{what}: {text}"
+        self.lines.append(line)
+        click.echo(line)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all well, 1 something is wrong, 2 a service is unreachable."""
+        return 2 if self.unreachable else 1 if self.wrong else 0
+
+
+@click.command()
+@data_option
+@click.pass_context
+def doctor(ctx: click.Context, data: Path | None) -> None:
+    """Check brokers, topics, Redis, the live generation and the lag; each line says `ok`, or `wrong` and what to do.
+
+    Exit 1 if something is wrong, 2 if Kafka or Redis cannot be reached.
+    """
+    ctx.exit(run(examine(load_settings(data))).exit_code)
+
+
+async def examine(settings: Settings) -> Findings:
+    """Run all checks, printing each finding as it comes; a check that cannot run does not stop the others."""
+    found = Findings()
+    found.ok("versions", _versions())
+    async with AsyncExitStack() as closing:
+        store = RedisStore(settings.redis)
+        closing.push_async_callback(store.close)
+        redis_answers = await _check(found, "redis", lambda: _redis(found, store))
+        if await _check(found, "kafka", lambda: _brokers(found, settings)):
+            await _check(found, "topics", lambda: _topics(found, settings))
+            control = Control(settings)
+            closing.push_async_callback(control.stop)
+            if await _check(found, "generation", lambda: _generation(found, settings, control)) and redis_answers:
+                log = KafkaLog(settings, control.state.live_generation.partitions)
+                closing.push_async_callback(log.stop)
+                await _check(found, "lag", lambda: _lag(found, control.state.live_generation, log, store))
+    return found
+
+
+async def _check(found: Findings, what: str, check: Callable[[], Awaitable[None]]) -> bool:
+    """Run one check; returns whether the next ones can build on it."""
+    try:
+        await check()
+    except (KafkaUnavailable, RedisUnavailable) as error:
+        found.unreachable += 1
+        found.fault(what, str(error))
+        return False
+    except ThreadfoldError as error:
+        found.fault(what, str(error))
+        return False
+    return True
+
+
+def _versions() -> str:
+    names = ("threadfold", "aiokafka", "faust-streaming", "redis")
+    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names)])
+
+
+async def _redis(found: Findings, store: RedisStore) -> None:
+    server = await store.ping()
+    shown = str(server["version"])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", shown)[:2])
+    if numbers < REDIS_MINIMUM:
+        found.fault("redis", f"version {shown} is too old: 6.2 or later is needed")
+    elif server["maxmemory_policy"] != "noeviction":
+        found.fault("redis", f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, or windows vanish unseen")
+    else:
+        found.ok("redis", f"version {shown}, noeviction, {int(server['used_memory'] or 0) >> 20} MiB used")
+
+
+async def _brokers(found: Findings, settings: Settings) -> None:
+    async with admin_client(settings) as admin:
+        cluster = await admin.describe_cluster()
+    brokers = len(cluster["brokers"])
+    if brokers < settings.replication:
+        found.fault("kafka", f"{brokers} brokers for a replication of {settings.replication}: start more, or set THREADFOLD_REPLICATION")
+    else:
+        found.ok("kafka", f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}, replication {settings.replication}")
+
+
+async def _topics(found: Findings, settings: Settings) -> None:
+    wrong = await check_topics(settings)
+    for sentence in wrong:
+        found.fault("topics", sentence)
+    if not wrong:
+        found.ok("topics", f"all of {settings.topic_prefix}.* have the shape they need")
+
+
+async def _generation(found: Findings, settings: Settings, control: Control) -> None:
+    await control.start()
+    generation = control.state.live_generation
+    partitions = await partition_count(settings)
+    if partitions != generation.partitions:
+        found.fault(
+            "generation",
+            f"the log has {partitions} partitions, the live generation was built on {generation.partitions}: a changed count "
+            f"moves conversations; copy the log into a new topic instead",
+        )
+    else:
+        others = len(control.state.generations) - 1
+        found.ok("generation", f"{generation.number} is live, {partitions} partitions" + (f", {others} more kept" if others else ""))
+
+
+async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: RedisStore) -> None:
+    """Log ends against checkpoints; a partition that lags and does not move within :data:`PATIENCE` has no worker."""
+    ends = await log.ends()
+    first = await _checkpoints(generation, store)
+    lag = _lag_of(ends, first)
+    if not lag:
+        found.ok("lag", f"none: {sum(ends.values())} events applied")
+        return
+    deadline = time.monotonic() + PATIENCE
+    now = first
+    while (still := _standing(lag, first, now)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+        now = await _checkpoints(generation, store)
+    for partition, behind in sorted(lag.items()):
+        if partition in still:
+            found.fault("lag", f"partition {partition} is {behind} events behind and stands still: does a `threadfold worker` run?")
+        else:
+            found.ok("lag", f"partition {partition} is {behind} events behind and moves")
+
+
+async def _checkpoints(generation: Generation, store: RedisStore) -> dict[int, Checkpoint | None]:
+    return {p: await store.checkpoint(generation.number, p) for p in range(generation.partitions)}
+
+
+def _lag_of(ends: dict[int, int], checkpoints: dict[int, Checkpoint | None]) -> dict[int, int]:
+    lag = {}
+    for partition, end in ends.items():
+        behind = end - 1 - _offset(checkpoints.get(partition))
+        if behind > 0:
+            lag[partition] = behind
+    return lag
+
+
+def _standing(lag: dict[int, int], first: dict[int, Checkpoint | None], now: dict[int, Checkpoint | None]) -> set[int]:
+    return {p for p in lag if _offset(first.get(p)) == _offset(now.get(p))}
+
+
+def _offset(checkpoint: Checkpoint | None) -> int:
+    return checkpoint.offset if checkpoint else -1

@@ -1,0 +1,261 @@
+"""``play``: conversation files into the log, several conversations at a time, each in its order, and wait until all is applied."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import click
+import msgspec
+import orjson
+
+from projections.errors import InvalidEvent, WaitTimedOut
+from projections.intake import Record, make_record
+from projections.names import Key, Position, check_name, partition_of
+from projections.openai import to_flat
+from projections.policy import Policy
+from streams.settings import Settings
+from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.inputs import open_lines, parse_object
+from threadfold.cli.progress import Meter, metered
+from threadfold.cli.reach import Reach, reach
+
+DEFAULT_ENCODING = Policy().encoding
+"""Files are checked before the stack is reached; where the tenant's policy counts otherwise, they are counted again."""
+IN_FLIGHT = 32
+"""Conversations that are played side by side."""
+LIST = 100
+"""Events appended at once, per conversation."""
+STANDSTILL = 60.0
+"""Seconds without any event applied after which waiting is given up."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One conversation to play: its records, in order."""
+
+    key: Key
+    records: list[Record]
+
+
+@dataclass(slots=True)
+class Played:
+    """What was done so far: events now in the log because of this run, events that were there already, and the last of each partition."""
+
+    total: int
+    appended: int = 0
+    present: int = 0
+    last: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """Events that are in the log."""
+        return self.appended + self.present
+
+    def note(self, positions: Iterable[Position]) -> None:
+        """Take in what was appended."""
+        for position in positions:
+            self.appended += 1
+            self.last[position.partition] = max(position.offset, self.last.get(position.partition, -1))
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--tenant", required=True, metavar="T", help="The tenant they are played for.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N events a second, over all conversations.")
+@click.option("--copies", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="K",
+              help="Play each conversation K times, as ID, ID.2, ... ID.K.")  # fmt: skip
+@data_option
+def play(files: tuple[Path, ...], tenant: str, rate: float | None, copies: int, data: Path | None) -> None:
+    """Play conversation files: a line each, `{"conversation": ID, "messages": [OpenAI messages]}`.
+
+    Everything is checked before anything is appended. Event ids follow from tenant, conversation and place, so a play that is repeated,
+    or started again after it was cut off, appends only what is missing. Returns when all is applied.
+    """
+    check_name("tenant", tenant)
+    settings = load_settings(data)
+    begun = time.monotonic()
+    source = Source(files, tenant, copies, settings.max_event_bytes)
+    conversations = source.read()
+    played = run(_play(settings, source, conversations, rate))
+    seconds = time.monotonic() - begun
+    note = f" ({played.present} were there already)" if played.present else ""
+    click.echo(
+        f"played: {played.done} events, {len(conversations) * copies} conversations, {seconds:.1f} s, "
+        f"{played.done / max(seconds, 1e-3):.0f} events/s{note}"
+    )
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to play: files, for whom, and how many copies of each conversation; ``max_bytes`` limits one event."""
+
+    files: tuple[Path, ...]
+    tenant: str
+    copies: int
+    max_bytes: int
+
+    def read(self, encoding: str = DEFAULT_ENCODING) -> list[Conversation]:
+        """Read and check the files whole; tokens are counted in ``encoding``.
+
+        Raises:
+            MalformedInput, InvalidEvent, InvalidName, EventTooLarge: the message names file, line, message and field.
+        """
+        found: dict[Key, Conversation] = {}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        for path in self.files:
+            for number, line in open_lines(path):
+                where = f"{path}, line {number}"
+                conversation = self._conversation(parse_object(line, where), where, now, encoding)
+                if conversation.key in found:
+                    raise InvalidEvent(f"{where}: conversation {conversation.key.conversation} is there twice")
+                found[conversation.key] = conversation
+        for key in found:
+            for copy in range(2, self.copies + 1):
+                if _copy_key(key, copy) in found:
+                    raise InvalidEvent(
+                        f"conversation {key.conversation}: its copy {_copy_key(key, copy).conversation} is in the files, too"
+                    )
+            check_name("conversation", _copy_key(key, self.copies).conversation)
+        return list(found.values())
+
+    def _conversation(self, value: dict[str, object], where: str, now: str, encoding: str) -> Conversation:
+        if value.get("conversation") is None:
+            raise InvalidEvent(f"{where}: field conversation: missing")
+        key = Key(self.tenant, check_name(f"{where}: conversation", value["conversation"]))
+        messages = value.get("messages")
+        if not isinstance(messages, list):
+            raise InvalidEvent(f"{where}: field messages: expected an array of OpenAI messages")
+        records = []
+        for i, message in enumerate(messages):
+            place = f"{where}: message {i}"
+            flat = {**to_flat(message, place), "id": event_id(key, i)}
+            records.append(make_record(key, flat, where=place, now=now, new_id="", encoding=encoding, max_bytes=self.max_bytes))
+        return Conversation(key, records)
+
+
+def event_id(key: Key, index: int) -> str:
+    """The id of a played event: the same for the same place of the same (copy of a) conversation of the same tenant."""
+    return f"play-{sha256(f'{key}/{index}'.encode()).hexdigest()[:32]}"
+
+
+def _copy_key(key: Key, copy: int) -> Key:
+    return key if copy == 1 else Key(key.tenant, f"{key.conversation}.{copy}")
+
+
+def copied(conversation: Conversation, copy: int) -> Conversation:
+    """A conversation under its copy's name; tokens are not counted again."""
+    if copy == 1:
+        return conversation
+    key = _copy_key(conversation.key, copy)
+    records = []
+    for i, record in enumerate(conversation.records):
+        envelope = orjson.loads(record.value)
+        envelope["id"], envelope["source"] = event_id(key, i), key.source
+        records.append(msgspec.structs.replace(record, key=key, id=envelope["id"], value=orjson.dumps(envelope)))
+    return Conversation(key, records)
+
+
+# -- playing -----------------------------------------------------------------------------------------------------------------------------
+
+
+async def _play(settings: Settings, source: Source, conversations: list[Conversation], rate: float | None) -> Played:
+    copies = source.copies
+    played = Played(sum(len(c.records) for c in conversations) * copies)
+    async with reach(settings) as stack:
+        await stack.control.ensure_tenant(source.tenant)
+        encoding = stack.control.state.rules(stack.generation).for_conversation(source.tenant, None).encoding
+        if encoding != DEFAULT_ENCODING:
+            conversations = source.read(encoding)
+        with metered("play") as meter:
+            # What an earlier, interrupted play has appended must be in the windows before they can tell what is missing.
+            await _wait_applied(stack, {p: end - 1 for p, end in (await stack.log.ends()).items()}, played, meter)
+            waiting = iter([(c, copy) for copy in range(1, copies + 1) for c in conversations])
+            pace = _Pace(rate)
+
+            async def player() -> None:
+                for conversation, copy in waiting:
+                    await _play_one(stack, copied(conversation, copy), pace, played, meter)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(IN_FLIGHT, len(conversations) * copies)):
+                    group.create_task(player())
+            await _wait_applied(stack, played.last, played, meter)
+    return played
+
+
+async def _play_one(stack: Reach, conversation: Conversation, pace: _Pace, played: Played, meter: Meter) -> None:
+    start = await _present(stack, conversation)
+    played.present += start
+    size = LIST if pace.rate is None else max(1, min(LIST, int(pace.rate / 10)))
+    for i in range(start, len(conversation.records), size):
+        batch = conversation.records[i : i + size]
+        await pace.take(len(batch))
+        played.note(await stack.log.append(batch))
+        meter(played.done, played.total)
+
+
+async def _present(stack: Reach, conversation: Conversation) -> int:
+    """How many of the conversation's records are in the log, by the window's recent ids (so: unless over 1,024 others followed)."""
+    generation = stack.generation
+    partition = partition_of(conversation.key, generation.partitions)
+    (stored,) = await stack.store.load(generation.number, partition, [conversation.key])
+    if stored is None:
+        return 0
+    recents = stored.load(conversation.key, partition, stack.control.state.rules(generation)).recents
+    for i in range(len(conversation.records) - 1, -1, -1):
+        if recents.find(sha256(conversation.records[i].id.encode()).digest()) is not None:
+            return i + 1
+    return 0
+
+
+class _Pace:
+    """Lets events pass at a rate over all players; None: as fast as they come."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        self._next = time.monotonic()
+
+    async def take(self, events: int) -> None:
+        if self.rate is None:
+            return
+        now = time.monotonic()
+        at = max(now, self._next)
+        self._next = at + events / self.rate
+        await asyncio.sleep(at - now)
+
+
+async def _wait_applied(stack: Reach, wanted: dict[int, int], played: Played, meter: Meter) -> None:
+    """Wait until the live generation's checkpoints reach the offsets wanted.
+
+    Raises:
+        WaitTimedOut: nothing was applied for :data:`STANDSTILL` seconds.
+    """
+    moved, before = time.monotonic(), -1
+    while True:
+        left = 0
+        for partition, offset in wanted.items():
+            checkpoint = await stack.store.checkpoint(stack.generation.number, partition)
+            if checkpoint is None:
+                left += offset + 1
+            else:
+                left += max(0, max(offset, checkpoint.target) - checkpoint.offset)
+        if not left:
+            return
+        if left != before:
+            moved, before = time.monotonic(), left
+        elif time.monotonic() - moved > STANDSTILL:
+            raise WaitTimedOut(
+                f"{left} events are in the log and not applied, and nothing was for {STANDSTILL:.0f} s: is a worker running "
+                f"(`threadfold worker`)? What was played stands; play again to go on waiting"
+            )
+        meter(played.done, played.total, f"{left} to apply")
+        await asyncio.sleep(0.05)

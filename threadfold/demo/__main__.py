@@ -1,0 +1,116 @@
+"""``python -m threadfold.demo``: what ``make demo`` runs. Exit 0 only if every promise held, 1 if one did not, 2 if it could not run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from secrets import token_hex
+from types import FrameType
+
+from rich.console import Console
+
+from projections.errors import InvalidSettings, ThreadfoldError
+from streams.settings import Settings
+from threadfold.demo.agents import agent_scripts
+from threadfold.demo.display import Display, make_display
+from threadfold.demo.parts import demo_settings, generation_number
+from threadfold.demo.run import Demo, Place
+from threadfold.demo.sources import Script, join_sessions, load_sessions
+from threadfold.embedded.stack import EmbeddedStack
+
+CONVERSATIONS, SESSIONS, TURNS = 48, 12, 40
+"""The usual run: long chats, sessions in each, turns of each agent; there is one agent to four chats."""
+QUICK_CONVERSATIONS, QUICK_SESSIONS, QUICK_TURNS = 6, 3, 12
+INTERRUPTED = 130
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options, checked; argparse itself exits with 2 on a wrong one."""
+    parser = argparse.ArgumentParser(prog="python -m threadfold.demo", description=__doc__.split(":")[1].strip() if __doc__ else None)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--all", action="store_true", help="play the whole dataset: 258,145 messages")
+    size.add_argument("--conversations", type=int, metavar="N", help=f"how many long chats to play [default: {CONVERSATIONS}]")
+    size.add_argument("--quick", action="store_true", help="a tiny run, for tests")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides what is played, and in which order [default: 1]")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep Kafka's and Redis' data in DIR (new or empty), or in the configured ones"
+    )
+    return parser.parse_args(arguments)
+
+
+def scripts_of(options: argparse.Namespace) -> list[Script]:
+    """The scripts to play; raises :class:`InvalidSettings` when the dataset is missing or too small."""
+    quick = options.quick
+    wanted = (
+        None if options.all else QUICK_CONVERSATIONS if quick else CONVERSATIONS if options.conversations is None else options.conversations
+    )
+    chats = join_sessions(load_sessions(), wanted, QUICK_SESSIONS if quick else SESSIONS, options.seed)
+    return chats + agent_scripts(max(2, len(chats) // 4), QUICK_TURNS if quick else TURNS, options.seed)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    options = parse(arguments)
+    logging.getLogger().addHandler(logging.NullHandler())
+    console = Console()
+    _sigterm_as_interrupt()
+    try:
+        with make_display(console) as show:
+            _run(options, show)
+    except ThreadfoldError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("demo: stopped", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _sigterm_as_interrupt() -> None:
+    """Let SIGTERM end the demo as tidily as Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def _run(options: argparse.Namespace, show: Display) -> None:
+    base = Settings.load()
+    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
+        raise InvalidSettings(f"--keep {options.keep}: the folder is not empty; name a new one")
+    scripts = scripts_of(options)
+    show.say(
+        f"{len(scripts)} conversations, {sum(s.length for s in scripts):,} events; real chats and simulated agents, seed {options.seed}"
+    )
+    run = token_hex(6)
+    folder = Path(tempfile.mkdtemp(prefix="threadfold-demo-"))
+    try:
+        began = time.monotonic()
+        with EmbeddedStack(options.keep, kafka=base.kafka or None, redis=base.redis or None) as stack:
+            for name, address, own in (("Kafka", stack.kafka, stack.embedded_kafka), ("Redis", stack.redis, stack.embedded_redis)):
+                where = "embedded" if own is not None else "configured"
+                show.say(f"{where} {name} at {address.rpartition('@')[2]}, after {time.monotonic() - began:.1f} s")
+            settings = demo_settings(base, stack, run)
+            place = Place(
+                settings,
+                generation_number(stack, run),
+                folder,
+                own_kafka=stack.embedded_kafka is not None,
+                own_redis=stack.embedded_redis is not None,
+                keep=options.keep is not None,
+            )
+            asyncio.run(Demo(place, scripts, options.seed, show).run())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

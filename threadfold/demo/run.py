@@ -1,0 +1,323 @@
+"""The demo from end to end: play, look, wipe Redis, and compare every window byte for byte.
+
+Nothing is taken on trust: what is shown is read from Kafka and Redis as any other reader would, and each promise that does not hold ends the
+run with :class:`~threadfold.demo.watch.PromiseBroken`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from projections import events
+from projections.events import Undecodable, decode_event
+from projections.names import Key
+from projections.persistence import Checkpoint
+from projections.policy import Rules
+from projections.store import RedisStore
+from streams.control import Control
+from streams.kafka import kafka_errors, make_consumer, start_client
+from streams.log import KafkaLog
+from streams.settings import Settings
+from streams.topics import create_topics
+from threadfold.demo.display import Display, Progress
+from threadfold.demo.parts import Subscriber, check_alive, delete_topics, flush, make_generation, worker_process
+from threadfold.demo.player import Player
+from threadfold.demo.sources import Script, interleave
+from threadfold.demo.watch import PromiseBroken, Watch
+from threadfold.embedded.process import GuardedProcess
+
+LOOK_EVERY = 0.15
+RATE_OVER = 5.0
+"""Seconds over which events/s is averaged."""
+START_LIMIT = 60.0
+STALL_LIMIT = 60.0
+"""Seconds without any progress after which a wait is given up."""
+CALM = 1.5
+"""Seconds without anything new after which the pipeline counts as settled."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run works: its settings, generation number, scratch folder, and whether Kafka and Redis are its own."""
+
+    settings: Settings
+    generation: int
+    folder: Path
+    own_kafka: bool
+    own_redis: bool
+    keep: bool
+
+
+class Demo:
+    """One run; ``run`` does it all and leaves nothing behind but what it was asked to keep."""
+
+    def __init__(self, place: Place, scripts: list[Script], seed: int, show: Display) -> None:
+        self.place = place
+        self.scripts = scripts
+        self.seed = seed
+        self.show = show
+        self.settings = place.settings
+        self.partitions = place.settings.partitions
+        self.progress = Progress(total=sum(script.length for script in scripts))
+        self.log = KafkaLog(self.settings, self.partitions)
+        self.store = RedisStore(self.settings.redis)
+        self.player = Player(self.log, len(scripts))
+        self.worker: GuardedProcess = worker_process(self.settings, place.folder)
+        self.subscriber = Subscriber.of(self.settings, place.folder)
+        self.watch: Watch
+        self._ends: Any = None
+        self._rates: deque[tuple[float, int]] = deque()
+
+    async def run(self) -> None:
+        """Play everything and check every promise.
+
+        Raises:
+            PromiseBroken: one does not hold.
+            ThreadfoldError: Kafka, Redis or a process failed.
+        """
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._clean)
+            await self._start(closing)
+            seconds = await self._play()
+            await self._report(seconds)
+            await self._wipe_and_compare()
+        self.show.quiet()
+
+    # -- starting and ending -------------------------------------------------------------------------------------------------
+
+    async def _start(self, closing: AsyncExitStack) -> None:
+        await create_topics(self.settings)
+        control = Control(self.settings)
+        closing.push_async_callback(control.stop)
+        await control.start()
+        generation = await make_generation(control, self.place.generation, self.partitions)
+        rules = Rules(generation.policy, generation.tenants)
+        self.watch = Watch(self.store, generation.number, self.partitions, rules, [script.key for script in self.scripts])
+        for process in (self.worker, self.subscriber.process):
+            process.start()
+            closing.push_async_callback(asyncio.to_thread, process.stop)
+        self._ends = make_consumer(self.settings)
+        async with kafka_errors(self.settings):
+            await start_client(self._ends, self.settings)
+        began = time.monotonic()
+        await self._until(self._ready, START_LIMIT, "the worker and the subscriber are not ready")
+        self.show.say(
+            f"a worker (pid {self.worker.pid}) and a subscriber (pid {self.subscriber.process.pid}) run, "
+            f"ready after {time.monotonic() - began:.1f} s"
+        )
+
+    async def _ready(self) -> bool:
+        self.subscriber.read()
+        return self.subscriber.ready and all(c is not None for c in await self.watch.checkpoints())
+
+    async def _clean(self) -> None:
+        """Runs last, the worker being gone: on configured servers, take away what is this run's own."""
+        self.show.quiet()
+        if not self.place.own_redis and not self.place.keep:
+            await self.store.drop_generation(self.place.generation, self.partitions)
+        if self._ends is not None:
+            await self._ends.stop()
+        await self.log.stop()
+        await self.store.close()
+        if not self.place.own_kafka and not self.place.keep:
+            wrong = await delete_topics(self.settings)
+            if wrong:
+                self.show.say(wrong)
+
+    async def _until(self, holds: Callable[[], Awaitable[bool]], limit: float, wrong: str) -> None:
+        """Wait until ``holds``, with the processes alive, for ``limit`` seconds at most."""
+        deadline = time.monotonic() + limit
+        while not await holds():
+            self._check_processes()
+            if time.monotonic() > deadline:
+                raise PromiseBroken(f"after {limit:g} s {wrong}")
+            await asyncio.sleep(0.05)
+
+    def _check_processes(self) -> None:
+        check_alive(self.worker, "worker", self.place.folder / "worker.log")
+        check_alive(self.subscriber.process, "subscriber", self.subscriber.output)
+
+    # -- playing -------------------------------------------------------------------------------------------------------------
+
+    async def _play(self) -> float:
+        """Play all scripts and wait until the pipeline has settled; returns the seconds it took to apply them."""
+        self.progress.began = began = time.monotonic()
+        player = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
+        try:
+            applied_after = await self._follow(player)
+        finally:
+            player.cancel()
+            await asyncio.gather(player, return_exceptions=True)
+            self.show.quiet()
+        return applied_after - began
+
+    async def _follow(self, player: asyncio.Task[None]) -> float:
+        """Look on until everything is applied and nothing has moved for a moment; returns when the last event was applied."""
+        moved, before, applied_at = time.monotonic(), None, 0.0
+        while True:
+            if player.done():
+                player.result()
+            self._check_processes()
+            await self._observe()
+            p, now = self.progress, time.monotonic()
+            if not applied_at and p.applied == p.total:
+                applied_at = now
+            state = (p.appended, p.applied, p.due, p.accepted, p.received, *(await self.log.ends()).values())
+            if state != before:
+                moved, before = now, state
+            settled = self.player.done and p.applied == p.total and p.due == 0 and p.received == p.accepted and await self._caught_up()
+            if settled and now - moved > CALM:
+                return applied_at
+            if now - moved > STALL_LIMIT:
+                raise PromiseBroken(
+                    f"nothing moved for {STALL_LIMIT:g} s with {p.total - p.applied:,} events to apply, {p.due} summaries due, "
+                    f"{p.accepted - p.received} summaries not received; the worker said:" + self._worker_says()
+                )
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _worker_says(self) -> str:
+        from threadfold.demo.parts import last_lines
+
+        return last_lines(self.place.folder / "worker.log")
+
+    async def _caught_up(self) -> bool:
+        ends = await self.log.ends()
+        return all(c is not None and not c.healing and c.offset + 1 == ends[p] for p, c in enumerate(await self.watch.checkpoints()))
+
+    async def _observe(self) -> None:
+        """Measure everything once and show it."""
+        p, watch = self.progress, self.watch
+        self.player.observe(await watch.checkpoints(), await watch.due())
+        await watch.look()
+        self.subscriber.read()
+        p.appended, p.applied, p.due = self.player.appended, self.player.applied, self.player.due
+        p.accepted, p.received = await self._announced(), len(self.subscriber.received) + len(self.subscriber.voided)
+        p.windows, p.renders, p.biggest = len(watch.gauges), watch.looks, watch.biggest
+        fullest = watch.fullest
+        if fullest is not None:
+            p.fullest_name, p.fullest = str(fullest[0]), fullest[1]
+        p.sample, p.sample_of = self.subscriber.sample, self.subscriber.sample_of
+        now = time.monotonic()
+        self._rates.append((now, p.applied))
+        while now - self._rates[0][0] > RATE_OVER:
+            self._rates.popleft()
+        since, applied = self._rates[0]
+        p.rate = (p.applied - applied) / (now - since) if now > since else 0.0
+        self.show.update(p)
+
+    async def _announced(self) -> int:
+        """How many records the summaries topic holds."""
+        topic = self.settings.topic("summaries")
+        async with kafka_errors(self.settings):
+            ends = await self._ends.end_offsets([TopicPartition(topic, p) for p in range(self.partitions)])
+        return sum(ends.values())
+
+    # -- what came of it -----------------------------------------------------------------------------------------------------
+
+    async def _report(self, seconds: float) -> None:
+        windows = await self.watch.all_windows()
+        missing = [str(script.key) for script in self.scripts if script.key not in windows]
+        if missing:
+            raise PromiseBroken(f"{len(missing)} conversations have no window: {', '.join(missing[:3])}")
+        self.watch.judge_exactly(windows)
+        in_force = {w.meta.summary.summary_id for w in windows.values() if w.meta.summary is not None}
+        unheard = in_force - self.subscriber.received
+        if unheard:
+            raise PromiseBroken(f"the subscriber never got {len(unheard)} summaries that are in force, like {min(unheard)}")
+        written = await self._summaries_in_log()
+        renders = sum(gauge.render for gauge in self.watch.gauges.values())
+        big = self.watch.biggest
+        p, player = self.progress, self.player
+        rows = [
+            ("conversations", f"{len(windows):,} of {len({key.tenant for key in windows})} tenants"),
+            (
+                "events",
+                f"{player.appended:,} played, all applied, in {seconds:.1f} s ({player.appended / seconds:,.0f} events/s, looking on included)",
+            ),
+            ("compactions", f"{written:,} summaries in the log, {len(self.subscriber.received):,} accepted and received by the subscriber"),
+            ("voided by rollbacks", f"{len(self.subscriber.voided):,}"),
+            ("tokens in the log", f"{player.tokens:,}"),
+            ("tokens in the windows", f"{renders:,} ({renders / player.tokens:.1%})"),
+            ("renders judged", f"{p.renders:,} while playing and at the end: every one valid, none above its ceiling"),
+        ]
+        if big is not None:
+            rows.append(("biggest render", f"{big.render:,} tokens, its ceiling is {big.ceiling:,}"))
+        self.show.table("What came of it", rows)
+        if not written:
+            raise PromiseBroken("no compaction happened")
+
+    async def _summaries_in_log(self) -> int:
+        count = 0
+        for partition, end in (await self.log.ends()).items():
+            async for raw in self.log.scan(partition, 0, end - 1):
+                if b"threadfold.summary.v1" in (raw.value or b""):
+                    count += _is_summary(raw.value or b"")
+        return count
+
+    # -- the wipe ------------------------------------------------------------------------------------------------------------
+
+    async def _wipe_and_compare(self) -> None:
+        before = {key: window.image() for key, window in (await self.watch.all_windows()).items()}
+        marks = await self.watch.checkpoints()
+        began = time.monotonic()
+        if self.place.own_redis:
+            gone = await flush(self.settings.redis)
+            self.show.say(f"Redis is wiped: FLUSHALL took {gone:,} keys")
+        else:
+            gone = await self.store.drop_generation(self.place.generation, self.partitions)
+            self.show.say(f"this run's {gone:,} keys are deleted from the configured Redis")
+        healing = await self._healing()
+        self.show.say(f"reads now: {healing} of {len(before)} windows answer `healing`, none an old window or none at all")
+        if not healing:
+            raise PromiseBroken("no read answered `healing` after the wipe")
+        await self._heal(marks, before)
+        seconds = time.monotonic() - began
+        after = {key: window.image() for key, window in (await self.watch.all_windows()).items()}
+        same = sum(after.get(key) == image for key, image in before.items())
+        records = sum((await self.log.ends()).values())
+        self.show.say(f"every partition is back after {seconds:.1f} s: {records:,} records of the log replayed")
+        self.show.say(f"{same} of {len(before)} windows byte-identical after the replay")
+        if same != len(before) or after.keys() != before.keys():
+            wrong = next(key for key in before if after.get(key) != before[key])
+            raise PromiseBroken(f"{len(before) - same} windows differ after the replay, {wrong} among them")
+
+    async def _healing(self) -> int:
+        """How many windows answer `healing` now."""
+        return sum(len(self.watch.keys[p]) for p, c in enumerate(await self.watch.checkpoints()) if c is None or c.healing)
+
+    async def _heal(self, marks: list[Checkpoint | None], before: dict[Key, bytes]) -> None:
+        """Wait until each partition is where it was; a partition that answers again must do so with what it held before."""
+        left = {p: mark.offset for p, mark in enumerate(marks) if mark is not None}
+        deadline = time.monotonic() + STALL_LIMIT + len(before) * 0.5
+        while left:
+            self._check_processes()
+            for p in list(left):
+                checkpoint, stored = await self.store.read(self.place.generation, p, self.watch.keys[p])
+                if checkpoint is None or checkpoint.healing:
+                    continue
+                for key, parts in zip(self.watch.keys[p], stored, strict=True):
+                    if parts is None or parts.load(key, p, self.watch.rules).image() != before[key]:
+                        raise PromiseBroken(
+                            f"{key} was served while healing, at offset {checkpoint.offset} of {left[p]}, and is not what it was"
+                        )
+                if checkpoint.offset >= left[p]:
+                    del left[p]
+            if time.monotonic() > deadline:
+                raise PromiseBroken(f"partitions {sorted(left)} have not come back; the worker said:{self._worker_says()}")
+            await asyncio.sleep(0.05)
+
+
+def _is_summary(value: bytes) -> bool:
+    try:
+        return isinstance(decode_event(value), events.SummaryEvent)
+    except Undecodable:
+        return False

@@ -1,0 +1,119 @@
+"""Pages of a conversation's history, newest first, straight from the log.
+
+A page follows the tail's positions and then the summaries' spans (``streams.history``). Its cursor names the last event given and the
+summary event whose span that one is in, so the next page begins there, however deep it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from projections.errors import InvalidPosition
+from projections.events import short_type
+from projections.names import Key, Position
+from projections.window import Window
+from streams.history import event_of, pieces_backwards
+from streams.log import Log, Raw
+
+_PLACE = struct.Struct(">qq")
+_CHECK = 8
+_ENVELOPE = ("id", "time", "type", "position", "traceparent")
+
+
+class Place(NamedTuple):
+    """Where a page ended: the offset of its oldest event, and of the summary event whose span that is in (None: the tail)."""
+
+    offset: int
+    span_of: int | None
+
+
+def write_cursor(key: Key, place: Place) -> str:
+    """An opaque cursor; the check in it makes a cursor of another conversation an error and not a puzzle (it is no secret)."""
+    packed = _PLACE.pack(place.offset, -1 if place.span_of is None else place.span_of)
+    return base64.urlsafe_b64encode(packed + _check(key, packed)).decode()
+
+
+def read_cursor(key: Key, cursor: str) -> Place:
+    """The place a cursor names.
+
+    Raises:
+        InvalidPosition: it is not a cursor of this conversation.
+    """
+    try:
+        raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    packed, check = raw[: _PLACE.size], raw[_PLACE.size :]
+    if len(raw) != _PLACE.size + _CHECK or check != _check(key, packed):
+        shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
+        raise InvalidPosition(f"cursor {shown} is not one of conversation {key.conversation}: use next_before of its last page")
+    offset, span_of = _PLACE.unpack(packed)
+    return Place(offset, None if span_of < 0 else span_of)
+
+
+def _check(key: Key, packed: bytes) -> bytes:
+    return sha256(b"history\n" + str(key).encode() + b"\n" + packed).digest()[:_CHECK]
+
+
+async def page(log: Log, window: Window, before: str | None, limit: int) -> dict[str, Any]:
+    """At most ``limit`` events older than the cursor ``before`` (None: the newest), as :func:`flat_event`, newest first.
+
+    Returns ``{"events": […], "next_before": cursor or None}``; None when these are the oldest. Repeated events are not in it: a repeat
+    has no place in the window.
+
+    Raises:
+        InvalidPosition: the cursor is not one of this conversation.
+        KafkaUnavailable: the log cannot be read.
+    """
+    place = None if before is None else read_cursor(window.key, before)
+    wanted = await _places(log, window, place, limit + 1)
+    more = len(wanted) > limit
+    wanted = wanted[:limit]
+    rows = await log.read(Position(window.partition, place.offset) for place in wanted)
+    found = []
+    for place in wanted:
+        raw = rows.get(Position(window.partition, place.offset))
+        flat = None if raw is None else flat_event(raw, window.key)
+        if flat is not None:
+            found.append(flat)
+    return {"events": found, "next_before": write_cursor(window.key, wanted[-1]) if more else None}
+
+
+async def _places(log: Log, window: Window, after: Place | None, count: int) -> list[Place]:
+    below = None if after is None else after.offset
+    places: list[Place] = []
+    async for span_of, piece in pieces_backwards(log, window, below=below, span_of=after.span_of if after else None):
+        places += [Place(offset, span_of) for offset in piece[: count - len(places)]]
+        if len(places) == count:
+            break
+    return places
+
+
+def flat_event(raw: Raw, key: Key) -> dict[str, Any] | None:
+    """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is no event of this conversation.
+
+    Known types are short (``message``), others whole. A field that would hide one of the envelope's (another producer's ``id``, an
+    ``event.dropped``'s ``position``) stands under ``data`` instead, with all its neighbours of that kind.
+    """
+    event = event_of(raw, key)
+    if event is None or raw.value is None:
+        return None
+    # The envelope as it was written: the typed event has forgotten fields that a newer version added.
+    whole = msgspec.json.decode(raw.value)
+    flat = {"id": whole["id"], "type": short_type(whole["type"]), "time": whole.get("time"), "position": str(raw.position)}
+    if whole.get("traceparent") is not None:
+        flat["traceparent"] = whole["traceparent"]
+    data = whole.get("data")
+    if not isinstance(data, dict):
+        return flat if data is None else {**flat, "data": data}
+    hidden = {name: value for name, value in data.items() if name in _ENVELOPE}
+    flat.update((name, value) for name, value in data.items() if name not in _ENVELOPE)
+    if hidden:
+        flat["data"] = {**hidden, **({"data": data["data"]} if "data" in data else {})}
+    return flat

@@ -1,0 +1,93 @@
+"""Waiting until windows include a position: one poller a partition, running only while somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from projections.errors import WaitTimedOut
+from projections.names import Position
+from projections.persistence import WindowStore
+
+FIRST_INTERVAL = 0.003
+LAST_INTERVAL = 0.05
+"""Seconds between two looks at a checkpoint: the first while it moves, growing to the second while it stands still."""
+
+
+class Waiting:
+    """Callers waiting for the live generation's checkpoints.
+
+    Any number of callers share one look per partition and interval. Used within one event loop; :meth:`stop` ends all waiting.
+    """
+
+    def __init__(self, store: WindowStore, generation: Callable[[], int]) -> None:
+        """Args: ``generation`` tells the live one; it is asked at every look, as a rebuild may switch it meanwhile."""
+        self._store = store
+        self._generation = generation
+        self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._pollers: dict[int, asyncio.Task[None]] = {}
+
+    async def reach(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, told as an error of its own)
+        """Return once the windows of the position's partition include it and may be read.
+
+        Raises:
+            WaitTimedOut: they did not within ``timeout`` seconds.
+            RedisUnavailable: the checkpoint cannot be read.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = (position.offset, future)
+        waiters = self._waiters.setdefault(position.partition, [])
+        waiters.append(waiter)
+        if position.partition not in self._pollers:
+            name = f"checkpoint-{position.partition}"
+            self._pollers[position.partition] = asyncio.create_task(self._poll(position.partition), name=name)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            raise WaitTimedOut(
+                f"the window did not include position {position} within {timeout:g} s: the events are safe in the log, read it later"
+            ) from None
+        finally:
+            if waiter in waiters:
+                waiters.remove(waiter)
+
+    async def stop(self) -> None:
+        """End the pollers; whoever still waits gets :class:`WaitTimedOut`."""
+        for waiters in self._waiters.values():
+            _end(waiters, WaitTimedOut("waiting ended, because this process is stopping: the events are safe in the log"))
+        tasks = list(self._pollers.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _poll(self, partition: int) -> None:
+        waiters = self._waiters[partition]
+        interval, before = FIRST_INTERVAL, None
+        try:
+            while waiters:
+                reached = await self._look(partition)
+                still = [waiter for waiter in waiters if waiter[0] > reached]
+                for offset, future in waiters:
+                    if offset <= reached and not future.done():
+                        future.set_result(None)
+                waiters[:] = still
+                interval = FIRST_INTERVAL if reached != before else min(interval * 1.2, LAST_INTERVAL)
+                before = reached
+                if waiters:
+                    await asyncio.sleep(interval)
+        except Exception as error:  # noqa: BLE001 (it is the answer to those who wait; a later caller starts a new poller)
+            _end(waiters, error)
+        finally:
+            self._pollers.pop(partition, None)
+
+    async def _look(self, partition: int) -> int:
+        checkpoint = await self._store.checkpoint(self._generation(), partition)
+        return -1 if checkpoint is None or checkpoint.healing else checkpoint.offset
+
+
+def _end(waiters: list[tuple[int, asyncio.Future[None]]], error: Exception) -> None:
+    for _, future in waiters:
+        if not future.done():
+            future.set_exception(error)
+    waiters.clear()
