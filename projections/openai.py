@@ -53,13 +53,13 @@ def message_body(data: events.Message) -> bytes:
     content = _parts(data.content)
     if content == []:
         content = None if calls else ""
-    return _encode(_Message(data.role, content, data.name, calls))
+    return _encode(_Message(data.role, content, data.name or None, calls))
 
 
 def result_body(data: events.ToolResult) -> bytes:
     """The JSON bytes of a tool's answer; a null content becomes an empty text."""
     content = _parts(data.content)
-    return _encode(_Result(data.tool_call_id, "" if content is None or content == [] else content, data.name, "tool"))
+    return _encode(_Result(data.tool_call_id, "" if content is None or content == [] else content, data.name or None, "tool"))
 
 
 def text_only(body: bytes) -> bytes:

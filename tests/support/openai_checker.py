@@ -1,4 +1,4 @@
-"""Whether a list of messages is one that OpenAI's chat completions take: written from the API's reference, knowing nothing of threadfold."""
+"""Whether messages are such that OpenAI's chat completions take them: written from the API's reference, knowing nothing of threadfold."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def play(files: tuple[Path, ...], tenant: str, rate: float | None, copies: int, 
     note = f" ({played.present} were there already)" if played.present else ""
     click.echo(
         f"played: {played.done} events, {len(conversations) * copies} conversations, {seconds:.1f} s, "
-        f"{played.done / max(seconds, 1e-3):.0f} events/s{note}"
+        f"{played.appended / max(seconds, 1e-3):.0f} events/s{note}"
     )
 
 

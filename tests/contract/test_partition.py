@@ -1,0 +1,365 @@
+"""A partition over the in-memory and the real log and store: whatever the batches, owners and faults, the windows are the replay's."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from projections import events
+from projections.names import Key, Position
+from projections.persistence import Checkpoint, WindowStore
+from projections.replay import replay
+from projections.store import RedisStore
+from streams.kafka import make_producer
+from streams.log import KafkaLog, Log, Raw
+from streams.partition import Fenced, Partition, Spoken
+from streams.settings import Settings
+from tests.support.histories import RULES
+from tests.support.talks import Row, Talks, random_talks
+from threadfold.testing import MemoryLog, MemoryStore
+
+NUMBER = 2
+_generations = itertools.count(1)
+
+
+@dataclass
+class Ear:
+    """A voice that keeps what was spoken."""
+
+    accepted: list[tuple[Key, int, str]] = field(default_factory=list)
+    voided: list[tuple[Key, int, str]] = field(default_factory=list)
+    dead: list[tuple[int, str]] = field(default_factory=list)
+
+    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+        assert partition == NUMBER
+        offsets = {raw.position.offset for raw in batch}
+        assert {letter.position.offset for letter in spoken.dead} <= offsets
+        self.accepted += spoken.accepted
+        self.voided += spoken.voided
+        self.dead += [(letter.position.offset, letter.cause) for letter in spoken.dead]
+
+
+class Parts:
+    """A log and a store, in memory or real, and what tests do with them."""
+
+    def __init__(self, log: Log, store: WindowStore, settings: Settings | None) -> None:
+        self.log, self.store, self.settings = log, store, settings
+        self.generation = next(_generations)
+        self.keys = [Key(f"acme{self.generation}", name) for name in ("c1", "c2", "c3")]
+        self.first = 0
+
+    async def begin(self) -> int:
+        """Where this test's records begin."""
+        self.first = (await self.log.ends())[NUMBER]
+        return self.first
+
+    async def put(self, rows: list[Row]) -> list[Raw]:
+        """Append rows as they are, by any producer's hand, and read them back."""
+        if isinstance(self.log, MemoryLog):
+            for key, value in rows:
+                self.log.put(NUMBER, key, value)
+        else:
+            assert self.settings is not None
+            producer = make_producer(self.settings)
+            await producer.start()
+            try:
+                topic = self.settings.topic("events")
+                sent = [await producer.send(topic, value, key, partition=NUMBER) for key, value in rows]
+                assert [(await future).offset for future in sent] == list(range(self.first, self.first + len(rows)))
+            finally:
+                await producer.stop()
+        raws = [raw async for raw in self.log.scan(NUMBER, self.first, self.first + len(rows) - 1)]
+        assert len(raws) == len(rows)
+        return raws
+
+    def partition(self, cached_windows: int = 4096, ear: Ear | None = None) -> Partition:
+        async def learn(tenant: str) -> None:
+            assert tenant.startswith("acme")
+
+        made = Partition(
+            NUMBER, self.generation, self.store, self.log, RULES, learn=learn, voice=ear or Ear(), cached_windows=cached_windows
+        )
+        made.adopt(Checkpoint(offset=self.first - 1))
+        return made
+
+    async def readopt(self, partition: Partition) -> None:
+        """What an owner does that was fenced."""
+        partition.adopt(await self.store.checkpoint(self.generation, NUMBER) or Checkpoint(offset=self.first - 1))
+
+    async def images(self) -> list[bytes | None]:
+        stored = await self.store.load(self.generation, NUMBER, self.keys)
+        return [None if s is None else s.load(k, NUMBER, RULES).image() for k, s in zip(self.keys, stored, strict=True)]
+
+    def expected(self, talks: Talks) -> list[bytes | None]:
+        return [replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None for k in self.keys]
+
+
+@pytest.fixture(params=["memory", "real"])
+async def parts(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Parts]:
+    if request.param == "memory":
+        yield Parts(MemoryLog(4), MemoryStore(), None)
+        return
+    log, store = KafkaLog(settings, 4), RedisStore(settings.redis)
+    yield Parts(log, store, settings)
+    await log.stop()
+    await store.close()
+
+
+def split(rng: random.Random, raws: list[Raw], biggest: int = 40) -> list[list[Raw]]:
+    batches = []
+    while raws:
+        n = rng.randint(1, biggest)
+        batches.append(raws[:n])
+        raws = raws[n:]
+    return batches
+
+
+async def drive(partition: Partition, batches: list[list[Raw]]) -> None:
+    for batch in batches:
+        await partition.process(batch)
+
+
+def rounds(parts: Parts, in_memory: int) -> int:
+    return in_memory if parts.settings is None else 2
+
+
+async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts) -> None:
+    total = 0
+    for seed in range(rounds(parts, 40)):
+        parts.generation = next(_generations)
+        parts.keys = [Key(f"acme{parts.generation}", name) for name in ("c1", "c2", "c3")]
+        talks = random_talks(seed, 250, NUMBER, parts.keys, await parts.begin())
+        raws = await parts.put(talks.rows)
+        await drive(parts.partition(), split(random.Random(seed), raws))
+        assert await parts.images() == parts.expected(talks), f"seed {seed}"
+        total += talks.seen["history"]
+    assert total > 0, "no rollback reached beyond its window"
+
+
+async def test_a_small_cache_changes_nothing(parts: Parts) -> None:
+    for seed in range(100, 100 + rounds(parts, 15)):
+        parts.generation = next(_generations)
+        talks = random_talks(seed, 200, NUMBER, parts.keys, await parts.begin())
+        raws = await parts.put(talks.rows)
+        await drive(parts.partition(cached_windows=2), split(random.Random(seed), raws, 6))
+        assert await parts.images() == parts.expected(talks), f"seed {seed}"
+
+
+async def test_what_is_no_event_becomes_a_dead_letter_with_its_cause_and_touches_no_window(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    talks.say(key, events.Message("user", "before"))
+    good = talks.rows[0][1]
+    assert good is not None
+    name = str(key).encode()
+    talks.rows += [
+        (b"no-slash", good),
+        (None, good),
+        (name, None),
+        (name, b"{not json"),
+        (name, good.replace(b"/tenants/acme", b"/tenants/other")),
+        (name, good.replace(b'"user"', b'"nobody"')),
+    ]
+    talks.say(key, events.Message("user", "after"))
+    ear = Ear()
+    partition = parts.partition(ear=ear)
+    await partition.process(await parts.put(talks.rows))
+    assert await parts.images() == parts.expected(talks)
+    assert [offset - parts.first for offset, _ in ear.dead] == [1, 2, 3, 4, 5, 6]
+    assert partition.counts.dead == 6
+    for (_, cause), part in zip(ear.dead, ["key is not", "key is not", "no value", "not an event", "source", "nobody"], strict=True):
+        assert part in cause, (part, cause)
+
+
+async def test_a_conversation_of_poison_alone_has_no_window_and_the_checkpoint_moves_on(parts: Parts) -> None:
+    await parts.begin()
+    raws = await parts.put([(str(parts.keys[0]).encode(), b"{}"), (b"x", b"y")])
+    partition = parts.partition()
+    await partition.process(raws)
+    assert await parts.images() == [None, None, None]
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and stored.offset == parts.first + 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"metadata":{"n":123456789012345678901234567890}}',
+        b'{"policy":{"model_window":123456789012345678901234567890}}',
+        b'{"metadata":{"n":' + b"[" * 300 + b"]" * 300 + b"}}",
+    ],
+)
+async def test_json_that_a_window_cannot_keep_is_a_dead_letter_and_stops_nothing(parts: Parts, data: bytes) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    source = key.source.encode()
+    value = b'{"specversion":"1.0","id":"x","type":"threadfold.conversation.opened.v1","source":"' + source + b'","data":' + data + b"}"
+    talks.rows.append((str(key).encode(), value))
+    talks.say(key, events.Message("user", "after"))
+    ear = Ear()
+    await parts.partition(ear=ear).process(await parts.put(talks.rows))
+    assert [offset for offset, _ in ear.dead] == [parts.first]
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_a_fenced_partition_that_adopts_the_checkpoint_goes_on_to_the_same_windows(parts: Parts) -> None:
+    talks = random_talks(7, 240, NUMBER, parts.keys, await parts.begin())
+    raws = await parts.put(talks.rows)
+    mine, other = parts.partition(), parts.partition()
+    await mine.process(raws[:50])
+    await parts.readopt(other)
+    await other.process(raws[50:90])
+    with pytest.raises(Fenced):
+        await mine.process(raws[50:120])
+    await parts.readopt(mine)
+    assert mine.checkpoint.offset == raws[89].position.offset
+    await drive(mine, split(random.Random(7), raws))
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_two_owners_that_interleave_at_random_end_in_the_right_windows(parts: Parts) -> None:
+    for seed in range(200, 200 + rounds(parts, 25)):
+        parts.generation = next(_generations)
+        rng = random.Random(seed)
+        talks = random_talks(seed, 200, NUMBER, parts.keys, await parts.begin())
+        raws = await parts.put(talks.rows)
+        owners = [parts.partition(cached_windows=rng.choice([1, 2, 50])) for _ in range(2)]
+        fenced = 0
+        while any(owner.checkpoint.offset < raws[-1].position.offset for owner in owners):
+            owner = rng.choice(owners)
+            rest = [raw for raw in raws if raw.position.offset > owner.checkpoint.offset]
+            try:
+                await owner.process(rest[: rng.choice([1, 7, 7, 7, 20])])
+            except Fenced:
+                fenced += 1
+                await parts.readopt(owner)
+        assert fenced > 0
+        assert await parts.images() == parts.expected(talks), f"seed {seed}"
+
+
+async def test_an_owner_whose_batch_another_has_written_does_not_keep_windows_folded_twice(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    for i in range(30):
+        talks.say(parts.keys[0], events.Message("user", f"text {i}"))
+    raws = await parts.put(talks.rows)
+    mine, other = parts.partition(cached_windows=0), parts.partition()
+    await mine.process(raws[:10])
+    await parts.readopt(other)
+    await other.process(raws[10:20])
+    # `mine` loads the window as the other has left it, and folds the same ten events into it again.
+    await mine.process(raws[10:20])
+    await mine.process(raws[20:])
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_an_owner_from_before_a_wipe_is_fenced_however_many_writes_came_since(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    for i in range(12):
+        talks.say(parts.keys[0], events.Message("user", f"text {i}"))
+    raws = await parts.put(talks.rows)
+    zombie, owner = parts.partition(), parts.partition()
+    await drive(zombie, [[raw] for raw in raws[:4]])
+    await parts.store.drop_partition(parts.generation, NUMBER)
+    for raw in raws[:4]:
+        await owner.process([raw])
+        with pytest.raises(Fenced):
+            await zombie.process(raws[4:8])
+        zombie.adopt(zombie.checkpoint)
+    await owner.process(raws[4:])
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_a_target_that_another_owner_set_at_the_same_record_fences(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    talks.say(parts.keys[0], events.Message("user", "text"))
+    raws = await parts.put(talks.rows)
+    mine, other = parts.partition(), parts.partition()
+    await mine.process(raws)
+    await parts.readopt(other)
+    await other.set_target(raws[-1].position.offset + 50)
+    with pytest.raises(Fenced):
+        await mine.set_target(raws[-1].position.offset + 9)
+    stored = await parts.store.checkpoint(parts.generation, NUMBER)
+    assert stored is not None and stored.target == raws[-1].position.offset + 50 and stored.healing
+
+
+async def test_records_up_to_the_checkpoint_are_passed_over(parts: Parts) -> None:
+    talks = random_talks(3, 60, NUMBER, parts.keys, await parts.begin())
+    raws = await parts.put(talks.rows)
+    partition = parts.partition()
+    await partition.process(raws)
+    before = await parts.images()
+    assert await partition.process(raws) == []
+    assert await parts.images() == before == parts.expected(talks)
+
+
+async def test_repeats_in_later_batches_change_nothing_but_their_count(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    for i in range(5):
+        talks.say(key, events.Message("user", f"text {i}"))
+    for _, event in list(talks.logs[key]):
+        talks.put(key, event)
+    raws = await parts.put(talks.rows)
+    partition = parts.partition()
+    await drive(partition, split(random.Random(1), raws, 3))
+    assert (partition.counts.applied, partition.counts.duplicate) == (5, 5)
+    stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
+    assert stored is not None
+    window = stored.load(key, NUMBER, RULES)
+    assert (window.meta.count, window.meta.duplicates, len(window.tail)) == (5, 5, 5)
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_a_rollback_into_a_summarised_span_reads_the_log_and_announces_the_voided_summary(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    while not talks.requests[key]:
+        talks.say(key, events.Message("user", "word " * 12), tokens=40)
+    talks.summarise(key)
+    summary = talks.windows[key].meta.summary
+    assert summary is not None
+    talks.say(key, events.Message("user", "later"))
+    talks.say(key, events.Rollback(str(Position(NUMBER, parts.first + 1))))
+    talks.say(key, events.Message("user", "another way"))
+    assert talks.seen["history"] == 1
+    ear = Ear()
+    await drive(parts.partition(ear=ear), split(random.Random(2), await parts.put(talks.rows), 3))
+    assert [(k, s) for k, _, s in ear.accepted] == [(key, summary.summary_id)]
+    assert [(k, s) for k, _, s in ear.voided] == [(key, summary.summary_id)]
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_a_rollback_to_a_repeats_own_position_is_rejected_live_as_on_replay(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    talks.say(key, events.Message("user", "one"))
+    talks.say(key, events.Message("user", "two"))
+    talks.put(key, talks.logs[key][0][1])
+    talks.say(key, events.Message("user", "three"))
+    talks.say(key, events.Rollback(str(Position(NUMBER, parts.first + 2))))
+    await parts.partition().process(await parts.put(talks.rows))
+    assert talks.seen["RollbackEvent:rejected"] == 1
+    assert await parts.images() == parts.expected(talks)
+
+
+async def test_due_windows_come_back_until_their_summary_is_accepted(parts: Parts) -> None:
+    talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
+    key = parts.keys[0]
+    while not talks.requests[key]:
+        talks.say(key, events.Message("user", "word " * 12), tokens=40)
+    due_at = len(talks.rows)
+    talks.summarise(key)
+    raws = await parts.put(talks.rows)
+    partition = parts.partition()
+    assert [w.key for w in await partition.process(raws[:due_at])] == [key]
+    assert [w.key for w in await partition.due_windows(1_000)] == [key]
+    await parts.store.requested(parts.generation, NUMBER, [key], 5_000)
+    assert await partition.due_windows(4_999) == []
+    assert [w.key for w in await partition.due_windows(5_000)] == [key]
+    await partition.process(raws[due_at:])
+    assert await partition.due_windows(10_000_000) == []
