@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -94,7 +95,7 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     if name in RESERVED and not operator:
         raise InvalidEvent(f"{where}: field type: {name!r} is written by an operator's command only")
     struct = events.DATA_TYPES[name]
-    allowed = {field.encode_name for field in msgspec.structs.fields(struct)}
+    allowed = _field_names(struct)
     for field in fields:
         if field not in allowed:
             raise InvalidEvent(f"{where}: field {field[:60]}: unknown to {name} (it has {', '.join(sorted(allowed))})")
@@ -123,6 +124,12 @@ def _check_ids(data: msgspec.Struct, where: str) -> None:
                 raise InvalidEvent(f"{where}: field tool_calls[{i}].{field}: expected 1 or more characters")
     if isinstance(data, events.ToolResult) and not data.tool_call_id:
         raise InvalidEvent(f"{where}: field tool_call_id: expected 1 or more characters")
+
+
+@cache
+def _field_names(struct: type[msgspec.Struct]) -> frozenset[str]:
+    """A struct's field names as they stand in JSON (msgspec evaluates annotations each time it is asked)."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(struct))
 
 
 def _check_positions(data: msgspec.Struct, where: str) -> None:

@@ -71,8 +71,8 @@ class Backend:
             TopicMismatch: topics or the live generation are missing, or the log's partition count was changed.
         """
         self.settings.require()
-        await self.control.start()
         try:
+            await self.control.start()
             generation = self.control.state.live_generation
             partitions = await partition_count(self.settings)
             if partitions != generation.partitions:

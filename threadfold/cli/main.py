@@ -79,14 +79,27 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv`` by default) and return its exit code; errors are one line on stderr."""
     try:
         result = app.main(args, prog_name="threadfold", standalone_mode=False)
+    except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # no name of it in click 8.1
+            error.show()
+            return FAILED
+        path = error.ctx.command_path if error.ctx else "threadfold"
+        click.echo(f"threadfold: {_sentence(error.format_message())} (see `{path} --help`)", err=True)
+        return FAILED
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        click.echo(f"threadfold: {_sentence(error.format_message())}", err=True)
+        return FAILED
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where every error ends, as a line instead of a traceback
         return _explain(error)
     return result if isinstance(result, int) else DONE
+
+
+def _sentence(text: str) -> str:
+    """click's message on one line, begun as ours are."""
+    joined = " ".join(text.split()).removesuffix(".")
+    return joined[:1].lower() + joined[1:]
 
 
 def _explain(error: BaseException) -> int:

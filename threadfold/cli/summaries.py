@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from projections.errors import TopicMismatch
 from projections.names import check_name, parse_key
 from streams.kafka import kafka_errors, make_consumer, start_client
 from streams.settings import Settings
+from streams.topics import partition_count
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run
 
 
@@ -31,11 +31,13 @@ def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path
 
 
 async def _print(settings: Settings, tenant: str | None, follow: bool, from_beginning: bool) -> None:
+    topic = settings.topic("summaries")
+    partitions = [TopicPartition(topic, p) for p in range(await partition_count(settings, "summaries"))]
     consumer = make_consumer(settings)
     async with kafka_errors(settings, "reading summaries"):
         await start_client(consumer, settings)
         try:
-            partitions = await _assign(consumer, settings.topic("summaries"))
+            consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
             if from_beginning:
                 await consumer.seek_to_beginning()
@@ -51,14 +53,6 @@ async def _print(settings: Settings, tenant: str | None, follow: bool, from_begi
                 flush()
         finally:
             await consumer.stop()
-
-
-async def _assign(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    if topic not in await consumer.topics():
-        raise TopicMismatch(f"topic {topic} is missing: run `threadfold topics create`")
-    partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
-    consumer.assign(partitions)
-    return partitions
 
 
 async def _behind(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:

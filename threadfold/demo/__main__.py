@@ -91,7 +91,8 @@ def _run(options: argparse.Namespace, show: Display) -> None:
         f"{len(scripts)} conversations, {sum(s.length for s in scripts):,} events; real chats and simulated agents, seed {options.seed}"
     )
     run = token_hex(6)
-    folder = Path(tempfile.mkdtemp(prefix="threadfold-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix="threadfold-demo-")) if options.keep is None else options.keep
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         began = time.monotonic()
         with EmbeddedStack(options.keep, kafka=base.kafka or None, redis=base.redis or None) as stack:
@@ -109,7 +110,8 @@ def _run(options: argparse.Namespace, show: Display) -> None:
             )
             asyncio.run(Demo(place, scripts, options.seed, show).run())
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if options.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,140 @@
+"""Anthropic's Messages format, converted from a render in OpenAI's: ``system`` apart, user and assistant in turns, unique ``tool_use`` ids.
+
+The render's bodies are the source, so both formats say the same and obey the same limits; only the common format is joined from stored
+bytes (``projections.openai``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from projections.render import SUMMARY_MARK, Render, context_document
+from projections.window import Window
+
+BEGIN = "[The conversation goes on]"
+"""A user's message in front of an assistant's that would stand first: the format wants a user to begin."""
+EMPTY = "[empty]"
+_NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
+_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
+
+
+def anthropic_document(window: Window, render: Render) -> bytes:
+    """The context document (``projections.render.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
+    system, messages = to_anthropic([msgspec.json.decode(body) for body in render.bodies])
+    bodies = [msgspec.json.encode(message) for message in messages]
+    fields = b',"system":' + msgspec.json.encode(system) if system else b""
+    return context_document(window, Render(bodies, render.tokens, render.trace), fields)
+
+
+def to_anthropic(rendered: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """Convert rendered OpenAI messages; returns the system text ("" for none) and the messages.
+
+    System and developer messages, the summary and the note of left-out messages become the system text, in their order. Results stand
+    in the user's message right after their calls. A ``tool_use`` id that was used before gets the same new name (``ID-2``, ``ID-3``, ...)
+    at every render of the same messages.
+    """
+    system: list[str] = []
+    turns = _Turns()
+    for message in rendered:
+        role, content = message["role"], message.get("content")
+        if role in ("system", "developer") or _is_summary(message, turns):
+            system.append(_plain(content))
+        elif role == "tool":
+            turns.add("user", [turns.result(message)])
+        elif role == "assistant":
+            turns.add("assistant", [*_blocks(content), *turns.calls(message.get("tool_calls") or [])])
+        else:
+            named = f"{message['name']}: " if message.get("name") else ""
+            turns.add("user", _blocks(content, named))
+    return "\n\n".join(text for text in system if text), turns.messages
+
+
+def _is_summary(message: dict[str, Any], turns: _Turns) -> bool:
+    content = message.get("content")
+    return not turns.messages and message["role"] == "assistant" and isinstance(content, str) and content.startswith(SUMMARY_MARK)
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Messages in turns, and the ids of calls used so far."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    waiting: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, role: str, blocks: list[dict[str, Any]]) -> None:
+        """Put blocks at the end, into the last message where that is of the same role."""
+        if not self.messages and role == "assistant":
+            self.messages.append({"role": "user", "content": [_text(BEGIN)]})
+        if self.messages and self.messages[-1]["role"] == role:
+            self.messages[-1]["content"] += blocks
+        else:
+            self.messages.append({"role": role, "content": blocks or [_text(EMPTY)]})
+
+    def calls(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The ``tool_use`` blocks of an assistant's calls; their results are expected next, in this order."""
+        self.waiting = {}
+        blocks = []
+        for call in calls:
+            name = self._fresh(call["id"])
+            self.waiting.setdefault(call["id"], []).append(name)
+            blocks.append({"type": "tool_use", "id": name, "name": call["function"]["name"], "input": _arguments(call)})
+        return blocks
+
+    def result(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The ``tool_result`` block of a result, under the new name of its call."""
+        names = self.waiting.get(message["tool_call_id"]) or [_NOT_ID.sub("_", message["tool_call_id"])]
+        return {"type": "tool_result", "tool_use_id": names.pop(0), "content": _blocks(message.get("content"))}
+
+    def _fresh(self, call_id: str) -> str:
+        base = _NOT_ID.sub("_", call_id)[:60] or "call"
+        name, n = base, 1
+        while name in self.used:
+            n += 1
+            name = f"{base}-{n}"
+        self.used.add(name)
+        return name
+
+
+def _arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """A call's arguments as an object; what a model wrote otherwise is kept as text in one."""
+    text = call["function"]["arguments"]
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {"arguments": text} if text else {}
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _blocks(content: Any, prefix: str = "") -> list[dict[str, Any]]:
+    """Content as blocks; empty text is no block, as the format refuses it."""
+    if content is None or isinstance(content, str):
+        return [_text(prefix + content)] if content and content.strip() else []
+    blocks = [_text(prefix.strip())] if prefix else []
+    return blocks + [block for block in map(_block, content) if block is not None]
+
+
+def _block(part: dict[str, Any]) -> dict[str, Any] | None:
+    if part["type"] == "text":
+        return _text(part["text"]) if part["text"].strip() else None
+    if part["type"] == "image_url":
+        url = part["image_url"]["url"]
+        match = _DATA_URL.fullmatch(url)
+        if match:
+            return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    return _text(f"[{part['type']} part left out]")
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text") or f"[{part['type']} part left out]" for part in content or ())

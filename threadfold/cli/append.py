@@ -1,0 +1,65 @@
+"""``append``: events or OpenAI-format messages from a file or stdin into one conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from projections.errors import KafkaUnavailable, ThreadfoldError
+from projections.intake import Record
+from projections.names import make_key
+from streams.settings import Settings
+from threadfold.backend import Backend
+from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
+from threadfold.cli.inputs import flat_event, open_lines, parse_object
+from threadfold.drafts import Drafter
+
+LIST = 500
+"""Events appended at once."""
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("conversation")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE|-]")
+@data_option
+def append(tenant: str, conversation: str, file: Path | None, data: Path | None) -> None:
+    """Append JSON lines to a conversation and print one position a line, in order.
+
+    A line is a flat event (`{"type": "message", "role": "user", ...}`) or an OpenAI-format message (`{"role": "user", ...}`). Reads FILE,
+    or stdin. Everything is checked before anything is appended; blank lines are passed over; an empty input is no error.
+    """
+    make_key(tenant, conversation)
+    settings = load_settings(data)
+    lines = [(number, flat_event(parse_object(line, f"line {number}"), f"line {number}")) for number, line in open_lines(file)]
+    if not lines:
+        say("nothing to append: the input is empty")
+        return
+    run(_append(settings, tenant, conversation, lines))
+
+
+async def _append(settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]) -> None:
+    async with Backend(settings) as backend:
+        await backend.control.ensure_tenant(tenant)
+        state = backend.control.state
+        drafter = Drafter(tenant, state.rules(state.live_generation), backend.log.partitions, settings.max_event_bytes)
+        records = [_draft(drafter, conversation, number, flat) for number, flat in lines]
+        for i in range(0, len(records), LIST):
+            try:
+                positions = await backend.log.append(records[i : i + LIST])
+            except KafkaUnavailable as error:
+                done = f"{i} lines are in (their positions were printed); from line {lines[i][0]} on it is not known: " if i else ""
+                raise KafkaUnavailable(f"{done}{error}") from error
+            for position in positions:
+                print_line(str(position))
+            flush()
+
+
+def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any]) -> Record:
+    """Check one line; an error names the line by its number in the file, blank lines counted."""
+    try:
+        return drafter.records([(conversation, flat)], "line", False, None)[0]
+    except ThreadfoldError as error:
+        raise type(error)(str(error).replace("line 1:", f"line {number}:", 1)) from None

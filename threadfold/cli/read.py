@@ -1,0 +1,66 @@
+"""``context`` and ``history``: what a model would be sent, and what was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from projections.anthropic import anthropic_document
+from projections.names import make_key
+from projections.neutral import window_events
+from projections.render import context_document, render_openai
+from projections.window import Window
+from streams.settings import Settings
+from threadfold.backend import MAX_PAGE, Backend
+from threadfold.cli.common import data_option, load_settings, print_json, run
+
+FORMATS = ("openai", "anthropic", "events")
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("conversation")
+@click.option("--format", "fmt", type=click.Choice(FORMATS), default="openai", show_default=True, help="What `messages` holds.")
+@data_option
+def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None:
+    """Print a conversation's window as it would be sent to a model: a JSON document with `messages`, tokens, position and digests.
+
+    `events` gives the window's own events, each with its position, instead of a provider's messages.
+    """
+    make_key(tenant, conversation)
+    print_json(orjson.loads(document(run(_window(load_settings(data), tenant, conversation)), fmt)), pretty=True)
+
+
+def document(window: Window, fmt: str) -> bytes:
+    """The context document of a window in one of :data:`FORMATS`."""
+    render = render_openai(window)
+    if fmt == "anthropic":
+        return anthropic_document(window, render)
+    if fmt == "events":
+        return orjson.dumps({**orjson.loads(context_document(window, render)), "messages": window_events(window)})
+    return context_document(window, render)
+
+
+async def _window(settings: Settings, tenant: str, conversation: str) -> Window:
+    async with Backend(settings) as backend:
+        return await backend.window(tenant, conversation)
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("conversation")
+@click.option("--before", metavar="CURSOR", help="The `next_before` of the page before; without it the newest events.")
+@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=50, show_default=True, metavar="N", help="Events in the page.")
+@data_option
+def history(tenant: str, conversation: str, before: str | None, limit: int, data: Path | None) -> None:
+    """Print a page of a conversation's events, newest first, from the log: `{"events": [...], "next_before": CURSOR or null}`."""
+    make_key(tenant, conversation)
+    print_json(run(_history(load_settings(data), tenant, conversation, before, limit)), pretty=True)
+
+
+async def _history(settings: Settings, tenant: str, conversation: str, before: str | None, limit: int) -> dict[str, Any]:
+    async with Backend(settings) as backend:
+        return await backend.history(tenant, conversation, before=before, limit=limit)

@@ -1,0 +1,171 @@
+"""The routes under ``/v1``: appending events and messages, reading context, history and single events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import Response
+
+from projections.errors import InvalidEvent, InvalidRequest
+from projections.openai import to_flat
+from projections.render import context_document, render_openai
+from threadfold.backend import MAX_PAGE, Appended, Applied
+from threadfold.gateway.access import Caller, caller_with
+from threadfold.gateway.bodies import as_list, read_json
+
+router = APIRouter(prefix="/v1")
+Appender = Annotated[Caller, Depends(caller_with("append"))]
+Reader = Annotated[Caller, Depends(caller_with("read"))]
+Wait = Annotated[Literal["applied"] | None, Query(description="`applied`: answer 200 once the window holds the events, with a status each")]
+IdempotencyKey = Annotated[
+    str | None, Header(min_length=1, max_length=255, description="derives the ids of events that have none: a repeat is a duplicate")
+]
+Format = Annotated[str, Query(description="`openai`; other formats come with a later release")]
+
+
+def _takes(noun: str, *, array: bool = True) -> dict[str, Any]:
+    """The request body's place in the OpenAPI document; the bodies themselves are read and checked by hand."""
+    one: dict[str, Any] = {"type": "object", "description": noun}
+    schema = {"oneOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": 500}]} if array else one
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.post("/conversations/{conversation}/events", status_code=202, openapi_extra=_takes("an event: type and its fields"))
+async def post_events(
+    request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Append one event, or a list of at most 500, to a conversation; checked whole before anything is appended, landing in order."""
+    flats = as_list(await read_json(request), "event")
+    for i, flat in enumerate(flats, 1):
+        named = flat.get("conversation", conversation) if isinstance(flat, dict) else conversation
+        if named != conversation:
+            raise InvalidEvent(f"event {i}: field conversation: this route appends to {conversation} only, POST /v1/events to several")
+    return await _append(caller, conversation, flats, "event", wait, idempotency_key)
+
+
+@router.post("/conversations/{conversation}/messages", status_code=202, openapi_extra=_takes("a message in the given format"))
+async def post_messages(
+    request: Request,
+    conversation: str,
+    caller: Appender,
+    format: Format = "openai",  # noqa: A002 (the contract's name)
+    wait: Wait = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Append one message, or a list of at most 500, in OpenAI's chat format."""
+    _check_format(format)
+    messages = as_list(await read_json(request), "message")
+    flats = [to_flat(message, f"message {i}") for i, message in enumerate(messages, 1)]
+    return await _append(caller, conversation, flats, "message", wait, idempotency_key)
+
+
+@router.post("/events", status_code=202, openapi_extra=_takes("an event with its `conversation`"))
+async def post_events_of_several(request: Request, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None) -> Response:
+    """Append events of several conversations, each with `conversation`; in order within each.
+
+    Answers `positions` with the last position of each conversation, to be used as `after`.
+    """
+    items: list[tuple[str, object]] = []
+    for i, flat in enumerate(as_list(await read_json(request), "event"), 1):
+        named = flat.get("conversation") if isinstance(flat, dict) else ""
+        if not isinstance(named, str):
+            raise InvalidEvent(f"event {i}: field conversation: " + ("missing" if named is None else "expected a string"))
+        items.append((named, flat))
+    appended = await caller.backend.append(caller.tenant, items, id_seed=idempotency_key)
+    by_conversation: dict[str, list[Appended]] = {}
+    for (conversation, _), item in zip(items, appended, strict=True):
+        by_conversation.setdefault(conversation, []).append(item)
+    results: Sequence[Appended | Applied] = appended
+    if wait:
+        waited = await asyncio.gather(
+            *(caller.backend.wait_applied(caller.tenant, name, of_one) for name, of_one in by_conversation.items())
+        )
+        told = {name: iter(applied) for name, applied in zip(by_conversation, waited, strict=True)}
+        results = [next(told[conversation]) for conversation, _ in items]
+    listed = [{"conversation": name, **_shown(item)} for (name, _), item in zip(items, results, strict=True)]
+    last = {name: str(of_one[-1].position) for name, of_one in by_conversation.items()}
+    return _json({"events": listed, "positions": last}, 200 if wait else 202)
+
+
+@router.post("/conversations/{conversation}/rollback", status_code=202, openapi_extra=_takes("`to`: the last that stays", array=False))
+async def post_rollback(
+    request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Go back to a position, or to one of the last 1,024 events by its id; what came after stays in the log."""
+    flat = _control("rollback", await read_json(request))
+    return await _append(caller, conversation, [flat], "rollback", wait, idempotency_key)
+
+
+@router.post("/conversations/{conversation}/close", status_code=202)
+async def post_close(conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None) -> Response:
+    """Close the conversation's session; the next message opens it again. The request has no body."""
+    return await _append(caller, conversation, [{"type": "session.closed", "reason": "explicit"}], "close", wait, idempotency_key)
+
+
+@router.get("/conversations/{conversation}/context")
+async def get_context(
+    conversation: str,
+    caller: Reader,
+    format: Format = "openai",  # noqa: A002 (the contract's name)
+    max_tokens: Annotated[int | None, Query(ge=1, le=1 << 31)] = None,
+    after: Annotated[str | None, Query(description="a position the window shall include; waited for up to 10 s")] = None,
+) -> Response:
+    """What a model is sent: the system lane, the summary, the tail, within the policy's ceiling and `max_tokens`."""
+    _check_format(format)
+    window = await caller.backend.window(caller.tenant, conversation, after=after)
+    # The document is joined from bytes that are stored as they are rendered; nothing of them is parsed here.
+    return Response(context_document(window, render_openai(window, max_tokens)), media_type="application/json")
+
+
+@router.get("/conversations/{conversation}/history")
+async def get_history(
+    conversation: str,
+    caller: Reader,
+    before: Annotated[str | None, Query(description="`next_before` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> Response:
+    """A page of events from the log, newest first."""
+    return _json(await caller.backend.history(caller.tenant, conversation, before=before, limit=limit))
+
+
+@router.get("/conversations/{conversation}/events/{position}")
+async def get_event(conversation: str, position: str, caller: Reader) -> Response:
+    """One event, whole, as it stands in the log."""
+    return _json(await caller.backend.event_at(caller.tenant, conversation, position))
+
+
+async def _append(caller: Caller, conversation: str, flats: Sequence[object], noun: str, wait: str | None, id_seed: str | None) -> Response:
+    appended = await caller.backend.append(caller.tenant, [(conversation, flat) for flat in flats], noun=noun, id_seed=id_seed)
+    results: Sequence[Appended | Applied] = appended
+    if wait:
+        results = await caller.backend.wait_applied(caller.tenant, conversation, appended)
+    document = {"events": [_shown(item) for item in results], "position": str(appended[-1].position)}
+    return _json(document, 200 if wait else 202)
+
+
+def _shown(item: Appended | Applied) -> dict[str, str]:
+    shown = {"id": item.id, "position": str(item.position)}
+    if isinstance(item, Applied):
+        shown["status"] = item.status
+    return shown
+
+
+def _control(kind: str, body: object) -> dict[str, object]:
+    if not isinstance(body, dict):
+        raise InvalidRequest(f"the body of a {kind} is an object of its fields")
+    return {**body, "type": kind}
+
+
+def _check_format(name: str) -> None:
+    if name in ("anthropic", "events"):
+        raise InvalidRequest(f"query parameter format: {name!r} comes with a later release, this one has openai")
+    if name != "openai":
+        raise InvalidRequest(f"query parameter format: {name[:40]!r} is not one of openai")
+
+
+def _json(document: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), status, media_type="application/json")

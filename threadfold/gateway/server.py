@@ -1,0 +1,76 @@
+"""Running the gateway under uvicorn, from the first line it prints to a clean end on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from projections.errors import InvalidSettings
+from streams.settings import Settings
+from threadfold.gateway.app import create_gateway
+
+GRACE = 10
+"""Seconds for requests under way to finish after SIGTERM."""
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens. Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit with 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            print(f"ready: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+
+def serve(settings: Settings) -> None:
+    """Run the gateway until SIGTERM or SIGINT, then let requests finish, and return.
+
+    Prints ``ready: http://HOST:PORT`` on stdout once it listens (that Kafka and Redis answer is told by ``/readyz``). Port 0 takes a free
+    one. A second signal ends it at once.
+
+    Raises:
+        InvalidSettings: an address is missing, or host and port cannot be listened on.
+    """
+    app = create_gateway(settings)
+    listening = _listen(settings.gateway_host, settings.gateway_port)
+    config = uvicorn.Config(
+        app,
+        log_level=settings.log_level.lower(),
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE,
+    )
+    with listening:
+        asyncio.run(_run(_Server(config), listening))
+
+
+async def _run(server: _Server, listening: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    await server.serve(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidSettings(f"the gateway cannot listen on {host}:{port} ({reason}): give another gateway_host or gateway_port") from None
