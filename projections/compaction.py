@@ -119,7 +119,7 @@ def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
         return "its span lies in another partition"
     if not window.tail or first.offset != window.tail[0].start:
         return "its span does not begin where the uncovered events begin"
-    end = _find_end(window.tail, last.offset, summary.span.count)
+    end = _find_end(window.tail, last.offset)
     if end is None:
         return "its span does not end at an event of the window"
     if summary.span.positions and not _positions_hold(window.tail[: end + 1], last.offset, absolute(summary.span.positions)):
@@ -141,19 +141,18 @@ def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
     return rest == known
 
 
-def _find_end(tail: list[Entry], last: int, count: int) -> int | None:
+def _find_end(tail: list[Entry], last: int) -> int | None:
     """The index of the entry in which the span ends: at its offset, or inside a held range."""
     head = tail[0]
     if head.kind == Kind.HELD and head.start <= last < head.offset:
         known = entry_offsets(head)
-        inside = last in known if known is not None else 0 < count < head.count
-        return 0 if inside else None
+        return 0 if known is None or last in known else None
     return next((i for i, entry in enumerate(tail) if entry.offset == last), None)
 
 
 def drop_span(window: Window, last: int, count: int) -> None:
     """Take the entries up to offset ``last`` out of the tail (``why_not`` has found it valid)."""
-    end = _find_end(window.tail, last, count)
+    end = _find_end(window.tail, last)
     if end is None:
         raise ValueError(f"offset {last} is not in the tail")
     head = window.tail[end]
@@ -167,7 +166,8 @@ def drop_span(window: Window, last: int, count: int) -> None:
 def _shrink(held: Entry, last: int, count: int) -> Entry:
     known = entry_offsets(held)
     if known is None:
-        left, first, positions = held.count - count, last + 1, None
+        # Repeats in the log count for a scan and not for the tail, so the rest can only be estimated.
+        left, first, positions = max(1, held.count - count), last + 1, None
     else:
         offsets = [offset for offset in known if offset > last]
         left, first = len(offsets), offsets[0]

@@ -105,6 +105,12 @@ class RedisUnavailable(ThreadfoldError):
     problem = 503
 
 
+class CorruptWindow(ThreadfoldError):
+    """What the store holds of a window is not a window; the partition is folded anew."""
+
+    problem = 503
+
+
 class Healing(ThreadfoldError):
     """The windows of this partition are being brought back from the log; try again shortly."""
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from projections.compaction import Due
+from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy import Rules
 from projections.window import Window, encode_entry, load_window
@@ -45,8 +46,11 @@ class Stored:
     recents: bytes
 
     def load(self, key: Key, partition: int, rules: Rules) -> Window:
-        """The window these parts are of."""
-        return load_window(key, partition, rules, self.meta, self.tail, self.recents)
+        """The window these parts are of; raises :class:`CorruptWindow` when they are not what was stored."""
+        try:
+            return load_window(key, partition, rules, self.meta, self.tail, self.recents)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise CorruptWindow(f"the stored window of {key} cannot be read ({error}): its partition is folded anew") from None
 
 
 class DueChange(Enum):

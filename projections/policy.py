@@ -82,7 +82,14 @@ _POSITIVE = ("model_window", "working_budget", "summary_max_tokens", "max_result
 _SHARES = ["hard_ceiling", "low_water", "compaction_ratio"]
 
 
+_MOST = 10**12
+"""No number of tokens, characters, bytes or seconds is meant beyond it; arithmetic with shares fails on far larger ones."""
+
+
 def _check(policy: Policy) -> None:
+    for name in policy.__struct_fields__:
+        if isinstance(getattr(policy, name), int) and getattr(policy, name) > _MOST:
+            raise InvalidPolicy(f"policy key {name} is too large: it must be {_MOST} or less")
     for name in _NON_NEGATIVE:
         if getattr(policy, name) < 0:
             raise InvalidPolicy(f"policy key {name} is {getattr(policy, name)}: it must be 0 or more")

@@ -102,9 +102,12 @@ class Compactor:
                 raise SpanLost(f"the log holds {len(found)} of {len(offsets)} events of {key} from offset {piece.first} on")
             return found
         rows: list[Logged] = []
+        seen: set[str] = set()
         async for raw in self.log.scan(partition, piece.first, piece.last):
             event = event_of(raw, key)
-            if event is not None:
+            # A repeat within the range is in the log twice and was applied once.
+            if event is not None and event.id not in seen:
+                seen.add(event.id)
                 rows.append((raw.position.offset, event))
         return rows
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -22,6 +23,8 @@ from projections.names import check_name
 from projections.policy import Rules, make_policy
 from streams.kafka import kafka_errors, make_consumer, make_producer, start_client
 from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 class Generation(msgspec.Struct, omit_defaults=True):
@@ -168,7 +171,10 @@ class Control:
                 await asyncio.sleep(0.5)
                 continue
             for row in rows:
-                self.state.put(row.key or b"", row.value)
+                try:
+                    self.state.put(row.key or b"", row.value)
+                except ValueError as error:
+                    logger.error("control record %r at offset %d cannot be read and is passed over: %s", row.key, row.offset, error)
                 for callback in self._changed:
                     callback(self.state)
             async with self._advanced:

@@ -42,6 +42,7 @@ class Log(Protocol):
         """Append records in order (per conversation) and return their positions once they are safe.
 
         Raises:
+            EventTooLarge: one of them is over what Kafka takes in one message; nothing was appended.
             KafkaUnavailable: unknown whether they are in; repeat with the same ids.
         """
 
@@ -77,6 +78,10 @@ class KafkaLog:
     # -- appending -----------------------------------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
+        for record in records:
+            # Before anything is sent: a batch is judged compressed, a record by itself is not.
+            if len(record.value) > MAX_REQUEST - 1024:
+                raise EventTooLarge(f"event {record.id}: {len(record.value)} bytes are over what Kafka takes in one message")
         async with kafka_errors(self.settings, "append (unknown whether it is in: repeat it with the same ids)"):
             producer = await self._get_producer()
             by_partition: dict[int, list[int]] = {}
@@ -106,19 +111,13 @@ class KafkaLog:
             return offsets
 
     async def _send_batch(self, producer: AIOKafkaProducer, partition: int, records: list[Record]) -> tuple[int, int]:
-        """Send as many records as one batch takes; returns how many and the first one's offset."""
+        """Send as many records as one batch takes (the first one, however large); returns how many and the first one's offset."""
         batch = producer.create_batch()
         taken = 0
         for record in records:
             if batch.append(key=str(record.key).encode(), value=record.value, timestamp=None, headers=HEADERS) is None:
                 break
             taken += 1
-        if not taken:
-            record = records[0]
-            if len(record.value) > MAX_REQUEST - 1024:
-                raise EventTooLarge(f"event {record.id}: {len(record.value)} bytes are over what Kafka takes in one message")
-            sent = await producer.send_and_wait(self.topic, record.value, str(record.key).encode(), partition=partition, headers=HEADERS)
-            return 1, sent.offset
         acknowledged = await (await producer.send_batch(batch, self.topic, partition=partition))
         return taken, acknowledged.offset
 

@@ -17,7 +17,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.errors import CorruptWindow, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.names import Position
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
@@ -112,10 +112,21 @@ class Projector:
         except Fenced as error:
             logger.warning("%s; loading its checkpoint", error)
             self._unprepared.add(number)
+        except CorruptWindow as error:
+            await self._discard(number, error)
         except (KafkaUnavailable, RedisUnavailable) as error:
             logger.warning("partition %d waits: %s", number, error)
             self._unprepared.add(number)
             await asyncio.sleep(RETRY_PAUSE)
+
+    async def _discard(self, number: int, error: CorruptWindow) -> None:
+        """A partition with an unreadable window is dropped and folded anew: the log knows better."""
+        logger.error("%s", error)
+        self._unprepared.add(number)
+        try:
+            await self.store.drop_partition(self.generation, number)
+        except RedisUnavailable as away:
+            logger.warning("partition %d waits: %s", number, away)
 
     # -- assignment, healing, generations ------------------------------------------------------------------------------------
 
@@ -229,6 +240,8 @@ class Projector:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)
                 self._unprepared.add(number)
+        except CorruptWindow as error:
+            await self._discard(number, error)
         except ThreadfoldError as error:
             logger.warning("compaction requests of partition %d wait: %s", number, error)
 

@@ -58,15 +58,19 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
     for entry in window.tail:
         if entry.start > due.last:
             break
-        tokens += entry.tokens
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
-        offsets = entry_offsets(entry)
+        offsets, end = entry_offsets(entry), entry.offset
+        tokens += entry.tokens
+        if end > due.last:
+            # The span was marked before these entries were held as one range, and ends inside it.
+            offsets, end = None if offsets is None else [offset for offset in offsets if offset <= due.last], due.last
+            tokens -= 0 if offsets is None else entry.tokens * (entry.count - len(offsets)) // entry.count
         last = pieces[-1] if pieces else None
         if last is not None and last.offsets is not None and offsets is not None and last.live == live:
             last.offsets += offsets
-            last.last = entry.offset
+            last.last = end
         else:
-            pieces.append(Piece(entry.start, entry.offset, offsets, live))
+            pieces.append(Piece(entry.start, end, offsets, live))
     for piece in pieces:
         piece.offsets = None if piece.offsets is None else delta(piece.offsets)
     previous = meta.summary

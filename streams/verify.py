@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from projections.errors import Healing
+from projections.errors import CorruptWindow, Healing
 from projections.fold import Status, apply
 from projections.names import Key, parse_key
 from projections.persistence import Checkpoint, Stored, WindowStore
@@ -149,6 +149,5 @@ def _same(parts: Stored | None, folded: Window) -> bool:
         return False
     try:
         return parts.load(folded.key, folded.partition, folded.rules).image() == folded.image()
-    except (ValueError, TypeError, KeyError):
-        # Bytes that are not a stored window at all differ as much as bytes can.
+    except CorruptWindow:
         return False

@@ -216,15 +216,15 @@ def test_the_partitioner_agrees_for_keys_of_any_length_and_any_partition_count()
         assert partition_of(key, count) == theirs(str(key).encode(), partitions, partitions), key
 
 
-async def test_an_event_over_what_kafka_takes_is_refused_by_name_and_size(settings: Settings) -> None:
+async def test_an_event_over_what_kafka_takes_is_refused_by_its_id_and_nothing_of_its_list_is_appended(settings: Settings) -> None:
     log = KafkaLog(settings, PARTITIONS)
+    huge = record(Key("acme", "huge"), "huge", 17 << 20)
+    before = await log.ends()
     try:
-        for some in (
-            [record(Key("acme", "huge"), "huge", 17 << 20)],
-            [record(Key("acme", "huge"), f"huge{i}", 17 << 20) for i in range(2)],
-        ):
-            with pytest.raises(EventTooLarge):
+        for some in ([huge], [huge, huge], [*records("huge", 2), huge]):
+            with pytest.raises(EventTooLarge, match="event huge: 17825797 bytes"):
                 await log.append(some)
+        assert await log.ends() == before
     finally:
         await log.stop()
 

@@ -31,7 +31,28 @@ POLICY = {
     "min_messages": 4,
     "summary_max_tokens": 120,
 }
-WORDS = ["the", "order", "4711", "of", "alice", "shipped", "late", "because", "bob", "at", "the", "harbour", "in", "oslo", "lost", "paper", "99", "again", "and", "again"]
+WORDS = [
+    "the",
+    "order",
+    "4711",
+    "of",
+    "alice",
+    "shipped",
+    "late",
+    "because",
+    "bob",
+    "at",
+    "the",
+    "harbour",
+    "in",
+    "oslo",
+    "lost",
+    "paper",
+    "99",
+    "again",
+    "and",
+    "again",
+]
 
 
 def sentence(rng: random.Random) -> str:
@@ -219,3 +240,30 @@ async def test_a_second_worker_shares_the_partitions_and_nothing_is_lost_or_doub
 
 async def _both_work(first: Runtime, second: Runtime) -> bool:
     return bool(first.projector.partitions) and bool(second.projector.partitions)
+
+
+async def test_a_window_that_cannot_be_read_makes_its_partition_fold_anew(runtime: Runtime, settings: Settings) -> None:
+    key = Key("acme", "spoiled")
+    first = await append(runtime, key, [{"type": "message", "role": "user", "content": "one"}])
+    await applied(runtime, first[0])
+    partition = first[0].partition
+    client = aredis.Redis.from_url(settings.redis)
+    await client.set(f"tf:{{1:{partition}}}:w:{key}", b"\xff not a window")
+    await client.aclose()
+    runtime.projector.partitions[partition]._slots.clear()
+    second = await append(runtime, key, [{"type": "message", "role": "user", "content": "two"}], 1)
+    await applied(runtime, second[0])
+    window = await stored(runtime, key)
+    assert window is not None and window.image() == (await folded_from_log(runtime, key)).image()
+
+
+async def test_a_control_record_of_nobodys_making_does_not_stop_the_follower(runtime: Runtime, settings: Settings) -> None:
+    from streams.kafka import make_producer
+
+    producer = make_producer(settings)
+    await producer.start()
+    for key, value in ((b"generation/x", b"{}"), (b"tenant/a", b"{not json"), (b"\xff", b"1"), (b"later/kind", b"?")):
+        await producer.send_and_wait(settings.topic("control"), value, key, partition=0)
+    await producer.stop()
+    await runtime.control.ensure_tenant("after-garbage")
+    assert "after-garbage" in runtime.control.state.tenants

@@ -51,7 +51,7 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise MalformedInput(f"{where}: it is not JSON: {error.msg} (column {error.colno})") from None
     if not isinstance(value, dict):
-        raise MalformedInput(f"{where}: expected a JSON object, got {type(value).__name__}")
+        raise MalformedInput(f"{where}: expected a JSON object, got another JSON value")
     return value
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from types import FrameType
 
 import click
 
-from projections.errors import TopicMismatch
+from projections.errors import InvalidSettings, TopicMismatch
 from streams.control import Control
 from streams.settings import PREFIX, Settings
 from streams.topics import check_topics, create_topics, partition_count
 from threadfold.cli.common import CONFIG_FILE, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet
-from threadfold.cli.services import check_port
 from threadfold.embedded.folder import DataFolder
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
@@ -49,7 +49,7 @@ def up(port: int | None, data: Path, workers: int) -> None:
         folder.acquire()
         wanted = configured(data)
         chosen = wanted.gateway_port if port is None else port or free_port()
-        check_port(HOST, chosen)
+        check_port(chosen)
         stack = EmbeddedStack(data / "stack", kafka=wanted.kafka or None, redis=wanted.redis or None)
         settings = _start(stack, wanted, data, chosen)
         # The services hold the folder, too: after a sudden death of this process the folder is free when the last of them is gone.
@@ -73,6 +73,23 @@ def _stop(number: int, frame: FrameType | None) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise _Stop
+
+
+def check_port(port: int) -> None:
+    """Make sure, before anything is started, that the gateway will be able to listen.
+
+    Raises:
+        InvalidSettings: it would not; the message says what to do.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InvalidSettings(
+            f"port {port} on {HOST} cannot be listened on ({reason}): stop what uses it or name another with --port"
+        ) from None
 
 
 def configured(data: Path) -> Settings:

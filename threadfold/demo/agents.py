@@ -49,6 +49,7 @@ class Agent:
         self._now = BEGIN + timedelta(minutes=self._rng.randrange(600))
         self._n = 0
         self._calls = 0
+        self._requests: list[str] = []
 
     def opening(self) -> Iterator[Flat]:
         """The events before the first turn."""
@@ -63,11 +64,13 @@ class Agent:
         kind = self._rng.choices((self._look, self._history, self._compare, self._refund), (4, 3, 3, 2))[0]
         request = self._event("message", role="user", name="clerk", content=self._request(kind.__name__, parcel))
         yield request
+        self._requests.append(request["id"])
         yield self._event("turn.started", turn_id=turn, model=MODEL)
         yield from kind(parcel)
         yield self._event("turn.ended", turn_id=turn, model=MODEL)
         if self._rng.random() < 0.06:
-            yield self._event("rollback", to=request["id"])
+            back = self._rng.choice((1, 1, 1, 8))  # mostly the turn itself; now and then so far that a summary covers it by then
+            yield self._event("rollback", to=self._requests[-back:][0])
             yield self._say(f"Starting over with parcel {parcel}: it was delivered to {self._rng.choice(PLACES)} on the second try.")
 
     # -- the kinds of work ---------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ AGENT_POLICY: dict[str, Any] = {
 
 def demo_settings(base: Settings, stack: EmbeddedStack, run: str) -> Settings:
     """Settings of one run. On a configured Kafka it gets topics of its own, named by ``run``, so that nothing else is touched."""
-    own: dict[str, Any] = {"kafka": stack.kafka, "redis": stack.redis, "partitions": PARTITIONS, "policy": ""}
+    own: dict[str, Any] = {"kafka": stack.kafka, "redis": stack.redis, "partitions": PARTITIONS, "policy": "", "compactor_concurrency": 4}
     if stack.embedded_kafka is not None:
         own |= {"replication": 1, "min_isr": 1}
     else:

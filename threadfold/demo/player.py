@@ -18,10 +18,10 @@ from streams.log import Log
 from threadfold.demo.sources import Flat
 
 BATCH = 100
-"""Events a list that is appended holds."""
-MAX_LAG = 1_500
-"""Events that may wait to be folded before the player waits, too."""
-MAX_DUE = 0.15
+"""Events a list that is appended holds at most."""
+MAX_LAG = 25
+"""Events a window that may wait to be folded before the player waits, too."""
+MAX_DUE = 0.05
 """Share of the windows that may wait for a summary before the player waits: real people do not all speak at once."""
 ATTEMPTS = 3
 
@@ -47,6 +47,8 @@ class Player:
         self.applied = 0
         self.due = 0
         self.done = False
+        self._batch = min(BATCH, 5 * windows)
+        self._max_lag = MAX_LAG * windows
         self._max_due = max(2, int(windows * MAX_DUE))
         self._offsets: dict[int, list[int]] = {}
         self._room = asyncio.Event()
@@ -54,7 +56,7 @@ class Player:
 
     async def play(self, events: Iterator[tuple[Key, Flat]]) -> None:
         """Append all events, each conversation's in its order; waits while too much is under way (see ``observe``)."""
-        while batch := list(islice(events, BATCH)):
+        while batch := list(islice(events, self._batch)):
             records = [self._record(key, flat) for key, flat in batch]
             await self._room.wait()
             await self._append(records)
@@ -69,7 +71,7 @@ class Player:
         self._judge_room()
 
     def _judge_room(self) -> None:
-        if self.appended - self.applied > MAX_LAG or self.due > self._max_due:
+        if self.appended - self.applied > self._max_lag or self.due > self._max_due:
             self._room.clear()
         else:
             self._room.set()

@@ -35,7 +35,7 @@ from threadfold.demo.sources import Script, interleave
 from threadfold.demo.watch import PromiseBroken, Watch
 from threadfold.embedded.process import GuardedProcess
 
-LOOK_EVERY = 0.15
+LOOK_EVERY = 0.1
 RATE_OVER = 5.0
 """Seconds over which events/s is averaged."""
 START_LIMIT = 60.0
@@ -241,7 +241,7 @@ class Demo:
             ("conversations", f"{len(windows):,} of {len({key.tenant for key in windows})} tenants"),
             ("events", f"{player.appended:,} played and applied in {seconds:.1f} s ({player.appended / seconds:,.0f} events/s)"),
             ("compactions", f"{written:,} summaries in the log, {len(self.subscriber.received):,} accepted and received by the subscriber"),
-            ("voided by rollbacks", f"{len(self.subscriber.voided):,}"),
+            ("summaries voided", f"{len(self.subscriber.voided):,}, by rollbacks into what they covered"),
             ("tokens in the log", f"{player.tokens:,}"),
             ("tokens in the windows", f"{renders:,} ({renders / player.tokens:.1%})"),
             ("renders judged", f"{p.renders:,} while playing and at the end: every one valid, none above its ceiling"),

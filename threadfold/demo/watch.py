@@ -32,8 +32,6 @@ class Gauge:
     budget: int
     render: int
     ceiling: int
-    count: int
-    closed: bool
 
     @property
     def share(self) -> float:
@@ -109,9 +107,7 @@ class Watch:
             raise PromiseBroken(f"the render of {key} at {window.meta.position} is not valid: {'; '.join(wrong[:3])}")
         if render.tokens > policy.ceiling:
             raise PromiseBroken(f"the render of {key} at {window.meta.position} has {render.tokens} tokens, over {policy.ceiling}")
-        tail = window.tail_tokens + window.held_tokens
-        closed = lanes.closed is not None
-        gauge = Gauge(tail, policy.budget(lanes.pinned_tokens), render.tokens, policy.ceiling, window.meta.count, closed)
+        gauge = Gauge(window.tail_tokens, policy.budget(lanes.pinned_tokens), render.tokens, policy.ceiling)
         self.gauges[key] = gauge
         self.looks += 1
         if self.biggest is None or gauge.render / gauge.ceiling > self.biggest.render / self.biggest.ceiling:

@@ -1,0 +1,391 @@
+"""What every window store promises, run against the one in memory and the one in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis.asyncio as aredis
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from projections.errors import RedisUnavailable
+from projections.names import Key
+from projections.persistence import Applied, Checkpoint, DueChange, Mark, Verdict, WindowStore, Write, mark_of, write_of
+from projections.recents import LIMIT, RECORD
+from projections.replay import apply_with_log
+from projections.store import RedisStore
+from projections.window import Window
+from streams.settings import Settings
+from tests.support.histories import KEY, PARTITION, RULES, random_log
+from tests.support.ports import closed_port
+from threadfold.testing import MemoryStore
+
+A, B = Key("acme", "a"), Key("acme", "b")
+_generations = itertools.count(1)
+
+
+@pytest.fixture(params=["memory", "real"])
+async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[WindowStore]:
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    real = RedisStore(settings.redis)
+    yield real
+    await real.close()
+
+
+@pytest.fixture
+def generation() -> int:
+    """A generation no other test uses."""
+    return next(_generations)
+
+
+def write(key: Key = A, **changes: Any) -> Write:
+    fields: dict[str, Any] = {"meta": b"meta", "replace": False, "drop": 0, "push": [], "recents": [], "due": DueChange.KEEP, **changes}
+    return Write(key=key, **fields)
+
+
+def at(revision: str, offset: int, digest: str = "", target: int = -1) -> Checkpoint:
+    return Checkpoint(revision, offset, 1_000 + offset, digest or f"digest{offset}", target)
+
+
+async def begin(store: WindowStore, generation: int, *writes: Write) -> str:
+    """The first write of a partition; returns the revision."""
+    answer = await store.apply(generation, 0, at("", 0), list(writes))
+    assert answer.verdict is Verdict.APPLIED
+    return answer.revision
+
+
+async def tail_of(store: WindowStore, generation: int, key: Key = A) -> list[bytes]:
+    stored = (await store.load(generation, 0, [key]))[0]
+    assert stored is not None
+    return stored.tail
+
+
+async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(store: WindowStore, generation: int) -> None:
+    assert await store.checkpoint(generation, 0) is None
+    assert await store.load(generation, 0, [A, B]) == [None, None]
+    assert await store.read(generation, 0, [A]) == (None, [None])
+    assert await store.load(generation, 0, []) == []
+    assert await store.due(generation, 0, 10**15, 10) == []
+
+
+async def test_what_was_written_is_read_back_in_the_order_asked(store: WindowStore, generation: int) -> None:
+    recent = b"r" * RECORD
+    revision = await begin(store, generation, write(A, meta=b"\x00\xff", push=[b"1", b"2"], recents=[recent]), write(B, meta=b"b"))
+    b, unknown, a = await store.load(generation, 0, [B, Key("acme", "c"), A])
+    assert unknown is None and a is not None and b is not None
+    assert (a.meta, a.tail, a.recents) == (b"\x00\xff", [b"1", b"2"], recent)
+    assert (b.meta, b.tail, b.recents) == (b"b", [], b"")
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
+
+
+async def test_a_checkpoint_keeps_its_target(store: WindowStore, generation: int) -> None:
+    await store.apply(generation, 0, at("", 5, target=9), [])
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and checkpoint.target == 9 and checkpoint.healing
+
+
+async def test_every_write_has_a_revision_of_its_own(store: WindowStore, generation: int) -> None:
+    revisions = [await begin(store, generation)]
+    for i in range(1, 6):
+        answer = await store.apply(generation, 0, at(revisions[-1], i), [])
+        revisions.append(answer.revision)
+    assert len(set(revisions)) == 6 and "" not in revisions
+    assert [int(r) for r in revisions] == sorted(int(r) for r in revisions)
+
+
+async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(store: WindowStore, generation: int) -> None:
+    first = await begin(store, generation, write(push=[b"1"]))
+    second = (await store.apply(generation, 0, at(first, 5), [write(push=[b"2"])])).revision
+    for stale in (first, "", "no-revision"):
+        answer = await store.apply(generation, 0, at(stale, 9), [write(meta=b"wrong", push=[b"x"], due=DueChange.SET), write(B)])
+        assert answer == Applied(Verdict.FENCED, second)
+    assert await tail_of(store, generation) == [b"1", b"2"]
+    assert await store.load(generation, 0, [B]) == [None]
+    assert await store.due(generation, 0, 10**15, 10) == []
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and (checkpoint.revision, checkpoint.offset) == (second, 5)
+
+
+async def test_the_same_batch_again_is_a_duplicate_and_writes_nothing(store: WindowStore, generation: int) -> None:
+    first = await begin(store, generation)
+    batch = (at(first, 5), [write(push=[b"1"])])
+    applied = await store.apply(generation, 0, *batch)
+    assert applied.verdict is Verdict.APPLIED
+    assert await store.apply(generation, 0, *batch) == Applied(Verdict.DUPLICATE, applied.revision)
+    assert await tail_of(store, generation) == [b"1"]
+
+
+async def test_the_first_batch_again_is_a_duplicate(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(push=[b"1"]))
+    assert await store.apply(generation, 0, at("", 0), [write(push=[b"1"])]) == Applied(Verdict.DUPLICATE, revision)
+    assert await tail_of(store, generation) == [b"1"]
+
+
+async def test_another_record_at_the_same_offset_is_fenced(store: WindowStore, generation: int) -> None:
+    first = await begin(store, generation)
+    await store.apply(generation, 0, at(first, 5, "mine"), [])
+    assert (await store.apply(generation, 0, at(first, 5, "another topic's"), [])).verdict is Verdict.FENCED
+
+
+async def test_partitions_and_generations_do_not_fence_each_other(store: WindowStore, generation: int) -> None:
+    await begin(store, generation, write(push=[b"1"]))
+    assert (await store.apply(generation, 1, at("", 0), [write(push=[b"2"])])).verdict is Verdict.APPLIED
+    assert (await store.apply(next(_generations), 0, at("", 0), [write(push=[b"3"])])).verdict is Verdict.APPLIED
+    assert await tail_of(store, generation) == [b"1"]
+
+
+async def test_a_tail_loses_its_head_and_grows_at_its_end(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(push=[b"1", b"2", b"3"]))
+    revision = (await store.apply(generation, 0, at(revision, 1), [write(drop=2, push=[b"4"])])).revision
+    assert await tail_of(store, generation) == [b"3", b"4"]
+    revision = (await store.apply(generation, 0, at(revision, 2), [write(drop=2)])).revision
+    assert await tail_of(store, generation) == []
+    await store.apply(generation, 0, at(revision, 3), [write(push=[b"5"])])
+    assert await tail_of(store, generation) == [b"5"]
+
+
+async def test_a_replaced_tail_holds_only_what_came_with_it(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(push=[b"1", b"2", b"3"], recents=[b"a" * RECORD]))
+    revision = (await store.apply(generation, 0, at(revision, 1), [write(replace=True, push=[b"9"])])).revision
+    assert await tail_of(store, generation) == [b"9"]
+    await store.apply(generation, 0, at(revision, 2), [write(replace=True)])
+    stored = (await store.load(generation, 0, [A]))[0]
+    assert stored is not None and (stored.tail, stored.recents) == ([], b"a" * RECORD)
+
+
+@pytest.mark.parametrize("n", [999, 1_000, 1_001, 4_500])
+async def test_thousands_of_entries_at_once_stay_in_order(store: WindowStore, generation: int, n: int) -> None:
+    entries = [b"%d" % i for i in range(n)]
+    await begin(store, generation, write(A, push=entries), write(B, push=[b"b"]))
+    assert await tail_of(store, generation) == entries
+    assert await tail_of(store, generation, B) == [b"b"]
+
+
+async def test_recent_ids_are_cut_to_the_newest_1024(store: WindowStore, generation: int) -> None:
+    ids = [b"%024d" % i for i in range(LIMIT + 700)]
+    revision = await begin(store, generation, write(recents=ids[:1_000]))
+    await store.apply(generation, 0, at(revision, 1), [write(recents=ids[1_000:])])
+    stored = (await store.load(generation, 0, [A]))[0]
+    assert stored is not None and stored.recents == b"".join(ids[-LIMIT:])
+
+
+async def test_a_large_batch_of_conversations_is_one_write(store: WindowStore, generation: int) -> None:
+    keys = [Key("acme", f"c{i}") for i in range(600)]
+    await begin(store, generation, *(write(key, meta=str(key).encode(), push=[b"1"]) for key in keys))
+    found = await store.load(generation, 0, keys)
+    assert [s.meta for s in found if s is not None] == [str(key).encode() for key in keys]
+
+
+async def test_due_is_set_kept_and_cleared(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, due=DueChange.SET), write(B))
+    assert await store.due(generation, 0, 0, 10) == [A]
+    revision = (await store.apply(generation, 0, at(revision, 1), [write(A), write(B, due=DueChange.CLEAR)])).revision
+    assert await store.due(generation, 0, 0, 10) == [A]
+    await store.apply(generation, 0, at(revision, 2), [write(A, due=DueChange.CLEAR)])
+    assert await store.due(generation, 0, 10**15, 10) == []
+
+
+async def test_a_request_that_was_sent_comes_up_again_at_its_time(store: WindowStore, generation: int) -> None:
+    await begin(store, generation, write(A, due=DueChange.SET))
+    await store.requested(generation, 0, [A], 5_000)
+    assert await store.due(generation, 0, 4_999, 10) == []
+    assert await store.due(generation, 0, 5_000, 10) == [A]
+    await store.requested(generation, 0, [], 9_000)
+    assert await store.due(generation, 0, 5_000, 10) == [A]
+
+
+async def test_noting_a_request_does_not_make_a_conversation_due_whose_summary_came_meanwhile(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, due=DueChange.SET))
+    await store.apply(generation, 0, at(revision, 1), [write(A, due=DueChange.CLEAR)])
+    await store.requested(generation, 0, [A, B], 5_000)
+    assert await store.due(generation, 0, 10**15, 10) == []
+
+
+async def test_another_span_that_became_due_does_not_wait_for_the_time_of_the_one_before(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, due=DueChange.SET))
+    await store.requested(generation, 0, [A], 5_000)
+    await store.apply(generation, 0, at(revision, 1), [write(A, due=DueChange.SET)])
+    assert await store.due(generation, 0, 0, 10) == [A]
+
+
+async def test_due_conversations_come_longest_due_first_then_by_name_and_no_more_than_asked(store: WindowStore, generation: int) -> None:
+    keys = [Key("acme", name) for name in ("d", "B", "a", "c", "b")]
+    await begin(store, generation, *(write(key, due=DueChange.SET) for key in keys))
+    await store.requested(generation, 0, [keys[2]], 20)
+    await store.requested(generation, 0, [keys[3]], 10)
+    order = [key.conversation for key in await store.due(generation, 0, 100, 10)]
+    assert order == ["B", "b", "d", "c", "a"]
+    assert [key.conversation for key in await store.due(generation, 0, 100, 2)] == ["B", "b"]
+
+
+async def test_checkpoint_and_windows_are_read_as_of_one_moment(store: WindowStore, generation: int) -> None:
+    keys = [Key("acme", f"c{i}") for i in range(20)]
+    stop = False
+
+    async def writing() -> int:
+        revision, n = "", 0
+        while not stop or n < 3:
+            answer = await store.apply(generation, 0, at(revision, n), [write(key, meta=b"%d" % n) for key in keys])
+            revision, n = answer.revision, n + 1
+            await asyncio.sleep(0)
+        return n
+
+    writer = asyncio.create_task(writing())
+    seen = set()
+    for _ in range(150):
+        checkpoint, found = await store.read(generation, 0, keys)
+        if checkpoint is not None:
+            assert {s.meta for s in found if s is not None} == {b"%d" % checkpoint.offset}
+            assert None not in found
+            seen.add(checkpoint.offset)
+        await asyncio.sleep(0)
+    stop = True
+    await writer
+    assert len(seen) > 1
+
+
+async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> None:
+    # 1 and 11 and 110: a pattern that matched by beginnings would take the wrong ones along.
+    base = next(_generations) * 1_000_000
+    generations = [base + 1, base + 11, (base + 1) * 10]
+    for generation in generations:
+        for partition in (0, 1, 10):
+            writes = [write(A, push=[b"1"], recents=[b"r" * RECORD], due=DueChange.SET)]
+            assert (await store.apply(generation, partition, at("", 0), writes)).verdict is Verdict.APPLIED
+    assert await store.drop_partition(generations[0], 1) == 5
+    assert await store.checkpoint(generations[0], 0) is not None
+    assert await store.checkpoint(generations[0], 10) is not None
+    assert await store.checkpoint(generations[0], 1) is None
+    assert await store.load(generations[0], 1, [A]) == [None]
+    assert await store.drop_generation(generations[0], 11) == 10
+    assert await store.due(generations[0], 0, 10**15, 10) == []
+    for generation in generations[1:]:
+        assert await store.checkpoint(generation, 0) is not None
+        assert (await store.load(generation, 10, [A]))[0] is not None
+    assert await store.drop_generation(generations[0], 11) == 0
+
+
+async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(store: WindowStore, settings: Settings, generation: int) -> None:
+    old = await begin(store, generation, write(push=[b"old"]))
+    if isinstance(store, MemoryStore):
+        store.lose_everything()
+    else:
+        client = aredis.Redis.from_url(settings.redis)
+        await client.flushdb()
+        await client.aclose()
+    assert (await store.apply(generation, 0, at(old, 5), [write(push=[b"x"])])) == Applied(Verdict.FENCED, "")
+    assert await store.load(generation, 0, [A]) == [None]
+    revision = await begin(store, generation, write(push=[b"new"]))
+    for offset in range(1, 6):
+        assert revision != old
+        assert (await store.apply(generation, 0, at(old, 50), [write(push=[b"x"])])).verdict is Verdict.FENCED
+        revision = (await store.apply(generation, 0, at(revision, offset), [])).revision
+    assert await tail_of(store, generation) == [b"new"]
+
+
+async def test_of_racing_writers_exactly_one_is_applied_a_revision(store: WindowStore, generation: int) -> None:
+    steps, writers = 40, 6
+    won: list[tuple[int, int]] = []
+
+    async def race(me: int) -> None:
+        rng = random.Random(me)
+        while True:
+            checkpoint = await store.checkpoint(generation, 0) or Checkpoint(offset=-1)
+            n = checkpoint.offset + 1
+            if n >= steps:
+                return
+            await asyncio.sleep(rng.random() * 0.002)
+            answer = await store.apply(generation, 0, at(checkpoint.revision, n, f"{me}"), [write(push=[b"%d" % n])])
+            if answer.verdict is Verdict.APPLIED:
+                won.append((n, me))
+
+    await asyncio.gather(*(race(me) for me in range(writers)))
+    assert [n for n, _ in won] == list(range(steps))
+    assert await tail_of(store, generation) == [b"%d" % n for n in range(steps)]
+    assert len({me for _, me in won}) > 1
+
+
+async def written_as_it_grew(store: WindowStore, generation: int, seed: int, length: int, biggest: int) -> None:
+    """Fold a random history in batches, write what changed after each, and compare what is stored."""
+    rng = random.Random(seed)
+    log = random_log(seed, length).log
+    window, mark, revision = Window(KEY, PARTITION, RULES), Mark(), ""
+    i = 0
+    while i < len(log):
+        for _ in range(rng.randint(1, biggest)):
+            if i < len(log):
+                apply_with_log(window, *log[i], log[:i])
+                i += 1
+        answer = await store.apply(generation, PARTITION, at(revision, i), [write_of(window, mark)])
+        assert answer.verdict is Verdict.APPLIED
+        revision = answer.revision
+        stored = (await store.load(generation, PARTITION, [KEY]))[0]
+        assert stored is not None
+        loaded = stored.load(KEY, PARTITION, RULES)
+        assert loaded.image() == window.image(), f"after {i} events"
+        due = await store.due(generation, PARTITION, 10**15, 10)
+        assert due == ([KEY] if window.meta.due is not None else [])
+        if rng.random() < 0.3:
+            window = loaded
+        mark = mark_of(window)
+
+
+@given(st.integers(0, 2**32), st.integers(5, 150), st.integers(1, 40))
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_a_window_written_in_batches_is_stored_as_it_is_in_memory(seed: int, length: int, biggest: int) -> None:
+    asyncio.run(written_as_it_grew(MemoryStore(), 1, seed, length, biggest))
+
+
+@given(seed=st.integers(0, 2**32), length=st.integers(30, 150), biggest=st.integers(1, 40))
+@hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_window_written_in_batches_is_stored_as_it_is_in_redis(settings: Settings, seed: int, length: int, biggest: int) -> None:
+    async def run() -> None:
+        store = RedisStore(settings.redis)
+        try:
+            await written_as_it_grew(store, next(_generations), seed, length, biggest)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
+    store = RedisStore(f"redis://user:secret@127.0.0.1:{closed_port()}/0", timeout=1.0)
+    began = time.monotonic()
+    for call in (
+        store.checkpoint(1, 0),
+        store.load(1, 0, [A]),
+        store.read(1, 0, [A]),
+        store.apply(1, 0, Checkpoint(), [write()]),
+        store.due(1, 0, 0, 1),
+        store.requested(1, 0, [A], 1),
+        store.drop_partition(1, 0),
+        store.ping(),
+    ):
+        with pytest.raises(RedisUnavailable, match="does not answer") as caught:
+            await call
+        assert "secret" not in str(caught.value)
+    assert time.monotonic() - began < 30
+    await store.close()
+
+
+async def test_a_server_that_refuses_to_write_is_named_with_its_reason(settings: Settings, generation: int) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    store = RedisStore(settings.redis)
+    await client.set(f"tf:{{{generation}:0}}:state", "not a hash")
+    try:
+        with pytest.raises(RedisUnavailable, match="refused: WRONGTYPE"):
+            await store.apply(generation, 0, Checkpoint(), [write()])
+    finally:
+        await client.aclose()
+        await store.close()

@@ -1,0 +1,249 @@
+"""The command line without any stack: usage, bad input, services that are away; always one line and the right exit code."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streams.settings import Settings
+from tests.support.commands import COMMAND, clean_env
+from threadfold.cli import common
+from threadfold.cli.configuration import write_config
+from threadfold.cli.main import COMMANDS, main
+from threadfold.cli.play import Source, copied
+from threadfold.embedded.ports import free_ports
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.__struct_fields__:
+        monkeypatch.delenv(f"THREADFOLD_{name.upper()}", raising=False)
+    monkeypatch.delenv("THREADFOLD_CONFIG", raising=False)
+    monkeypatch.delenv("THREADFOLD_DEBUG", raising=False)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr."""
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Kafka and a Redis at ports where nothing listens."""
+    kafka, redis = free_ports(2)
+    monkeypatch.setenv("THREADFOLD_KAFKA", f"127.0.0.1:{kafka}")
+    monkeypatch.setenv("THREADFOLD_REDIS", f"redis://127.0.0.1:{redis}/0")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"threadfold {name}" in out
+    assert "--data" in out or "COMMAND" in out
+
+
+def test_help_loads_no_client_library() -> None:
+    heavy = ["aiokafka", "faust", "redis", "rich", "numpy", "fastapi", "msgspec"]
+    program = f"import sys; from threadfold.cli import main; main(['--help']); print([m for m in {heavy} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"
+    assert all(name in run.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["frobnicate"], "no such command 'frobnicate' (see `threadfold --help`)"),
+        (["append", "t"], "missing argument 'CONVERSATION' (see `threadfold append --help`)"),
+        (["play", "f", "--tenant", "t", "--rate", "0"], "'--rate'"),
+        (["play", "f"], "missing option '--tenant'"),
+        (["context", "t", "c", "--format", "xml"], "'xml' is not one of"),
+        (["history", "t", "c", "--limit", "0"], "'--limit'"),
+        (["verify", "--sample", "3", "--all"], "--sample and --all exclude each other"),
+        (["tenants", "add", "t", "--scopes", "read,fly"], "fly is not a scope"),
+        (["generations", "drop", "zero"], "'zero' is not a valid integer"),
+        (["tenants", "add", "a b"], "tenant 'a b' is not a name"),
+        (["append", "t", "c/d"], "conversation 'c/d' is not a name"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    line = said(capsys)
+    assert line.startswith("threadfold: ")
+    assert message in line
+
+
+@pytest.mark.parametrize("args", [["doctor"], ["worker"], ["gateway"], ["summaries"], ["verify"], ["tenants", "list"], ["topics", "check"]])
+def test_a_command_without_a_stack_says_how_to_name_one(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    assert "THREADFOLD_KAFKA" in said(capsys)
+
+
+def test_a_folder_that_is_no_stack_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--data", str(tmp_path)]) == 2
+    assert f"{tmp_path} has no threadfold.toml" in said(capsys)
+
+
+def test_an_unknown_setting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "threadfold.toml").write_text('kafka = "127.0.0.1:1"\nkafak = 1\n')
+    assert main(["doctor", "--data", str(tmp_path)]) == 2
+    assert "setting 'kafak' is unknown" in said(capsys)
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize(
+    "args",
+    [["topics", "create"], ["topics", "check"], ["append", "t", "c", "FILE"], ["play", "FILE", "--tenant", "t"], ["context", "t", "c"],
+     ["history", "t", "c"], ["summaries"], ["rebuild"], ["generations", "list"], ["generations", "drop", "1"], ["verify"],
+     ["tenants", "add", "t"], ["tenants", "list"], ["tenants", "revoke", "t"], ["worker"]],
+)  # fmt: skip
+@pytest.mark.timeout(30)
+def test_kafka_away_is_one_line_within_seconds(args: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lines"
+    file.write_text('{"conversation": "c", "messages": []}\n' if args[0] == "play" else '{"role": "user", "content": "hi"}\n')
+    assert main([str(file) if arg == "FILE" else arg for arg in args]) == 2
+    line = said(capsys)
+    assert "Kafka at 127.0.0.1:" in line
+    assert "does not answer" in line
+
+
+@pytest.mark.usefixtures("away")
+def test_doctor_goes_on_where_a_service_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("ok    versions: Python 3.")
+    assert any(line.startswith("wrong redis: ") and "does not answer" in line for line in lines)
+    assert any(line.startswith("wrong kafka: ") and "does not answer" in line for line in lines)
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"type":"message",', "line 3: it is not JSON"),
+        (b'{"role": "user", "content": "\xff"}', "line 3: it is not UTF-8 (byte 30)"),
+        (b'"hello"', "line 3: expected a JSON object"),
+        (b'{"role": "robot"}', "line 3: field role: 'robot' is not one of"),
+        (b'{"role": "assistant", "tool_calls": 5}', "line 3: field tool_calls: expected an array"),
+    ],
+)
+def test_append_names_the_line_that_is_wrong(line: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b'{"role": "user", "content": "hi"}\n\n' + line + b"\n")
+    assert main(["append", "t", "c", str(file)]) == 2
+    assert message in said(capsys)
+
+
+@pytest.mark.usefixtures("away")
+def test_append_of_nothing_says_so_and_succeeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").write_text("\n  \n")
+    assert main(["append", "t", "c", str(tmp_path / "empty")]) == 0
+    assert said(capsys) == "nothing to append: the input is empty"
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "line 1: it is not JSON"),
+        ('{"messages": []}', "line 1: field conversation: missing"),
+        ('{"conversation": "a b", "messages": []}', "line 1: conversation 'a b' is not a name"),
+        ('{"conversation": "c", "messages": {}}', "line 1: field messages: expected an array"),
+        (
+            '{"conversation": "c", "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": 7}]}',
+            "message 1: field content",
+        ),
+        ('{"conversation": "c", "messages": []}\n{"conversation": "c", "messages": []}', "line 2: conversation c is there twice"),
+        ('{"conversation": "c", "messages": []}\n{"conversation": "c.2", "messages": []}', "conversation c: its copy c.2 is in the files"),
+    ],
+)
+def test_play_checks_its_files_before_anything(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text(text)
+    assert main(["play", str(tmp_path / "file"), "--tenant", "t", "--copies", "2"]) == 2
+    assert message in said(capsys)
+
+
+def test_a_missing_file_is_one_line(away: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", str(tmp_path / "none"), "--tenant", "t"]) == 2
+    assert said(capsys) == f"threadfold: {tmp_path / 'none'} cannot be read: no such file or directory"
+    assert main(["rebuild", "--policy", str(tmp_path / "none")]) == 2
+    assert "policy file" in said(capsys)
+
+
+def test_a_fault_of_our_own_is_one_line_and_a_traceback_on_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the fault\nand more of it")
+
+    monkeypatch.setattr("threadfold.cli.services.load_settings", fail)
+    assert main(["worker"]) == 2
+    assert said(capsys) == "threadfold: unexpected error: RuntimeError: the fault (THREADFOLD_DEBUG=1 shows where)"
+    monkeypatch.setenv("THREADFOLD_DEBUG", "1")
+    assert main(["worker"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("threadfold.cli.services.load_settings", interrupt)
+    assert main(["worker"]) == 130
+    assert not capsys.readouterr().err.strip()
+
+
+def test_the_written_configuration_is_read_back_whole_and_by_its_owner_only(tmp_path: Path) -> None:
+    settings = Settings(kafka="127.0.0.1:1", redis='redis://:pass"\\wörd\x7f@h/0', topic_prefix="other", replication=1, append_timeout=2.5)
+    path = tmp_path / common.CONFIG_FILE
+    write_config(path, settings)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Settings.load({}, path) == settings
+    assert {"kafka", "redis", "partitions", "replication", "min_isr", "gateway_url"} <= tomllib.loads(path.read_text()).keys()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [common.CONFIG_FILE]
+
+
+def test_the_environment_wins_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path / common.CONFIG_FILE, Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:2"))
+    monkeypatch.setenv("THREADFOLD_KAFKA", "127.0.0.1:9")
+    settings = common.load_settings(tmp_path)
+    assert (settings.kafka, settings.redis) == ("127.0.0.1:9", "redis://127.0.0.1:2")
+
+
+def test_played_ids_follow_from_tenant_conversation_copy_and_place(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(
+        '{"conversation": "c", "messages": [{"role": "user", "content": "x", "id": "own"}, {"role": "user", "content": "x"}]}'
+    )
+
+    def ids(tenant: str, copy: int) -> list[str]:
+        (conversation,) = Source((tmp_path / "f",), tenant, 1, 1 << 20).read()
+        return [record.id for record in copied(conversation, copy).records]
+
+    assert ids("t", 1) == ids("t", 1)
+    made = {*ids("t", 1), *ids("t", 2), *ids("u", 1), *ids("u", 2)}
+    assert len(made) == 8
+    assert "own" not in made
+
+
+def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        run = subprocess.run(
+            [*COMMAND, "up", "--data", str(tmp_path / "d"), "--port", str(port)],
+            env=clean_env(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"threadfold: port {port} on 127.0.0.1 cannot be listened on")
+    assert run.stderr.count("\n") == 1
+    assert [each.name for each in (tmp_path / "d").iterdir()] == ["threadfold.lock"]

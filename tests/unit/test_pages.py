@@ -1,0 +1,129 @@
+"""Pages of history over an in-memory log: ranges without positions, spans of summaries, fields that collide."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition
+from projections.events import decode_event
+from projections.intake import Record
+from projections.lanes import Kind
+from projections.names import Key, Position, partition_of
+from projections.policy import Rules
+from projections.replay import replay
+from projections.window import Window
+from streams.log import Raw
+from threadfold.drafts import Drafter, derived_id, new_id
+from threadfold.pages import Place, flat_event, page, read_cursor, write_cursor
+from threadfold.testing.memory_log import MemoryLog
+
+POLICY = {"model_window": 4000, "reserve_tokens": 500, "working_budget": 400, "keep_recent_tokens": 150, "summary_max_tokens": 120}
+KEY = Key("acme", "pages")
+
+
+class CountingLog(MemoryLog):
+    """A log that counts the offsets scanned."""
+
+    scanned = 0
+
+    async def scan(self, partition, first, last):  # type: ignore[no-untyped-def]
+        async for raw in super().scan(partition, first, last):
+            self.scanned += 1
+            yield raw
+
+
+async def filled(count: int) -> tuple[CountingLog, Window]:
+    """Messages of one conversation among another's, and the window that nobody compacted."""
+    log = CountingLog(1)
+    records: list[Record] = []
+    drafter = Drafter(KEY.tenant, Rules(POLICY), 1, 1 << 20)
+    items = [
+        (KEY.conversation if i % 2 else "other", {"type": "message", "role": "user", "content": f"message {i}"}) for i in range(count * 2)
+    ]
+    records = drafter.records(items, "event", False, None)
+    positions = await log.append(records)
+    logged = [(p.offset, decode_event(r.value)) for p, r in zip(positions, records, strict=True) if r.key == KEY]
+    return log, replay(KEY, partition_of(KEY, 1), Rules(POLICY), logged)
+
+
+async def test_a_held_range_without_positions_is_paged_in_parts() -> None:
+    log, window = await filled(6000)
+    assert window.tail[0].kind == Kind.HELD
+    assert window.tail[0].positions is None
+    found, cursor = [], None
+    for number in range(100_000):
+        log.scanned = 0
+        answer = await page(log, window, cursor, 100)
+        assert log.scanned <= 2_000 * 2, f"page {number} scanned {log.scanned}"
+        found += [event["content"] for event in answer["events"]]
+        cursor = answer["next_before"]
+        if cursor is None:
+            break
+    assert found == [f"message {i}" for i in range(6000 * 2) if i % 2][::-1]
+
+
+async def test_a_page_that_ends_with_the_oldest_event_has_no_next() -> None:
+    log, window = await filled(3)
+    assert (await page(log, window, None, 3))["next_before"] is None
+    assert (await page(log, window, None, 2))["next_before"] is not None
+
+
+def test_cursors_are_read_back_and_bound_to_their_conversation() -> None:
+    for place in (Place(0, None), Place(7, 9), Place(1 << 40, (1 << 40) + 5)):
+        cursor = write_cursor(KEY, place)
+        assert read_cursor(KEY, cursor) == place
+        for other in (Key("acme", "other"), Key("rival", "pages")):
+            with pytest.raises(InvalidPosition, match="cursor"):
+                read_cursor(other, cursor)
+    for wrong in ("", "x", "é", cursor[:-4], cursor + "AAAA", "A" * len(cursor)):
+        with pytest.raises(InvalidPosition, match="cursor"):
+            read_cursor(KEY, wrong)
+
+
+def test_fields_that_would_hide_the_envelope_stand_apart() -> None:
+    value = {
+        "specversion": "1.0",
+        "id": "e",
+        "source": KEY.source,
+        "time": "t",
+        "type": "acme.odd.v1",
+        "data": {"id": 1, "x": 2, "data": 3},
+    }
+    raw = Raw(Position(0, 5), str(KEY).encode(), json.dumps(value).encode(), 0)
+    assert flat_event(raw, KEY) == {
+        "id": "e", "type": "acme.odd.v1", "time": "t", "position": "0-5", "x": 2, "data": {"id": 1, "data": 3},
+    }  # fmt: skip
+    assert flat_event(raw, Key("acme", "other")) is None
+    assert flat_event(raw._replace(value=b"{"), KEY) is None
+
+
+def test_ids_are_ordered_by_time_or_derived() -> None:
+    ids = [new_id() for _ in range(100)]
+    assert len(set(ids)) == 100
+    assert [id_[:13] for id_ in ids] == sorted(id_[:13] for id_ in ids)
+    assert all(id_[14] == "7" and id_[19] in "89ab" and len(id_) == 36 for id_ in ids)
+    assert derived_id("a", "k", 0) == derived_id("a", "k", 0)
+    assert len({derived_id(t, k, i) for t in "ab" for k in "kl" for i in (0, 1)}) == 8
+
+
+def test_a_draft_checks_what_form_alone_does_not_tell() -> None:
+    drafter = Drafter(
+        "acme",
+        Rules({"model_window": 4000, "reserve_tokens": 500, "summary_max_tokens": 100}, {"acme": {"reserve_tokens": 3000}}),
+        4,
+        1 << 20,
+    )
+
+    def records(flat: object) -> list[Record]:
+        return drafter.records([("c", flat)], "line", False, None)
+
+    with pytest.raises(InvalidPolicy, match=r"line 1: field policy: .*reserve_tokens"):
+        records({"type": "conversation.opened", "policy": {"model_window": 2000}})
+    assert records({"type": "conversation.opened", "policy": {"working_budget": 500, "summary_max_tokens": 100}})
+    own = partition_of(Key("acme", "c"), 4)
+    assert records({"type": "rollback", "to": f"{own}-3"})
+    assert records({"type": "rollback", "to": "an-id"})
+    with pytest.raises(InvalidEvent, match="line 1: field to"):
+        records({"type": "rollback", "to": f"{(own + 1) % 4}-3"})

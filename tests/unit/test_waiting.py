@@ -1,0 +1,90 @@
+"""Waiting for checkpoints: one poller a partition, only while somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from projections.errors import RedisUnavailable, WaitTimedOut
+from projections.names import Position
+from projections.persistence import Checkpoint
+from threadfold.waiting import Waiting
+
+
+class Checkpoints:
+    """The part of a store that is waited on, moved by the test."""
+
+    def __init__(self) -> None:
+        self.at: dict[tuple[int, int], Checkpoint] = {}
+        self.looks: Counter[tuple[int, int]] = Counter()
+        self.broken = False
+
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        self.looks[generation, partition] += 1
+        if self.broken:
+            raise RedisUnavailable("away")
+        return self.at.get((generation, partition))
+
+
+async def test_each_waiter_returns_when_its_own_position_is_reached_and_looks_are_shared() -> None:
+    store = Checkpoints()
+    waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
+    store.at[1, 0] = Checkpoint(offset=4)
+    early = [asyncio.create_task(waiting.reach(Position(0, 5), 5)) for _ in range(50)]
+    late = asyncio.create_task(waiting.reach(Position(0, 6), 5))
+    await asyncio.sleep(0.02)
+    assert store.looks[1, 0] < 20
+    store.at[1, 0] = Checkpoint(offset=5)
+    await asyncio.gather(*early)
+    assert not late.done()
+    store.at[1, 0] = Checkpoint(offset=9)
+    await late
+    looks = store.looks[1, 0]
+    await asyncio.sleep(0.1)
+    assert store.looks[1, 0] == looks, "nobody waits, so nobody looks"
+
+
+async def test_a_healing_partition_has_reached_nothing() -> None:
+    store = Checkpoints()
+    waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
+    store.at[1, 0] = Checkpoint(offset=7, target=9)
+    with pytest.raises(WaitTimedOut, match="0-5"):
+        await waiting.reach(Position(0, 5), 0.05)
+    await asyncio.sleep(0.1)
+    looks = store.looks[1, 0]
+    await asyncio.sleep(0.1)
+    assert store.looks[1, 0] == looks, "the poller ends with its last waiter"
+
+
+async def test_waiters_follow_a_switch_of_the_live_generation() -> None:
+    store = Checkpoints()
+    live = [1]
+    waiting = Waiting(store, lambda: live[0])  # type: ignore[arg-type]
+    store.at[2, 3] = Checkpoint(offset=8)
+    task = asyncio.create_task(waiting.reach(Position(3, 8), 5))
+    await asyncio.sleep(0.02)
+    assert not task.done()
+    live[0] = 2
+    await task
+
+
+async def test_a_store_that_is_away_is_told_to_all_and_the_next_caller_tries_again() -> None:
+    store = Checkpoints()
+    store.broken = True
+    waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
+    results = await asyncio.gather(*(waiting.reach(Position(0, 1), 5) for _ in range(3)), return_exceptions=True)
+    assert [type(result) for result in results] == [RedisUnavailable] * 3
+    store.broken = False
+    store.at[1, 0] = Checkpoint(offset=1)
+    await waiting.reach(Position(0, 1), 5)
+
+
+async def test_stopping_tells_those_who_wait() -> None:
+    waiting = Waiting(Checkpoints(), lambda: 1)  # type: ignore[arg-type]
+    task = asyncio.create_task(waiting.reach(Position(0, 1), 5))
+    await asyncio.sleep(0)
+    await waiting.stop()
+    with pytest.raises(WaitTimedOut, match="stopping"):
+        await task
