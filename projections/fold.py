@@ -55,8 +55,8 @@ class History:
     """What a rollback beyond the window needs from the log.
 
     ``window`` is the fold of the conversation's events up to and including the target, or None when the target is not one of them.
-    ``chain`` holds the accepted summaries from the one in force backwards, newest first, as ``(offset, event)``, down to the first whose
-    span ends at or before the target (or to the first of all).
+    ``chain`` holds the accepted summaries from the one in force backwards, newest first, as ``(offset, event)``, down to the first that
+    was accepted at or before the target (or to the first of all).
     """
 
     window: Window | None

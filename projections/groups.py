@@ -1,7 +1,7 @@
 """Atomic groups of the tail: an assistant message with its calls and their results is one unit.
 
-Results were paired by occurrence when they were folded (``Entry.link``), so grouping is a walk. A result whose call is not in the tail is an
-orphan and belongs to no group: no provider would take it.
+Results were paired by occurrence when they were folded (``Entry.link``), so grouping is a walk. A result whose call is not in the tail
+is an orphan and belongs to no group: no provider would take it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,10 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
 
 
 def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int) -> list[tuple[int, events.SummaryEvent]]:
-    """The accepted summaries from the one in force backwards, down to the first whose span ends at or before ``target``."""
+    """The accepted summaries from the one in force backwards, down to the first that was accepted by ``target``.
+
+    Not only to the first whose span ends by then: its predecessor may have come after the target, too, and it holds only together with it.
+    """
     chain: list[tuple[int, events.SummaryEvent]] = []
     in_force = window.meta.summary
     offset = None if in_force is None else in_force.offset
@@ -62,7 +65,7 @@ def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int
         if not isinstance(event, events.SummaryEvent):
             break
         chain.append((offset, event))
-        if int(event.data.span.to.rpartition("-")[2]) <= target:
+        if offset <= target:
             break
         previous = event.data.previous_position
         offset = None if previous is None else int(previous.rpartition("-")[2])

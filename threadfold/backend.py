@@ -12,8 +12,6 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import msgspec
-
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, TopicMismatch, UnknownConversation
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.persistence import Stored
@@ -173,7 +171,7 @@ class Backend:
             Erased: it was erased.
             InvalidPosition: ``after`` is not of this conversation's partition.
             WaitTimedOut: it does not include ``after`` within ``timeout`` seconds.
-            Healing, RedisUnavailable: it cannot be read now.
+            Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         key = make_key(tenant, conversation)
         if after is not None:
@@ -189,7 +187,7 @@ class Backend:
         Raises:
             InvalidRequest: ``limit`` is not 1 to 500.
             InvalidPosition: ``before`` is not a cursor of this conversation.
-            UnknownConversation, Erased, Healing, RedisUnavailable: as :meth:`window`.
+            UnknownConversation, Erased, Healing, RedisUnavailable: as :meth:`window` says.
             KafkaUnavailable: the log cannot be read now.
         """
         if not 1 <= limit <= MAX_PAGE:
@@ -201,7 +199,7 @@ class Backend:
 
         Raises:
             InvalidPosition: the position is not one of an event of this conversation.
-            Erased, Healing, RedisUnavailable: as :meth:`window`.
+            Erased, Healing, RedisUnavailable: as :meth:`window` says.
             KafkaUnavailable: the log cannot be read now.
         """
         key = make_key(tenant, conversation)
@@ -225,12 +223,7 @@ class Backend:
         stored = await self._stored(key)
         if stored is None:
             return None
-        try:
-            window = stored.load(key, partition_of(key, self.log.partitions), self._live_rules())
-        except msgspec.DecodeError as error:
-            raise Healing(
-                f"the window of {key.conversation} in Redis cannot be read ({error}): `threadfold verify --repair` makes it anew"
-            ) from None
+        window = stored.load(key, partition_of(key, self.log.partitions), self._live_rules())
         if window.meta.erased:
             raise Erased(f"conversation {key.conversation} was erased")
         return window

@@ -25,6 +25,8 @@ from threadfold.cli.configuration import write_config
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.stack import EmbeddedStack
 
+WELL = ["versions", "redis", "kafka", "topics", "generation", "lag"]
+"""What ``doctor`` looks at, in order."""
 TIGHT = "working_budget = 600\nkeep_recent_tokens = 200\nmin_messages = 4\nsummary_max_tokens = 150\n"
 """A tenant's policy under which nearly every conversation is compacted."""
 
@@ -103,7 +105,7 @@ async def test_doctor_finds_a_worker_missing_and_a_stack_that_is_well(stack: Emb
     async with running_worker(settings):
         await window_of(data, "t", "c", 1)
         well = await ok("doctor", "--data", data)
-    assert [line.split(":")[0] for line in well.lines] == [f"ok    {what}" for what in "versions redis kafka topics generation lag".split()]
+    assert [line.split(":")[0] for line in well.lines] == [f"ok    {what}" for what in WELL]
 
 
 async def test_redis_away_is_one_line(data: Path, worker: Runtime) -> None:
@@ -141,17 +143,17 @@ def _truth(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
 
 # -- append, context, history ------------------------------------------------------------------------------------------------------------
 
-LINES = """
-{"role": "system", "content": "Be short."}
-{"role": "user", "content": "Two things, please."}
+CALL = '{"id": "a", "type": "function", "function": {"name": "%s", "arguments": "{}"}}'
+LINES = f"""
+{{"role": "system", "content": "Be short."}}
+{{"role": "user", "content": "Two things, please."}}
 
-{"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\\"x\\":1}"}},
- {"id": "a", "type": "function", "function": {"name": "g", "arguments": "{}"}}]}
-{"role": "tool", "tool_call_id": "a", "content": "one"}
-{"type": "tool.result", "tool_call_id": "a", "content": "two"}
-{"type": "suspension", "suspension_id": "s", "kind": "approval", "prompt": "Really?"}
-{"role": "assistant", "content": "Done."}
-""".replace(",\n {", ", {")
+{{"role": "assistant", "content": null, "tool_calls": [{CALL % "f"}, {CALL % "g"}]}}
+{{"role": "tool", "tool_call_id": "a", "content": "one"}}
+{{"type": "tool.result", "tool_call_id": "a", "content": "two"}}
+{{"type": "suspension", "suspension_id": "s", "kind": "approval", "prompt": "Really?"}}
+{{"role": "assistant", "content": "Done."}}
+"""
 
 
 async def test_appended_lines_come_back_in_every_format(data: Path, worker: Runtime) -> None:
@@ -234,17 +236,10 @@ async def test_generated_conversations_are_played_once_however_often(data: Path,
     count = write_conversations(tmp_path / "file", conversations(12))
     first = await ok("play", tmp_path / "file", "--tenant", tight, "--copies", "2", "--data", data)
     assert first.lines[-1].startswith(f"played: {2 * count} events, 24 conversations, ")
-    last = conversations(12)[-1]
-    document = await window_of(data, tight, last["conversation"], len(last["messages"]))
-
     before = await messages_in_log(worker)
     second = await ok("play", tmp_path / "file", "--tenant", tight, "--copies", "3", "--data", data)
     assert f"({2 * count} were there already)" in second.lines[-1]
     assert await messages_in_log(worker) == before + count
-    assert (
-        document["digest"] == (await window_of(data, tight, last["conversation"], 1))["digest"]
-        or document["summary"] != (await window_of(data, tight, last["conversation"], 1))["summary"]
-    )
     assert (await ok("verify", "--data", data)).lines[-1].endswith(", differing: 0")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.gateway import create_gateway, serve
+from threadfold.gateway.server import _listen
 
 RUN = "from streams.settings import Settings; from threadfold.gateway import serve; serve(Settings.load())"
 
@@ -124,6 +126,12 @@ async def test_it_listens_without_kafka_and_says_so() -> None:
         is_problem(await http.get("/readyz"), 503, "not connected")
         is_problem(await http.get("/v1/conversations/c/context", headers={"Authorization": "Bearer x"}), 503, "not connected")
         is_problem(await http.get("/v1/conversations/c/context"), 401)
+
+
+def test_answers_do_not_wait_for_the_peers_delayed_ack() -> None:
+    # asyncio sets TCP_NODELAY on what such a socket accepts only when its protocol is named; without it, measured answers took 40 ms more.
+    with _listen("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
 
 
 def test_without_addresses_it_does_not_begin() -> None:

@@ -153,7 +153,7 @@ def test_real_agent_runs_render_validly_at_every_message(airline: Path) -> None:
         renders, accepted = play(Key("acme", run["conversation"]), run["messages"], SMALL)
         assert renders >= len(run["messages"]), run["conversation"]
         summaries += accepted
-    assert summaries > 40
+    assert summaries > 20
 
 
 def test_generated_agent_runs_render_validly_at_every_message() -> None:

@@ -24,7 +24,7 @@ BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before the first, second, ... start of a service that died; the last one for all further."""
 STEADY = 60.0
 """A service that ran this long begins with the shortest back-off again."""
-ATTEMPTS = 5
+ATTEMPTS = 3
 """Deaths of one service before the stack was ready, after which ``up`` gives up."""
 GRACE = 20.0
 """Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer group."""
@@ -58,6 +58,7 @@ class Fleet:
         self.settings = settings
         self.servers = list(servers)
         self.hold = tuple(hold)
+        self.data = data
         self.logs = data / "logs"
         # The file holds all settings in force, so nothing of the environment may win over it.
         names = {PREFIX + name.upper() for name in Settings.__struct_fields__}
@@ -78,7 +79,8 @@ class Fleet:
             self._launch(service)
 
     def _launch(self, service: Service) -> None:
-        service.process = GuardedProcess(service.command, env=self.env, log=service.log, pass_fds=self.hold)
+        # In the data folder, as Faust makes a folder of its own wherever it runs.
+        service.process = GuardedProcess(service.command, env=self.env, log=service.log, cwd=self.data, pass_fds=self.hold)
         service.process.start()
         service.started, service.again_at = time.monotonic(), None
 

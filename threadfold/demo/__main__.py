@@ -26,7 +26,8 @@ from threadfold.demo.sources import Script, join_sessions, load_sessions
 from threadfold.embedded.stack import EmbeddedStack
 
 CONVERSATIONS, SESSIONS, TURNS = 48, 12, 40
-"""The usual run: long chats, sessions in each, turns of each agent; there is one agent to four chats."""
+"""The usual run: long chats, sessions in each, turns of each agent; there is one agent to four chats, up to a number."""
+MAX_AGENTS = 24
 QUICK_CONVERSATIONS, QUICK_SESSIONS, QUICK_TURNS = 6, 3, 12
 INTERRUPTED = 130
 
@@ -52,7 +53,7 @@ def scripts_of(options: argparse.Namespace) -> list[Script]:
         None if options.all else QUICK_CONVERSATIONS if quick else CONVERSATIONS if options.conversations is None else options.conversations
     )
     chats = join_sessions(load_sessions(), wanted, QUICK_SESSIONS if quick else SESSIONS, options.seed)
-    return chats + agent_scripts(max(2, len(chats) // 4), QUICK_TURNS if quick else TURNS, options.seed)
+    return chats + agent_scripts(min(max(2, len(chats) // 4), MAX_AGENTS), QUICK_TURNS if quick else TURNS, options.seed)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -132,11 +132,12 @@ class OnTerminal:
         table = Table.grid(padding=(0, 2))
         for name, value in rows_of(progress):
             table.add_row(Text(name, style="cyan"), value)
-        bar = ProgressBar(total=max(1, progress.total), completed=progress.applied, width=60)
-        parts: list[object] = [bar, table]
+        bar = Table.grid()
+        bar.add_row(ProgressBar(total=max(1, progress.total), completed=progress.applied, width=60))
+        parts: list[RenderableType] = [bar, table]
         if self._shown:
             parts.append(Panel(Text(self._shown), title=f"the subscriber got {self._shown_of}", title_align="left"))
-        return Group(*parts)  # type: ignore[arg-type]
+        return Group(*parts)
 
     def quiet(self) -> None:
         if self._live is not None:

@@ -86,11 +86,12 @@ def last_lines(log: Path, n: int = 8) -> str:
 
 @dataclass
 class Subscriber:
-    """The subscriber process and what it has printed so far."""
+    """The subscriber process and what it has printed so far; ``records`` counts repeats, too, the sets do not."""
 
     process: GuardedProcess
     output: Path
     ready: bool = False
+    records: int = 0
     received: set[str] = field(default_factory=set)
     voided: set[str] = field(default_factory=set)
     sample: str = ""
@@ -121,9 +122,11 @@ class Subscriber:
     def _take(self, said: dict[str, Any]) -> None:
         if said.get("ready"):
             self.ready = True
-        elif "voided" in said:
+            return
+        self.records += 1
+        if "voided" in said:
             self.voided.add(said["voided"])
-        else:
+        elif "summary" in said:
             self.received.add(said["summary"])
             tenant, _, conversation = said["source"].removeprefix("/tenants/").partition("/conversations/")
             self.sample = " ".join(said["text"].split())[:300]

@@ -200,7 +200,7 @@ class Demo:
         await watch.look()
         self.subscriber.read()
         p.appended, p.applied, p.due = self.player.appended, self.player.applied, self.player.due
-        p.accepted, p.received = await self._announced(), len(self.subscriber.received) + len(self.subscriber.voided)
+        p.accepted, p.received = await self._announced(), self.subscriber.records
         p.windows, p.renders, p.biggest = len(watch.gauges), watch.looks, watch.biggest
         fullest = watch.fullest
         if fullest is not None:

@@ -1,7 +1,7 @@
 """A subscriber as anybody could write one: a plain Kafka consumer of the summaries topic, in a process of its own.
 
 Run as ``python -m threadfold.demo.subscriber KAFKA TOPIC``. It prints one JSON line a summary, and first ``{"ready": true}``. Delivery is
-at least once, so it drops repeats by the event's id, as the contract asks of subscribers. It knows nothing else of threadfold.
+at least once, so it tells repeats by the event's id, as the contract asks of subscribers. It knows nothing else of threadfold.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 
-def line_of(value: bytes, seen: set[str]) -> dict[str, Any] | None:
-    """What to print of one record: a summary or a voiding, None for one seen before."""
+def line_of(value: bytes, seen: set[str]) -> dict[str, Any]:
+    """What to print of one record: a summary, a voiding, or that it was seen before."""
     event = json.loads(value)
     data = event["data"]
     if event["id"] in seen:
-        return None
+        return {"repeat": event["id"]}
     seen.add(event["id"])
     if event["type"] != "threadfold.summary.v1":
         return {"voided": data["summary_id"], "source": event["source"]}
@@ -36,9 +36,7 @@ async def follow(kafka: str, topic: str) -> None:
         print(json.dumps({"ready": True}), flush=True)
         seen: set[str] = set()
         async for record in consumer:
-            line = line_of(record.value, seen)
-            if line is not None:
-                print(json.dumps(line), flush=True)
+            print(json.dumps(line_of(record.value, seen)), flush=True)
     finally:
         await consumer.stop()
 

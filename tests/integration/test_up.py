@@ -1,0 +1,207 @@
+"""``threadfold up`` as a user meets it: real processes, from nothing to `ready:`, restarts, sudden deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import tomllib
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import cli, ok, start
+from tests.support.processes import alive
+from tests.support.worker import until
+
+HELLO = {"type": "message", "role": "user", "content": "hello"}
+pytestmark = pytest.mark.timeout(180)
+
+
+class Up:
+    """A running ``up``: what it has printed so far, and its processes."""
+
+    def __init__(self, process: asyncio.subprocess.Process, data: Path) -> None:
+        self.process = process
+        self.data = data
+        self.lines: list[str] = []
+        self.said: list[str] = []
+
+    async def ready(self) -> str:
+        """Read until ``ready:`` and return the URL."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(90):
+            while not (self.lines and self.lines[-1].startswith("ready: ")):
+                line = await self.process.stdout.readline()
+                if not line:
+                    _, err = await self.process.communicate()
+                    raise AssertionError(f"up ended before it was ready: {err.decode()} {self.logs()}")
+                self.lines.append(line.decode().rstrip())
+        return self.lines[-1].removeprefix("ready: ")
+
+    def logs(self) -> str:
+        return "".join(f"\n{log.name}: {log.read_text()[-2000:]}" for log in (self.data / "logs").glob("*.log"))
+
+    async def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal and wait for the end; returns the exit code and what was said on stderr."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(60):
+            _, err = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, err.decode()
+
+    def children(self) -> dict[int, str]:
+        """All processes below this one, with their command lines."""
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+        rows = [(int(pid), int(parent), args) for pid, parent, args in (line.split(None, 2) for line in listed.splitlines())]
+        found: dict[int, str] = {}
+        family = {self.process.pid}
+        while more := {pid: args for pid, parent, args in rows if parent in family and pid not in found}:
+            found |= more
+            family |= more.keys()
+        return found
+
+    def service(self, name: str) -> int:
+        """The pid of a service itself, not of its guard."""
+        (pid,) = (pid for pid, args in self.children().items() if args.endswith(f"threadfold.cli {name}") and "guard.py" not in args)
+        return pid
+
+
+@asynccontextmanager
+async def running(data: Path, *options: str, env: dict[str, str] | None = None) -> AsyncIterator[Up]:
+    process = await start("up", "--data", data, "--port", "0", *options, env=env)
+    try:
+        yield Up(process, data)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.communicate()
+
+
+async def request(url: str, key: str | None = None, body: object = None) -> Any:
+    """A JSON request, as curl makes one."""
+
+    def send() -> Any:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(url, data, headers={**headers, "content-type": "application/json"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=20) as answer:
+            return json.loads(answer.read())
+
+    return await asyncio.to_thread(send)
+
+
+async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running(data, "--workers", "2") as first:
+        url = await first.ready()
+        key = re.fullmatch(r"key for tenant demo: (tf_\S+)", first.lines[0])[1]  # type: ignore[index]
+        assert len(first.lines) == 2
+        sent = await request(f"{url}/v1/conversations/c/events?wait=applied", key, HELLO)
+        assert sent["events"][0]["status"] == "applied"
+        config = tomllib.loads((data / "threadfold.toml").read_text())
+        assert config["gateway_url"] == url
+        assert (config["replication"], config["min_isr"], config["partitions"]) == (1, 1, 16)
+        assert json.loads((await ok("context", "demo", "c", "--data", data)).out)["messages"][0]["content"] == "hello"
+        assert (await ok("doctor", env={"THREADFOLD_CONFIG": str(data / "threadfold.toml")})).lines[
+            -1
+        ] == "ok    lag: none: 1 events applied"
+
+        second = await cli("up", "--data", data, "--port", "0")
+        assert second.code == 2
+        assert f"is in use by process {first.process.pid}" in second.said
+
+        family = first.children()
+        assert sum(args.endswith("threadfold.cli worker") and "guard.py" not in args for args in family.values()) == 2
+        code, said = await first.end()
+        assert code == 0, said
+        assert said.splitlines()[-1] == "stopping"
+        assert not [args for pid, args in family.items() if alive(pid)]
+
+    async with running(data) as again:
+        url = await again.ready()
+        assert again.lines == [f"ready: {url}"]  # no second key
+        assert (await request(f"{url}/v1/conversations/c/context", key))["count"] == 1
+        assert (await again.end(signal.SIGINT))[0] == 0
+
+
+async def test_after_a_sudden_death_nothing_stays_and_the_next_up_works(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running(data) as first:
+        await first.ready()
+        await ok("append", "demo", "c", "--data", data, text='{"role": "user", "content": "kept"}')
+        family = first.children()
+        assert len(family) == 8  # Kafka, Redis, worker and gateway, each with its guard
+        first.process.kill()
+        await first.process.communicate()
+    async with running(data) as again:
+        url = await again.ready()
+        assert not [args for pid, args in family.items() if alive(pid)]
+        assert url == tomllib.loads((data / "threadfold.toml").read_text())["gateway_url"]
+
+        async def kept() -> bool:
+            ran = await cli("context", "demo", "c", "--data", data)
+            return ran.code == 0 and json.loads(ran.out)["messages"][0]["content"] == "kept"
+
+        await until(kept)
+        assert (await again.end())[0] == 0
+
+
+async def test_a_service_or_server_that_dies_is_started_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running(data) as up:
+        url = await up.ready()
+        key = up.lines[0].split()[-1]
+        before = {name: up.service(name) for name in ("worker", "gateway")}
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        (redis,) = (pid for pid, args in up.children().items() if "valkey" in args or "redis-server" in args if "guard.py" not in args)
+        os.kill(redis, signal.SIGKILL)
+
+        async def back() -> bool:
+            try:
+                sent = await request(
+                    f"{url}/v1/conversations/d/events?wait=applied", key, {"type": "message", "role": "user", "content": "x"}
+                )
+            except OSError:  # also 503: not all of it is back
+                return False
+            return bool(sent["events"][0]["status"] == "applied")
+
+        await until(back, limit=60)
+        assert all(up.service(name) != pid for name, pid in before.items())
+        code, said = await up.end()
+        assert code == 0
+        assert "worker-1 ended with exit code 137" in said
+        assert "gateway ended with exit code 137" in said
+        assert "redis ended with exit code 137: starting it again" in said
+
+
+async def test_up_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as up:
+        assert up.process.stderr is not None
+        assert (await up.process.stderr.readline()).startswith(b"starting Kafka and Redis")
+
+        async def launched() -> bool:
+            return len(up.children()) >= 2
+
+        await until(launched)
+        family = up.children()
+        code, said = await up.end()
+        assert code == 0, said
+        assert not [args for pid, args in family.items() if alive(pid)]
+
+
+async def test_services_that_cannot_start_are_given_up_with_the_end_of_their_log(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", env={"THREADFOLD_LOG_LEVEL": "nonsense"}) as up:
+        async with asyncio.timeout(100):
+            _, err = await up.process.communicate()
+        assert up.process.returncode == 2
+        last = err.decode().splitlines()[-1]
+        assert re.search(r"threadfold: (worker-1|gateway) ended 3 times \(exit code \d+\) and is given up: .*; see .*\.log", last)

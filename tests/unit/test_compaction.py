@@ -1,0 +1,321 @@
+"""When a window is due, where a span ends, and which summaries it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from projections import events
+from projections.compaction import Due, choose_cut, why_not
+from projections.fold import Status, apply
+from projections.lanes import RENDERED, Entry, Kind, entry_offsets
+from projections.policy import Rules
+from projections.replay import apply_with_log
+from projections.window import Window
+from streams.requests import request_for
+from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
+from tests.support.talks import Talks, random_talks, summary_of
+
+LONG = "word " * 60
+Change = Callable[[events.Summary], events.Summary]
+
+
+def talk(rules: Rules = RULES) -> Talks:
+    """A talk without random events."""
+    return random_talks(0, 0, PARTITION, [KEY], rules=rules)
+
+
+def user(talks: Talks, tokens: int = 40) -> None:
+    talks.say(KEY, events.Message("user", LONG), tokens=tokens)
+
+
+def call(talks: Talks, *ids: str) -> None:
+    talks.say(KEY, events.Message("assistant", LONG, tool_calls=[events.ToolCall(i, "f", "{}") for i in ids]), tokens=60)
+
+
+def result(talks: Talks, id_: str, tokens: int = 40) -> None:
+    talks.say(KEY, events.ToolResult(id_, LONG), tokens=tokens)
+
+
+def due_talk() -> Talks:
+    """Nine messages of 40 tokens: more than the budget of 300 with a cut that leaves at most 100."""
+    talks = talk()
+    while not talks.requests[KEY]:
+        user(talks)
+    return talks
+
+
+def summary(talks: Talks) -> events.Summary:
+    return summary_of(talks.requests[KEY][-1], talks.logs[KEY])
+
+
+# -- when it is due -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_window_over_its_budget_is_due_for_all_but_what_stays_verbatim() -> None:
+    window = due_talk().windows[KEY]
+    assert window.tail_tokens == 320
+    assert window.meta.due == Due(0, 5, "budget")
+
+
+def test_a_window_within_its_budget_is_not_due() -> None:
+    talks = talk()
+    for _ in range(7):
+        user(talks)
+    assert talks.windows[KEY].tail_tokens == 280 and talks.windows[KEY].meta.due is None
+
+
+def test_few_messages_are_not_due_but_above_the_ceiling() -> None:
+    rules = Rules({**RULES.deployment, "min_messages": 20})
+    talks = talk(rules)
+    for _ in range(3):
+        user(talks, 250)
+    assert talks.windows[KEY].meta.due is None
+    talks.say(KEY, events.Message("user", "word " * 1_200), tokens=1_300)
+    assert talks.windows[KEY].meta.due is not None
+
+
+def test_a_share_of_the_models_window_is_a_trigger_of_its_own() -> None:
+    rules = Rules({**RULES.deployment, "working_budget": 1_300, "compaction_ratio": 0.1})
+    talks = talk(rules)
+    while talks.windows[KEY].meta.due is None and talks.next_offset < 50:
+        user(talks)
+    assert talks.windows[KEY].tail_tokens == 200, "the first over a tenth of 1800"
+
+
+def test_with_compaction_off_nothing_is_ever_due() -> None:
+    talks = talk(Rules({**RULES.deployment, "compaction": False}))
+    for _ in range(60):
+        user(talks)
+    assert talks.windows[KEY].meta.due is None
+
+
+# -- where the span ends ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cut_does_not_part_a_call_from_its_results() -> None:
+    talks = talk()
+    for _ in range(4):
+        user(talks)
+    call(talks, "a", "b")
+    result(talks, "a")
+    result(talks, "b")
+    user(talks)
+    user(talks)
+    due = talks.windows[KEY].meta.due
+    assert due is not None and due.last in (3, 6)
+
+
+def test_an_open_call_stays_out_of_the_span() -> None:
+    talks = talk()
+    user(talks)
+    user(talks)
+    call(talks, "a")
+    for _ in range(8):
+        talks.say(KEY, events.Message("assistant", LONG), tokens=40)
+    due = talks.windows[KEY].meta.due
+    assert due is not None and due.last == 1
+
+
+def test_a_call_that_the_user_talked_over_does_not_block_compaction() -> None:
+    talks = talk()
+    call(talks, "a")
+    for _ in range(9):
+        user(talks)
+    due = talks.windows[KEY].meta.due
+    assert due is not None and due.last > 0
+
+
+def test_an_open_suspension_and_its_call_stay_out_of_the_span() -> None:
+    talks = talk()
+    user(talks)
+    call(talks, "a")
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="a"))
+    for _ in range(9):
+        user(talks)
+    due = talks.windows[KEY].meta.due
+    assert due is not None and due.last == 0
+    talks.say(KEY, events.Resolution("s", "approved"))
+    talks.summarise(KEY)
+    for _ in range(6):
+        user(talks)
+    due = talks.windows[KEY].meta.due
+    assert due is not None and due.last > 2
+
+
+@given(st.integers(0, 2**32), st.integers(10, 150))
+@hypothesis_settings(max_examples=150, deadline=None)
+def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> None:
+    log = random_log(seed, length).log
+    window = Window(KEY, PARTITION, RULES)
+    for i, (offset, event) in enumerate(log):
+        apply_with_log(window, offset, event, log[:i])
+        cut = choose_cut(window.tail, window.lanes, 50)
+        if cut is None:
+            continue
+        inside = {e.offset for e in window.tail[: cut + 1]}
+        present = {e.offset for e in window.tail}
+        for entry in window.tail:
+            if entry.link is not None and entry.link[0] in present:
+                assert (entry.link[0] in inside) == (entry.offset in inside)
+        assert not inside & {call.offset for call in window.lanes.calls if not call.dead}
+        assert not inside & {suspension.offset for suspension in window.lanes.suspensions}
+        rendered = [entry.offset for entry in window.tail if entry.kind in RENDERED]
+        assert not rendered or rendered[-1] not in inside
+
+
+# -- which summaries are taken ------------------------------------------------------------------------------------------------
+
+
+def other(field: str, value: Any) -> Change:
+    return lambda s: msgspec.structs.replace(s, **{field: value})
+
+
+def span(**changes: Any) -> Change:
+    return lambda s: msgspec.structs.replace(s, span=msgspec.structs.replace(s.span, **changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens", "reason"),
+    [
+        (lambda s: s, 12, None),
+        (span(positions=[]), 12, None),
+        (span(to="3-3", positions=[0, 1, 1, 1], count=4), 12, None),
+        (other("previous", "another"), 12, "predecessor"),
+        (other("previous_position", "3-1"), 12, "previous_position"),
+        (other("previous_position", "nonsense"), 12, "previous_position"),
+        (other("rollback", "3-2"), 12, "rollback"),
+        (lambda s: s, 60 + 17, "longer than summary_max_tokens"),
+        (span(from_="x"), 12, "no valid positions"),
+        (span(to="x"), 12, "no valid positions"),
+        (span(from_="2-0"), 12, "another partition"),
+        (span(to="2-5"), 12, "another partition"),
+        (span(from_="3-1"), 12, "does not begin"),
+        (span(to="3-99"), 12, "does not end"),
+        (span(positions=[0, 1, 1]), 12, "positions"),
+        (span(positions=[0, 1, 1, 1, 1, 2]), 12, "positions"),
+        (span(positions=[-5, 10**20]), 12, "positions"),
+    ],
+)  # fmt: skip
+def test_a_summary_is_taken_or_refused_for_a_reason(
+    change: Callable[[events.Summary], events.Summary], tokens: int, reason: str | None
+) -> None:
+    talks = due_talk()
+    why = why_not(talks.windows[KEY], change(summary(talks)), tokens)
+    assert (why is None) if reason is None else (why is not None and reason in why), why
+
+
+def test_an_accepted_summary_takes_its_span_out_of_the_tail_and_clears_the_mark() -> None:
+    talks = due_talk()
+    assert talks.summarise(KEY) is Status.APPLIED
+    window = talks.windows[KEY]
+    assert window.meta.summary is not None and window.meta.summary.to == 5
+    assert [e.offset for e in window.tail] == [6, 7, 8]
+    assert window.meta.due is None and window.tail_tokens == 80
+
+
+def test_a_rival_a_repeat_and_a_stale_answer_are_refused() -> None:
+    talks = due_talk()
+    request = talks.requests[KEY][-1]
+    assert talks.summarise(KEY, request) is Status.APPLIED
+    assert talks.summarise(KEY, request, "rival ") is Status.REJECTED
+    assert talks.summarise(KEY, request) is Status.REJECTED
+    assert talks.windows[KEY].meta.skipped == 2
+
+
+def test_summaries_chain_and_each_names_the_one_before() -> None:
+    talks = talk()
+    taken: list[tuple[str, int]] = []
+    for _ in range(60):
+        user(talks)
+        window = talks.windows[KEY]
+        if window.meta.due is not None:
+            assert talks.summarise(KEY) is Status.APPLIED
+            now = window.meta.summary
+            assert now is not None
+            assert (now.previous, now.previous_offset) == (taken[-1] if taken else (None, None))
+            taken.append((now.summary_id, now.offset))
+        assert window.tail_tokens <= 340
+    assert len(taken) > 5
+
+
+def test_a_late_summary_is_taken_and_the_next_span_begins_after_it() -> None:
+    talks = due_talk()
+    for _ in range(3):
+        user(talks)
+    assert talks.summarise(KEY, talks.requests[KEY][0]) is Status.APPLIED
+    assert talks.windows[KEY].tail[0].offset == 6
+
+
+# -- held ranges --------------------------------------------------------------------------------------------------------------
+
+
+def held_talk(n: int = 30) -> Talks:
+    talks = talk()
+    for _ in range(n):
+        user(talks)
+    return talks
+
+
+def test_past_twice_the_budget_the_oldest_entries_become_a_range_of_the_log() -> None:
+    talks = held_talk()
+    window = talks.windows[KEY]
+    head = window.tail[0]
+    assert head.kind == Kind.HELD and head.start == 0
+    assert entry_offsets(head) == list(range(head.count))
+    assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == 30 * 40
+    assert window.tail_messages == 30
+
+
+def test_the_first_request_still_stands_when_its_span_went_into_a_held_range() -> None:
+    talks = held_talk()
+    assert talks.summarise(KEY, talks.requests[KEY][0]) is Status.APPLIED
+    window = talks.windows[KEY]
+    head = window.tail[0]
+    assert head.kind == Kind.HELD and head.start == 6
+    assert window.tail_tokens + window.held_tokens == 24 * 40
+    assert window.meta.due is not None and window.meta.due.first == 6
+
+
+def test_a_backlog_of_held_ranges_is_summarised_in_a_chain_down_to_the_budget() -> None:
+    talks = held_talk(80)
+    for _ in range(30):
+        if talks.windows[KEY].meta.due is None:
+            break
+        assert talks.summarise(KEY, request_for(talks.windows[KEY], 1)) is Status.APPLIED
+    window = talks.windows[KEY]
+    assert window.meta.due is None and window.held_tokens == 0 and window.tail_tokens <= 300
+
+
+def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
+    window = Window(KEY, PARTITION, RULES)
+    for i in range(30):
+        apply(window, 10 * i, make_event(events.Message("user", LONG), f"e{i}", 40))
+    assert window.tail[0].kind == Kind.HELD and window.meta.due is not None
+    request = request_for(window, 1)
+    assert request is not None
+    good = summary_of(request, [(10 * i, make_event(events.Message("user", LONG), f"e{i}", 40)) for i in range(30)])
+    inside = msgspec.structs.replace(good.span, to="3-55", positions=[])
+    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) == "its span does not end at an event of the window"
+    inside = msgspec.structs.replace(good.span, to="3-50", positions=[0, 10, 10, 10, 10, 10])
+    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) is None
+
+
+def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_are_not() -> None:
+    window = Window(KEY, PARTITION, RULES)
+    window.replace_tail(
+        [Entry(9, Kind.HELD, 50, first=0, count=6), Entry(12, Kind.USER, 5, b'{"role":"user","content":"x"}'), Entry(15, Kind.NOTE)]
+    )
+    good = events.Summary(
+        summary_id="s", text="t", tokens=1, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 3], ""), previous=None, reason="budget",
+        summarizer="x", trust="user", tokens_before=1, tokens_after=1, policy="p",
+    )  # fmt: skip
+    assert why_not(window, good, 1) is None
+    wrong = msgspec.structs.replace(good, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 2], ""))
+    assert why_not(window, wrong, 1) == "its positions are not those of the events in its span"

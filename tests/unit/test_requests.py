@@ -1,0 +1,67 @@
+"""A compaction request names exactly the events of its span, also when the span ends inside a range that is held in the log only."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections import events
+from projections.compaction import why_not
+from projections.events import delta
+from projections.fold import apply
+from projections.lanes import Kind
+from projections.window import Window
+from streams.requests import CompactionRequest, piece_offsets, request_for
+from tests.support.histories import KEY, PARTITION, RULES, make_event
+
+
+def overfilled(messages: int) -> Window:
+    """A window whose span was marked long ago: nobody answered, and its first events are one range by now. Offsets are even."""
+    window = Window(KEY, PARTITION, RULES)
+    for i in range(messages):
+        apply(window, 2 * i, make_event(events.Message("user", f"said {i}"), f"e{i}", tokens=10))
+    assert window.tail[0].kind == Kind.HELD
+    assert window.meta.due is not None
+    assert window.meta.due.last < window.tail[0].offset
+    return window
+
+
+def answer(request: CompactionRequest, offsets: list[int]) -> events.Summary:
+    """A summary over these offsets, as the compactor makes it."""
+    span = events.Span(from_=f"{PARTITION}-{request.first}", to=f"{PARTITION}-{request.last}", count=len(offsets), positions=delta(offsets),
+                       digest="0" * 64)  # fmt: skip
+    return events.Summary(
+        summary_id=request.request_id, text="said", tokens=5, span=span, previous=None, reason="budget", summarizer="test", trust="user",
+        tokens_before=request.tokens_before, tokens_after=5, policy=request.policy,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("messages", [200, 3_000])
+def test_a_request_ends_where_its_span_does_and_its_answer_is_taken(messages: int) -> None:
+    window = overfilled(messages)
+    request = request_for(window, 1)
+    assert request is not None
+    (piece,) = request.pieces
+    assert (piece.first, piece.last) == (request.first, request.last)
+    expected = list(range(request.first, request.last + 1, 2))
+    known = piece_offsets(piece)
+    assert known == (expected if messages == 200 else None), "a long range only knows its bounds"
+    assert why_not(window, answer(request, expected), 5) is None
+    assert why_not(window, answer(request, [*expected, request.last + 2]), 5) is not None or known is None
+
+
+def test_answering_request_after_request_empties_an_overfilled_window() -> None:
+    window = overfilled(200)
+    rounds = 0
+    while (request := request_for(window, 1)) is not None:
+        offsets = [o for piece in request.pieces for o in piece_offsets(piece) or []]
+        assert offsets
+        summary = answer(request, offsets)
+        summary.previous, summary.previous_position = request.previous, None
+        if request.previous_offset is not None:
+            summary.previous_position = f"{PARTITION}-{request.previous_offset}"
+        outcome = apply(window, 10_000 + rounds, make_event(summary, f"s{rounds}", tokens=5))
+        assert outcome.accepted, outcome.reason
+        rounds += 1
+    assert rounds >= 2
+    assert window.held_tokens == 0
+    assert window.tail_tokens <= window.policy.budget(0)

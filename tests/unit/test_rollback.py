@@ -1,0 +1,233 @@
+"""Rollbacks: what stays, what is abandoned, what comes back, and that the tail's path and the log's path agree."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from projections import events
+from projections.fold import Outcome, Status, apply
+from projections.lanes import RENDERED
+from projections.render import render_openai
+from projections.replay import apply_with_log, history_from, replay
+from projections.window import Window
+from tests.support.histories import KEY, PARTITION, RULES
+from tests.support.talks import Talks, event_for, random_talks, summary_of
+
+
+def talk() -> Talks:
+    return random_talks(0, 0, PARTITION, [KEY])
+
+
+def say(talks: Talks, *texts: str) -> None:
+    for text in texts:
+        talks.say(KEY, events.Message("user", text), id_=text)
+
+
+def back(talks: Talks, to: str) -> Status:
+    return talks.say(KEY, events.Rollback(to))
+
+
+def texts(window: Window) -> list[str]:
+    return [json.loads(body)["content"] for body in render_openai(window).bodies]
+
+
+def test_a_rollback_within_the_tail_leaves_the_named_event_as_the_last() -> None:
+    talks = talk()
+    say(talks, "one", "two", "three", "four")
+    assert back(talks, "3-1") is Status.APPLIED
+    say(talks, "another three")
+    assert texts(talks.windows[KEY]) == ["one", "two", "another three"]
+    assert talks.seen["history"] == 0
+
+
+def test_a_rollback_may_name_a_recent_events_id() -> None:
+    talks = talk()
+    say(talks, "one", "two", "three")
+    assert back(talks, "one") is Status.APPLIED
+    assert texts(talks.windows[KEY]) == ["one"]
+
+
+@pytest.mark.parametrize("to", ["nobody", "3-99", "2-0", "3-3", "", "3-"])
+def test_a_rollback_to_nothing_of_this_conversation_is_rejected_and_changes_nothing(to: str) -> None:
+    talks = talk()
+    say(talks, "one", "two", "three")
+    before = texts(talks.windows[KEY])
+    assert back(talks, to) is Status.REJECTED
+    assert texts(talks.windows[KEY]) == before and talks.windows[KEY].meta.rollback is None
+
+
+def test_counts_and_digest_go_on_after_a_rollback() -> None:
+    talks = talk()
+    say(talks, "one", "two", "three")
+    digest = talks.windows[KEY].meta.digest
+    back(talks, "3-0")
+    meta = talks.windows[KEY].meta
+    assert meta.count == 4 and meta.digest != digest
+    talks.put(KEY, talks.logs[KEY][2][1])
+    assert meta.duplicates == 1, "an abandoned event is still a repeat"
+
+
+def test_lanes_come_back_as_they_stood() -> None:
+    talks = talk()
+    talks.say(KEY, events.Message("system", "be brief"))
+    talks.say(KEY, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "f", "{}")]))
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="a"))
+    talks.say(KEY, events.Opened(policy={"min_messages": 9}))
+    talks.say(KEY, events.Message("system", "be long"))
+    talks.say(KEY, events.Resolution("s", "approved"))
+    talks.say(KEY, events.ToolResult("a", "done"))
+    assert not talks.windows[KEY].lanes.suspensions and talks.windows[KEY].policy.min_messages == 9
+    back(talks, "3-2")
+    window = talks.windows[KEY]
+    assert [s.suspension_id for s in window.lanes.suspensions] == ["s"]
+    assert [c.id for c in window.lanes.calls] == ["a"]
+    assert window.policy.min_messages == 3 and len(window.lanes.pinned) == 1
+
+
+def test_rolling_back_a_rollback_re_opens_what_it_abandoned() -> None:
+    talks = talk()
+    say(talks, "one", "two", "three")
+    back(talks, "3-0")
+    say(talks, "other")
+    assert texts(talks.windows[KEY]) == ["one", "other"]
+    assert back(talks, "3-2") is Status.APPLIED
+    assert texts(talks.windows[KEY]) == ["one", "two", "three"]
+    assert back(talks, "3-4") is Status.APPLIED
+    assert texts(talks.windows[KEY]) == ["one", "other"]
+
+
+def summarised() -> Talks:
+    """Eight messages, the first six of them summarised at offset 8, one more at 9."""
+    talks = talk()
+    while not talks.requests[KEY]:
+        talks.say(KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40)
+    assert talks.summarise(KEY) is Status.APPLIED
+    say(talks, "later")
+    return talks
+
+
+def last_outcome(talks: Talks, to: str) -> Outcome:
+    """What a rollback gives, tried on a window folded from the log."""
+    window = replay(KEY, PARTITION, RULES, talks.logs[KEY])
+    return apply_with_log(window, talks.next_offset, event_for(KEY, events.Rollback(to), "try"), talks.logs[KEY])
+
+
+def test_a_rollback_into_a_summarised_span_reads_it_again_and_voids_the_summary() -> None:
+    talks = summarised()
+    summary = talks.windows[KEY].meta.summary
+    assert summary is not None
+    outcome = last_outcome(talks, "3-2")
+    assert outcome.voided == [summary.summary_id] and outcome.accepted == []
+    back(talks, "3-2")
+    assert talks.seen["history"] == 1
+    window = talks.windows[KEY]
+    assert window.meta.summary is None
+    assert [text.split(" word")[0] for text in texts(window)] == ["text 0", "text 1", "text 2"]
+
+
+def test_a_rollback_behind_the_summary_keeps_it() -> None:
+    talks = summarised()
+    for to in ("3-5", "3-6", "3-8"):
+        outcome = last_outcome(talks, to)
+        assert outcome.status is Status.APPLIED and outcome.voided == outcome.accepted == [], to
+    back(talks, "3-5")
+    assert talks.seen["history"] == 0, "the last event of the span is just before the tail"
+    assert len(texts(talks.windows[KEY])) == 1
+
+
+def test_a_summary_that_comes_back_by_a_rollback_of_a_rollback_is_announced_again() -> None:
+    talks = summarised()
+    summary = talks.windows[KEY].meta.summary
+    assert summary is not None
+    back(talks, "3-2")
+    outcome = last_outcome(talks, "3-9")
+    assert [s.summary_id for s in outcome.accepted] == [summary.summary_id] and outcome.voided == []
+    back(talks, "3-9")
+    assert texts(talks.windows[KEY])[-1] == "later" and talks.windows[KEY].meta.summary == summary
+
+
+def test_falling_back_along_a_chain_keeps_the_summary_that_still_holds() -> None:
+    talks = talk()
+    accepted: list[str] = []
+    while len(accepted) < 4:
+        talks.say(KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40)
+        if talks.windows[KEY].meta.due is not None:
+            talks.summarise(KEY)
+            summary = talks.windows[KEY].meta.summary
+            assert summary is not None
+            accepted.append(summary.summary_id)
+            if len(accepted) == 2:
+                kept_until = talks.next_offset - 1
+    outcome = last_outcome(talks, f"3-{kept_until}")
+    assert outcome.voided == accepted[:1:-1], "newest first, down to the second"
+    back(talks, f"3-{kept_until}")
+    now = talks.windows[KEY].meta.summary
+    assert now is not None and now.summary_id == accepted[1]
+
+
+def test_a_summary_asked_for_before_a_rollback_is_refused_after_it() -> None:
+    talks = talk()
+    while not talks.requests[KEY]:
+        talks.say(KEY, events.Message("user", "word " * 40), tokens=40)
+    request = talks.requests[KEY][-1]
+    back(talks, "3-6")
+    assert talks.summarise(KEY, request) is Status.REJECTED
+
+
+def test_late_summaries_of_a_held_backlog_survive_a_rollback_into_it() -> None:
+    """The target is held, two summaries were accepted after it: both cover only what came before it, so both still hold."""
+    talks = talk()
+    for i in range(40):
+        talks.say(KEY, events.Message("user", f"text {i} " + "word " * 40), tokens=40)
+    talks.summarise(KEY, talks.requests[KEY][0])
+    second = summary_of(talks.requests[KEY][-1], talks.logs[KEY])
+    span = events.Span(from_="3-6", to="3-9", count=4, positions=[6, 1, 1, 1], digest="")
+    assert talks.say(KEY, msgspec.structs.replace(second, span=span), tokens=12) is Status.APPLIED
+    summary = talks.windows[KEY].meta.summary
+    assert summary is not None and summary.previous is not None
+    target = 12
+    assert talks.windows[KEY].tail[0].start <= target < talks.windows[KEY].tail[0].offset, "it is inside the held range"
+    outcome = last_outcome(talks, f"3-{target}")
+    assert outcome.voided == []
+    back(talks, f"3-{target}")
+    assert talks.seen["history"] == 1
+    now = talks.windows[KEY].meta.summary
+    assert now is not None and now.summary_id == summary.summary_id
+
+
+def test_an_erased_conversation_stays_erased() -> None:
+    talks = talk()
+    say(talks, "one", "two")
+    talks.say(KEY, events.Erased())
+    assert back(talks, "3-0") is Status.REJECTED
+    assert texts(talks.windows[KEY]) == []
+
+
+@given(st.integers(0, 2**32), st.integers(10, 90), st.integers(0, 40))
+@hypothesis_settings(max_examples=150, deadline=None)
+def test_the_tails_path_and_the_logs_path_give_the_same_render(seed: int, length: int, back_by: int) -> None:
+    """Where the tail alone can answer, the log gives the same messages (the summary in force and held ranges apart)."""
+    talks = random_talks(seed, length, PARTITION, [KEY])
+    log, window = talks.logs[KEY], talks.windows[KEY]
+    if any(isinstance(event, events.EventDroppedEvent) for _, event in log) or window.meta.summary is not None:
+        return
+    live = [entry for entry in window.tail if entry.kind in RENDERED]
+    if not live or window.held_tokens:
+        return
+    target = live[max(0, len(live) - 1 - back_by)].offset
+    rollback = event_for(KEY, events.Rollback(f"{PARTITION}-{target}"), "the-rollback")
+    local = replay(KEY, PARTITION, RULES, log)
+    if apply(local, talks.next_offset, rollback).status is not Status.APPLIED:
+        return
+    restored = history_from(local, target, log).window
+    assert restored is not None
+    if restored.held_tokens or restored.meta.summary is not None:
+        return
+    assert render_openai(local, 10**6).digest == render_openai(restored, 10**6).digest
+    assert local.lanes.suspensions == restored.lanes.suspensions and local.lanes.calls == restored.lanes.calls
