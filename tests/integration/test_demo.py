@@ -19,7 +19,8 @@ COMMAND = [sys.executable, "-m", "threadfold.demo"]
 
 
 def run_demo(env: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *options], env=env, capture_output=True, text=True, timeout=150)
+    """Runs in the temporary folder, so that nothing can hide in the checkout."""
+    return subprocess.run([*COMMAND, *options], env=env, cwd=env["TMPDIR"], capture_output=True, text=True, timeout=150)
 
 
 def check_said(out: str) -> None:
@@ -45,7 +46,7 @@ def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(env: dict[st
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     check_said(done.stdout)
-    assert list(tmp_path.glob("threadfold*")) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_configured_servers_are_used_and_left_as_they_were(env: dict[str, str], stack: EmbeddedStack) -> None:
@@ -75,7 +76,7 @@ async def test_configured_servers_are_used_and_left_as_they_were(env: dict[str, 
 def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(env: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out.txt"
     with out.open("wb") as file:
-        demo = subprocess.Popen([*COMMAND, "--conversations", "20"], env=env, stdout=file, stderr=file, start_new_session=True)
+        demo = subprocess.Popen([*COMMAND, "--conversations", "20"], env=env, cwd=tmp_path, stdout=file, stderr=file)
     try:
         until(lambda: " applied " in out.read_text() or demo.poll() is not None, 90)
         assert demo.poll() is None, out.read_text()
@@ -93,7 +94,7 @@ def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(env: dict[s
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert list(tmp_path.glob("threadfold*")) == []
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_wrong_size_is_one_clear_error(env: dict[str, str]) -> None:
@@ -101,6 +102,19 @@ def test_a_wrong_size_is_one_clear_error(env: dict[str, str]) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("demo: --conversations 100000: the dataset is enough for 1 to ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_kept_demo_has_its_stack_where_up_looks_for_it(env: dict[str, str], tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    done = run_demo(env, "--quick", "--keep", str(kept))
+    assert done.returncode == 0, done.stdout + done.stderr
+    settings = {"THREADFOLD_PARTITIONS": "8", "THREADFOLD_REPLICATION": "1", "THREADFOLD_MIN_ISR": "1"}
+    with EmbeddedStack(kept / "stack") as stack:
+        reach = {**env, **settings, "THREADFOLD_KAFKA": stack.kafka, "THREADFOLD_REDIS": stack.redis}
+        verify = [sys.executable, "-m", "threadfold.cli", "verify", "--all", "--deep"]
+        verified = subprocess.run(verify, env=reach, capture_output=True, text=True, timeout=60)
+    assert verified.stdout.splitlines()[-1] == "verified: 8, differing: 0", verified.stderr
+    assert (kept / "worker.log").stat().st_size > 0
 
 
 def test_a_kept_folder_must_be_empty(env: dict[str, str], tmp_path: Path) -> None:

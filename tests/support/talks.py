@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from streams.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import _EVENT_OF, RULES
 
 Row = tuple[bytes | None, bytes | None]
+_EVENTS: Any = _EVENT_OF
 
 
 @dataclass
@@ -145,7 +147,8 @@ def event_for(key: Key, data: object, id_: str, tokens: int | None = None) -> An
     if data is None:
         return events.OtherEvent(specversion="1.0", id=id_, type="acme.note.v1", source=key.source)
     claim = None if tokens is None else events.Tokens(count=tokens, encoding="o200k_base")
-    return events.decode_event(encode(_EVENT_OF[type(data)](specversion="1.0", id=id_, source=key.source, tokens=claim, data=data)))
+    made: AnyEvent = _EVENTS[type(data)](specversion="1.0", id=id_, source=key.source, tokens=claim, data=data)
+    return events.decode_event(encode(made))
 
 
 def encode(event: AnyEvent) -> bytes:

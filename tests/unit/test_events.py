@@ -19,6 +19,7 @@ from projections.render import DoesNotFit, context_document, render_openai
 from projections.window import Window, encode_entry, load_window
 
 KEY = Key("acme", "c1")
+CALL = {"id": "a", "name": "f", "arguments": ""}
 
 
 def value(type_: str, data: Any, **envelope: Any) -> bytes:
@@ -53,7 +54,7 @@ def test_other_types_and_newer_versions_are_kept_as_they_are(type_: str) -> None
         (b'{"specversion":"1.0","id":"x","source":"s","data":{}}', "type"),
         (value("threadfold.message.v1", {"role": "nobody", "content": "x"}), "nobody"),
         (value("threadfold.message.v1", {"role": "user"}), "content"),
-        (value("threadfold.message.v1", {"role": "user", "content": "x", "tool_calls": [{"id": "a", "name": "b", "arguments": ""}]}), "calls"),
+        (value("threadfold.message.v1", {"role": "user", "content": "x", "tool_calls": [CALL]}), "calls"),
         (value("threadfold.rollback.v1", {}), "to"),
         (value("threadfold.rollback.v1", {"to": "1-2"}, specversion="2.0"), "specversion"),
         (value("threadfold.rollback.v1", None), "object"),
@@ -123,7 +124,8 @@ def any_data(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         "trust": st.just("user"),
         "span": st.builds(
             lambda first, last, positions: {"from": first, "to": last, "count": 2, "positions": positions, "digest": ""},
-            st.sampled_from(["3-0", "3-1", "x"]), st.sampled_from(["3-0", "3-1", "3-2", "y"]), st.lists(st.integers(-3, 10**20), max_size=3),
+            st.sampled_from(["3-0", "3-1", "x"]), st.sampled_from(["3-0", "3-1", "3-2", "y"]),
+            st.lists(st.integers(-3, 10**20), max_size=3),
         ),
         "previous": st.none(),
         "previous_position": st.none() | st.text(max_size=5),

@@ -21,6 +21,7 @@ from projections.tokens import count
 KEY = Key("acme", "c1")
 NOW = "2026-01-31T12:00:00Z"
 
+CALL = {"id": "a", "name": "f", "arguments": ""}
 SPAN = {"from": "3-1", "to": "3-9", "count": 3, "positions": [1, 2, 6], "digest": "0" * 64}
 EVERY_TYPE: dict[str, dict[str, Any]] = {
     "conversation.opened": {
@@ -116,7 +117,7 @@ def test_unknown_and_newer_types_are_taken_with_any_fields(name: str) -> None:
         ({"type": "message", "role": "user", "content": "x", "colour": "red"}, "field colour: unknown to message"),
         ({"type": "message", "role": "user", "content": [{"type": "video"}]}, "field content[0].type: "),
         ({"type": "message", "role": "user", "content": [{"type": "text"}]}, "field content[0].text: missing"),
-        ({"type": "message", "role": "user", "content": "x", "tool_calls": [{"id": "a", "name": "f", "arguments": ""}]}, "tool_calls belong"),
+        ({"type": "message", "role": "user", "content": "x", "tool_calls": [CALL]}, "tool_calls belong"),
         ({"type": "message", "role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}, "field tool_calls[0].arguments: missing"),
         ({"type": "message", "role": "assistant", "tool_calls": [{"id": "", "name": "f", "arguments": ""}]}, "field tool_calls[0].id: "),
         ({"type": "message", "role": "assistant", "tool_calls": [{"id": "a", "name": "", "arguments": ""}]}, "field tool_calls[0].name: "),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -19,7 +20,7 @@ from projections.fold import Status, apply
 from projections.intake import make_record
 from projections.lanes import clip
 from projections.names import Key
-from projections.openai import to_flat
+from projections.openai import message_body, to_flat
 from projections.policy import Rules
 from projections.render import SUMMARY_MARK, DoesNotFit, Render, context_document, render_openai
 from projections.replay import Logged, apply_with_log
@@ -57,7 +58,8 @@ def folded(*datas: object, rules: Rules = RULES, tokens: int | None = 20) -> Win
 def messages(window: Window, max_tokens: int | None = None) -> list[dict[str, Any]]:
     render = checked(window, max_tokens)
     assert render is not None
-    return json.loads(render.messages)
+    parsed: list[dict[str, Any]] = json.loads(render.messages)
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,8 @@ SMALL = Rules(
 def play(key: Key, chat: list[dict[str, Any]], rules: Rules) -> tuple[int, int]:
     """Fold a chat the way it comes in, answering due spans at once; every render on the way is checked. Returns renders and summaries."""
     partition = MemoryLog(4).partitions - 1
-    window, log, renders, accepted = Window(key, partition, rules), [], 0, 0
+    window, renders, accepted = Window(key, partition, rules), 0, 0
+    log: list[Logged] = []
 
     def put(flat: object) -> None:
         nonlocal accepted
@@ -128,9 +131,8 @@ def play(key: Key, chat: list[dict[str, Any]], rules: Rules) -> tuple[int, int]:
 
     def due() -> Iterator[dict[str, Any]]:
         while (request := request_for(window, 1)) is not None:
-            yield {"type": "summary", **json.loads(_encode(summary_of(request, log)))}
+            yield {"type": "summary", **msgspec.to_builtins(summary_of(request, log))}
 
-    log: list[Logged] = log
     for message in chat:
         put(to_flat(message, "message"))
         for summary in due():
@@ -138,12 +140,6 @@ def play(key: Key, chat: list[dict[str, Any]], rules: Rules) -> tuple[int, int]:
         for limit in (None, 3_000):
             renders += checked(window, limit) is not None
     return renders, accepted
-
-
-def _encode(data: object) -> bytes:
-    import msgspec
-
-    return msgspec.json.encode(data)
 
 
 def test_real_agent_runs_render_validly_at_every_message(airline: Path) -> None:
@@ -241,8 +237,6 @@ def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(tex
 @given(st.text(max_size=400), st.lists(st.text(max_size=80), max_size=4), st.integers(0, 600))
 @hypothesis_settings(max_examples=300, deadline=None)
 def test_a_clipped_message_costs_at_most_what_it_says(text: str, arguments: list[str], room: int) -> None:
-    from projections.openai import message_body
-
     data = events.Message("assistant", text, tool_calls=[events.ToolCall("a", "f", a) for a in arguments] or None)
     tokens, body = clip(message_body(data), 10**9, room)
     parsed = json.loads(body)

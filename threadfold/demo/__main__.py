@@ -40,9 +40,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     size.add_argument("--conversations", type=int, metavar="N", help=f"how many long chats to play [default: {CONVERSATIONS}]")
     size.add_argument("--quick", action="store_true", help="a tiny run, for tests")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides what is played, and in which order [default: 1]")
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="keep Kafka's and Redis' data in DIR (new or empty), or in the configured ones"
+    keep = (
+        "keep data and logs in DIR (new or empty), to be looked at with `threadfold up --data DIR`; on configured servers: keep the topics"
     )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help=keep)
     return parser.parse_args(arguments)
 
 
@@ -96,7 +97,8 @@ def _run(options: argparse.Namespace, show: Display) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         began = time.monotonic()
-        with EmbeddedStack(options.keep, kafka=base.kafka or None, redis=base.redis or None) as stack:
+        data = None if options.keep is None else options.keep / "stack"  # where `threadfold up --data` looks for it
+        with EmbeddedStack(data, kafka=base.kafka or None, redis=base.redis or None) as stack:
             for name, address, own in (("Kafka", stack.kafka, stack.embedded_kafka), ("Redis", stack.redis, stack.embedded_redis)):
                 where = "embedded" if own is not None else "configured"
                 show.say(f"{where} {name} at {address.rpartition('@')[2]}, after {time.monotonic() - began:.1f} s")

@@ -73,9 +73,9 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def worker_process(settings: Settings, folder: Path) -> GuardedProcess:
-    """``threadfold worker``, not started yet; its output goes to ``folder/worker.log``."""
+    """``threadfold worker``, not started yet; its output goes to ``folder/worker.log``, and Faust's own folder into ``folder``."""
     command = [sys.executable, "-m", "threadfold.cli", "worker"]
-    return GuardedProcess(command, env=environment(settings, os.environ), log=folder / "worker.log")
+    return GuardedProcess(command, env=environment(settings, os.environ), log=folder / "worker.log", cwd=folder)
 
 
 def last_lines(log: Path, n: int = 8) -> str:
