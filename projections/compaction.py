@@ -86,7 +86,7 @@ def _last_group(tail: list[Entry]) -> int:
         if entry.kind in RENDERED:
             if entry.link is None:
                 return i
-            return next((j for j in range(i, -1, -1) if tail[j].offset == entry.link[0]), i)
+            return next((j for j in range(i, -1, -1) if tail[j].calls and tail[j].offset == entry.link[0]), i)
     return len(tail)
 
 

@@ -160,7 +160,7 @@ def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> 
         if cut is None:
             continue
         inside = {e.offset for e in window.tail[: cut + 1]}
-        present = {e.offset for e in window.tail}
+        present = {e.offset for e in window.tail if e.calls}
         for entry in window.tail:
             if entry.link is not None and entry.link[0] in present:
                 assert (entry.link[0] in inside) == (entry.offset in inside)
@@ -168,6 +168,13 @@ def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> 
         assert not inside & {suspension.offset for suspension in window.lanes.suspensions}
         rendered = [entry.offset for entry in window.tail if entry.kind in RENDERED]
         assert not rendered or rendered[-1] not in inside
+
+
+def test_a_result_whose_call_is_the_last_of_a_held_range_does_not_keep_the_range_from_its_summary() -> None:
+    body = b'{"role":"user","content":"x"}'
+    held = Entry(9, Kind.HELD, 50, first=0, count=10)
+    tail = [held, Entry(10, Kind.USER, 50, body), Entry(11, Kind.RESULT, 50, body, link=(9, 0))]
+    assert choose_cut(tail, Window(KEY, PARTITION, RULES).lanes, 50) == 1
 
 
 # -- which summaries are taken ------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 
 import click
@@ -11,6 +13,9 @@ from streams.settings import Settings
 from streams.topics import check_topics, create_topics, partition_count
 from threadfold.cli.common import data_option, load_settings, run
 
+SHOW_UP = 10.0
+"""Seconds in which a topic that was created must be there to be used."""
+
 
 @click.group()
 def topics() -> None:
@@ -19,12 +24,13 @@ def topics() -> None:
 
 @topics.command()
 @data_option
-def create(data: Path | None) -> None:
+@click.pass_context
+def create(ctx: click.Context, data: Path | None) -> None:
     """Create the topics that are missing, and the first generation. What exists is left as it is."""
-    settings = load_settings(data)
-    for name in run(prepare(settings)):
+    made, wrong = run(prepare(load_settings(data)))
+    for name in made:
         click.echo(f"created {name}")
-    _report(run(check_topics(settings)))
+    ctx.exit(_report(wrong))
 
 
 @topics.command()
@@ -35,16 +41,30 @@ def check(ctx: click.Context, data: Path | None) -> None:
     ctx.exit(_report(run(check_topics(load_settings(data)))))
 
 
-async def prepare(settings: Settings) -> list[str]:
-    """Create what is missing of topics and first generation; returns the names of the topics created."""
+async def make_topics(settings: Settings) -> tuple[list[str], list[str]]:
+    """Create the topics that are missing; returns their names, and what is wrong with the topics there are then.
+
+    A broker acknowledges a new topic before it tells of it, so new ones are waited for (at most :data:`SHOW_UP` seconds).
+    """
     made = await create_topics(settings)
+    deadline = time.monotonic() + SHOW_UP
+    while True:
+        wrong = await check_topics(settings)
+        if not wrong or not made or time.monotonic() > deadline:
+            return made, wrong
+        await asyncio.sleep(0.1)
+
+
+async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
+    """Create what is missing of topics and first generation; returns as :func:`make_topics`."""
+    made, wrong = await make_topics(settings)
     control = Control(settings)
     try:
         await control.start()
         await control.ensure_generation(await partition_count(settings))
     finally:
         await control.stop()
-    return made
+    return made, wrong
 
 
 def _report(wrong: list[str]) -> int:

@@ -13,10 +13,11 @@ import click
 from projections.errors import InvalidSettings, TopicMismatch
 from streams.control import Control
 from streams.settings import PREFIX, Settings
-from streams.topics import check_topics, create_topics, partition_count
+from streams.topics import partition_count
 from threadfold.cli.common import CONFIG_FILE, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet
+from threadfold.cli.topics import make_topics
 from threadfold.embedded.folder import DataFolder
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
@@ -124,8 +125,7 @@ def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Set
 
 async def _prepare(settings: Settings) -> tuple[int, str | None]:
     """Topics, first generation and demo tenant; returns the log's partition count, and the demo tenant's key on the first start."""
-    await create_topics(settings)
-    wrong = await check_topics(settings)
+    _, wrong = await make_topics(settings)
     if wrong:
         raise TopicMismatch("; ".join(wrong))
     partitions = await partition_count(settings)
