@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 
-import msgspec
-
 from projections import events
+from projections.bounds import control_body, out_of_bounds
 from projections.compaction import drop_span, why_not
 from projections.costs import believed
 from projections.errors import InvalidPosition
@@ -100,6 +99,9 @@ def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
 
 
 def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: History | None) -> Outcome:
+    beyond = None if isinstance(event, events.OtherEvent) else out_of_bounds(event.data)
+    if beyond is not None:
+        return Outcome(Status.REJECTED, offset, f"{beyond[0]}: {beyond[1]}")
     if isinstance(event, events.MessageEvent):
         return _message(window, offset, event)
     if isinstance(event, events.ToolResultEvent):
@@ -162,12 +164,6 @@ def _control(window: Window, offset: int, event: events.AnyEvent) -> Outcome:
     tokens = believed(data, event.tokens, window.policy.encoding) if isinstance(data, events.Opened) else 0
     window.push(Entry(offset, _CONTROL[type(event)], tokens, control_body(data)))
     return Outcome(Status.APPLIED, offset)
-
-
-def control_body(data: object) -> bytes:
-    """What the tail keeps of an event that is not rendered: its data; of tool schemas only that there were some."""
-    kept = msgspec.structs.replace(data, tools=[]) if isinstance(data, events.Opened) and data.tools else data
-    return msgspec.json.encode(kept)
 
 
 def _summary(window: Window, offset: int, event: events.SummaryEvent) -> Outcome:
@@ -262,14 +258,28 @@ def _restore(window: Window, offset: int, target: int, restored: Window, chain: 
 
 
 def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Outcome:
-    target = _resolve(window, event.data.position)
-    at = None if target is None else _index_at(window, target)
+    take_out(window, event.data.position)
+    window.push(Entry(offset, Kind.NOTE))
+    return Outcome(Status.APPLIED, offset)
+
+
+def take_out(window: Window, position: str) -> None:
+    """Take the event at a position (or of a recent id) out of the tail or the pinned lane; nothing happens where it is in neither.
+
+    Text that a summary was made of stays in the summary.
+    """
+    target = _resolve(window, position)
+    if target is None:
+        return
+    at = _index_at(window, target)
     if at is not None and at >= 0:
         tail = list(window.tail)
         tail[at] = Entry(tail[at].offset, Kind.NOTE)
         window.replace_tail(tail)
-    window.push(Entry(offset, Kind.NOTE))
-    return Outcome(Status.APPLIED, offset)
+    pinned = window.meta.base.pinned
+    if any(item.offset == target for item in pinned):
+        window.meta.base.pinned = [item for item in pinned if item.offset != target]
+        window.refold()
 
 
 def _erase(window: Window) -> None:

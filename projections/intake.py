@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from projections import costs, events
+from projections.bounds import out_of_bounds
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
 from projections.freeform import why_not_kept
 from projections.names import Key, parse_position
@@ -104,6 +105,9 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"{where}: {_explain(str(error), name)}") from None
     _check_ids(data, where)
+    beyond = out_of_bounds(data)
+    if beyond is not None:
+        raise InvalidEvent(f"{where}: field {beyond[0]}: {beyond[1]}")
     _check_positions(data, where)
     return data
 

@@ -28,8 +28,9 @@ _MESSAGES = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT, Kind.SYSTEM})
 def window_events(window: Window) -> list[dict[str, Any]]:
     """The window as flat events, each with its ``position``: pinned messages, the summary in force, then the tail in log order.
 
-    A run of events that only the log still holds comes as one ``{"type": "held", "from", "to", "count", "tokens"}`` at its last position. What a rollback
-    abandoned, rejected events and those of unknown types do not come. Texts are as the window keeps them (shortened where it did so).
+    A run of events that only the log still holds comes as one ``{"type": "held", "from", "to", "count", "tokens"}`` at its last position.
+    What a rollback abandoned, rejected events and those of unknown types do not come. Texts are as the window keeps them (shortened
+    where it did so).
     """
     found = [_pinned(window, item) for item in window.lanes.pinned]
     if window.meta.summary is not None:

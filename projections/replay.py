@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from projections import events
+from projections.bounds import control_body
 from projections.events import AnyEvent
-from projections.fold import History, Outcome, Status, apply, control_body
+from projections.fold import History, Outcome, Status, apply, take_out
 from projections.lanes import RANGES, Entry, Kind, clip
 from projections.names import Key
 from projections.openai import message_body, result_body
@@ -49,6 +50,10 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
     if outcome.status is Status.DUPLICATE:
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
         return History(None, [])
+    for offset, event in earlier:
+        # What an operator took out since then stays out.
+        if offset > target and isinstance(event, events.EventDroppedEvent):
+            take_out(restored, event.data.position)
     return History(restored, summary_chain(window, by_offset, target))
 
 

@@ -87,7 +87,7 @@ class Compactor:
                 if piece.live:
                     tokens += _tokens(event, request.encoding)
                     if tokens > self.settings.summary_input_tokens and spoken:
-                        return span, spoken, False
+                        return *_between_groups(span, spoken), False
                     spoken.append((offset, event))
                 span.append((offset, event))
         if not span:
@@ -157,6 +157,21 @@ def _summary_event(
         "tokens_before": before,
         "tokens_after": answer.tokens,
     }
+
+
+def _between_groups(span: list[Logged], spoken: list[Logged]) -> tuple[list[Logged], list[Logged]]:
+    """Shorten a span to the last place where no call waits for its result, where there is one: a result alone could not be shown."""
+    waiting: list[str] = []
+    safe = len(span)
+    for i, (_, event) in enumerate(span):
+        if isinstance(event, events.MessageEvent):
+            waiting += [call.id for call in event.data.tool_calls or ()]
+        elif isinstance(event, events.ToolResultEvent) and event.data.tool_call_id in waiting:
+            waiting.remove(event.data.tool_call_id)
+        if not waiting:
+            safe = i + 1
+    last = span[safe - 1][0]
+    return span[:safe], [item for item in spoken if item[0] <= last]
 
 
 def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -15,6 +16,8 @@ from threadfold.cli.common import data_option, load_settings
 def worker(ctx: click.Context, data: Path | None) -> None:
     """Run one worker: the projector and the compactor. SIGTERM or Ctrl-C stops it; any number of workers share the partitions."""
     settings = load_settings(data)
+    # Before Faust sets up logging, a client's complaint would only repeat what the error's own line says.
+    logging.lastResort = logging.NullHandler()
     from streams.worker import run_worker
 
     ctx.exit(run_worker(settings))

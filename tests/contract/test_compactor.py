@@ -1,0 +1,135 @@
+"""The compactor over a log in memory: what it reads, what it appends, and what it refuses to summarise."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections import events
+from projections.events import SummaryEvent, decode_event
+from projections.fold import Status, apply
+from projections.intake import make_record
+from projections.names import Key, partition_of
+from projections.policy import Rules
+from projections.window import Window
+from streams.compactor import Compactor, SpanLost
+from streams.log import Raw
+from streams.requests import Piece, request_for
+from streams.settings import Settings
+from threadfold.testing import MemoryLog
+
+KEY = Key("acme", "talk")
+RULES = Rules(
+    {
+        "model_window": 3000,
+        "reserve_tokens": 300,
+        "working_budget": 300,
+        "keep_recent_tokens": 100,
+        "min_messages": 4,
+        "summary_max_tokens": 80,
+    }
+)
+SETTINGS = Settings(kafka="unused", redis="unused")
+
+
+async def append(log: MemoryLog, flats: list[dict], start: int = 0) -> None:
+    for i, flat in enumerate(flats):
+        await log.append([make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{start + i}")])
+
+
+async def fold(log: MemoryLog) -> Window:
+    partition = partition_of(KEY, log.partitions)
+    window = Window(KEY, partition, RULES)
+    async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1):
+        apply(window, raw.position.offset, decode_event(raw.value or b""))
+    return window
+
+
+def talk(n: int) -> list[dict]:
+    return [
+        {"type": "message", "role": ("user", "assistant")[i % 2], "content": f"Order {4700 + i} goes to Oslo on day {i}."} for i in range(n)
+    ]
+
+
+async def last(log: MemoryLog) -> tuple[Raw, SummaryEvent]:
+    partition = partition_of(KEY, log.partitions)
+    rows = [raw async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1)]
+    event = decode_event(rows[-1].value or b"")
+    assert isinstance(event, SummaryEvent)
+    return rows[-1], event
+
+
+async def test_a_request_becomes_a_summary_that_the_window_takes() -> None:
+    log = MemoryLog(3)
+    await append(log, talk(40))
+    request = request_for(await fold(log), 1)
+    assert request is not None
+    await Compactor(SETTINGS, log).answer(request)
+    _, event = await last(log)
+    assert (event.data.summary_id, event.id) == (request.request_id, f"summary-{request.request_id}")
+    assert event.data.trust == "model" and event.data.tokens <= 80
+    window = await fold(log)
+    assert window.meta.summary is not None and window.meta.summary.summary_id == request.request_id
+
+
+async def test_two_answers_to_one_request_are_one_event() -> None:
+    log = MemoryLog(3)
+    await append(log, talk(40))
+    request = request_for(await fold(log), 1)
+    assert request is not None
+    for _ in range(2):
+        await Compactor(SETTINGS, log).answer(request)
+    window = await fold(log)
+    assert (window.meta.duplicates, window.meta.skipped) == (1, 0)
+
+
+async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_between_a_call_and_its_result() -> None:
+    log = MemoryLog(1)
+    call = {"type": "message", "role": "assistant", "tool_calls": [{"id": "c", "name": "look", "arguments": '{"q": "oslo"}'}]}
+    result = {"type": "tool.result", "tool_call_id": "c", "content": "row 17: shipped from the harbour " * 4}
+    await append(log, [*talk(6), *([call, result] * 40), *talk(4)])
+    compactor = Compactor(Settings(kafka="unused", redis="unused", summary_input_tokens=200), log)
+    rounds = 0
+    while (request := request_for(await fold(log), 1)) is not None:
+        await compactor.answer(request)
+        _, event = await last(log)
+        before = decode_event((await log.read([_position(event.data.span.to)]))[_position(event.data.span.to)].value or b"")
+        assert not (isinstance(before, events.MessageEvent) and before.data.tool_calls)
+        rounds += 1
+        assert rounds < 60
+    window = await fold(log)
+    assert rounds > 3 and window.meta.skipped == 0
+    assert window.tail_tokens <= window.policy.budget(0)
+
+
+def _position(text: str):  # type: ignore[no-untyped-def]
+    from projections.names import parse_position
+
+    return parse_position(text)
+
+
+async def test_a_span_that_the_log_does_not_hold_is_refused_and_nothing_is_appended() -> None:
+    log = MemoryLog(3)
+    await append(log, talk(40))
+    request = request_for(await fold(log), 1)
+    assert request is not None
+    partition = partition_of(KEY, 3)
+    ends = await log.ends()
+    request.pieces = [Piece(10_000, 10_001, [10_000, 1])]
+    with pytest.raises(SpanLost, match="the log holds 0 of 2 events"):
+        await Compactor(SETTINGS, log).answer(request)
+    assert (await log.ends())[partition] == ends[partition]
+
+
+async def test_the_least_trust_of_a_span_and_of_the_summary_before_it_is_the_summarys() -> None:
+    log = MemoryLog(3)
+    said: list[str] = []
+    wishes = [{"type": "message", "role": "user", "content": f"I want order {i} in Oslo, please do it today."} for i in range(30)]
+    answers = [{**wish, "role": "assistant"} for wish in wishes]
+    tools = [{"type": "tool.result", "tool_call_id": "x", "content": "late " * 30}]
+    for start, flats in ((0, wishes), (100, wishes), (200, answers), (300, tools + wishes), (400, wishes), (500, wishes)):
+        await append(log, flats, start)
+        while (request := request_for(await fold(log), 1)) is not None:
+            await Compactor(SETTINGS, log).answer(request)
+            said.append((await last(log))[1].data.trust)
+    assert said[0] == "user" and "model" in said and said[-1] == "tool"
+    assert said == sorted(said, key=["user", "model", "tool"].index)
