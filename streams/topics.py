@@ -5,6 +5,8 @@ Faust's own creation fails on Kafka 4, and a wrong retention would lose the log,
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,8 @@ from streams.settings import Settings
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
 DAY_MS = 86_400_000
+SHOW_UP = 10.0
+"""Seconds in which a topic that was created must be there to be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,18 @@ async def create_topics(settings: Settings) -> list[str]:
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 raise TopicMismatch(f"topic {name} could not be created: {rest[0] if rest and rest[0] else error.__name__}")
-        return [topic.name for topic in missing]
+        names = [topic.name for topic in missing]
+        await _shown(admin, set(names))
+        return names
+
+
+async def _shown(admin: Any, names: set[str]) -> None:
+    """Wait until the broker tells of new topics: it acknowledges them a moment before it does."""
+    deadline = time.monotonic() + SHOW_UP
+    while not names <= set(await admin.list_topics()):
+        if time.monotonic() > deadline:
+            raise TopicMismatch(f"topics were created but do not show up within {SHOW_UP:g} s: check the brokers, then run it again")
+        await asyncio.sleep(0.05)
 
 
 def _new_topic(settings: Settings, spec: TopicSpec) -> NewTopic:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import faust
@@ -75,6 +78,8 @@ def create_app(settings: Settings) -> Any:
         topic_allow_declare=False,
         topic_replication_factor=settings.replication,
         store="memory://",
+        # Faust makes this folder even without tables; the working directory is not its place.
+        datadir=str(Path(tempfile.gettempdir()) / f"threadfold-faust-{os.getuid()}"),
         web_enabled=False,
         stream_wait_empty=False,
         processing_guarantee="at_least_once",

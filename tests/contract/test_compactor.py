@@ -6,7 +6,7 @@ import pytest
 
 from projections import events
 from projections.events import SummaryEvent, decode_event
-from projections.fold import Status, apply
+from projections.fold import apply
 from projections.intake import make_record
 from projections.names import Key, partition_of
 from projections.policy import Rules

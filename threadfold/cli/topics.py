@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from pathlib import Path
 
 import click
@@ -12,9 +10,6 @@ from streams.control import Control
 from streams.settings import Settings
 from streams.topics import check_topics, create_topics, partition_count
 from threadfold.cli.common import data_option, load_settings, run
-
-SHOW_UP = 10.0
-"""Seconds in which a topic that was created must be there to be used."""
 
 
 @click.group()
@@ -42,17 +37,8 @@ def check(ctx: click.Context, data: Path | None) -> None:
 
 
 async def make_topics(settings: Settings) -> tuple[list[str], list[str]]:
-    """Create the topics that are missing; returns their names, and what is wrong with the topics there are then.
-
-    A broker acknowledges a new topic before it tells of it, so new ones are waited for (at most :data:`SHOW_UP` seconds).
-    """
-    made = await create_topics(settings)
-    deadline = time.monotonic() + SHOW_UP
-    while True:
-        wrong = await check_topics(settings)
-        if not wrong or not made or time.monotonic() > deadline:
-            return made, wrong
-        await asyncio.sleep(0.1)
+    """Create the topics that are missing; returns their names, and what is wrong with the topics there are then."""
+    return await create_topics(settings), await check_topics(settings)
 
 
 async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
