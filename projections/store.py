@@ -25,9 +25,16 @@ from projections.recents import LIMIT
 class RedisStore:
     """A :class:`projections.persistence.WindowStore` on a Redis or Valkey server (6.2 or later)."""
 
-    def __init__(self, url: str, *, timeout: float = 5.0) -> None:
-        """Args: ``url`` like ``redis://host:6379/0``; ``timeout`` in seconds for one answer. Nothing is connected yet."""
+    def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            url: like ``redis://host:6379/0``.
+            prefix: what all keys begin with; deployments that share a server take their topics' prefixes.
+            timeout: seconds for one answer.
+        """
         self.url = url
+        self.prefix = prefix
         self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64)
         self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
 
@@ -45,27 +52,27 @@ class RedisStore:
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         async with self._guarded():
-            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(_state(generation, partition))))
+            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(self._state(generation, partition))))
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
         async with self._guarded():
             pipe = self._redis.pipeline(transaction=False)
-            _queue_windows(pipe, generation, partition, keys)
+            self._queue_windows(pipe, generation, partition, keys)
             return _windows(await pipe.execute())
 
     async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
         async with self._guarded():
             pipe = self._redis.pipeline(transaction=True)
-            pipe.hgetall(_state(generation, partition))
-            _queue_windows(pipe, generation, partition, keys)
+            pipe.hgetall(self._state(generation, partition))
+            self._queue_windows(pipe, generation, partition, keys)
             state, *rest = await pipe.execute()
             return _checkpoint(state), _windows(rest)
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
-        keys = [_state(generation, partition), _due(generation, partition)]
+        keys = [self._state(generation, partition), self._due(generation, partition)]
         args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LIMIT]
         for write in writes:
-            keys += _window_keys(generation, partition, write.key)
+            keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), write.meta, "1" if write.replace else "0", write.drop]
             args += [len(write.push), *write.push, len(write.recents), *write.recents, write.due.value]
         async with self._guarded():
@@ -74,21 +81,21 @@ class RedisStore:
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         async with self._guarded():
-            names = await self._redis.zrangebyscore(_due(generation, partition), "-inf", now_ms, start=0, num=limit)
+            names = await self._redis.zrangebyscore(self._due(generation, partition), "-inf", now_ms, start=0, num=limit)
             return [key for key in map(parse_key, names) if key is not None]
 
     async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
         if keys:
             async with self._guarded():
                 # xx: a conversation whose summary was accepted meanwhile must not come back.
-                await self._redis.zadd(_due(generation, partition), {str(key): again_at_ms for key in keys}, xx=True)
+                await self._redis.zadd(self._due(generation, partition), {str(key): again_at_ms for key in keys}, xx=True)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         dropped = 0
-        pattern = f"tf:\\{{{generation}:{partition}\\}}:*"
+        pattern = f"{self.prefix}:\\{{{generation}:{partition}\\}}:*"
         async with self._guarded():
             # The state first: that fences whoever would still write windows while their keys are looked for.
-            dropped += await self._redis.unlink(_state(generation, partition))
+            dropped += await self._redis.unlink(self._state(generation, partition))
             batch: list[bytes] = []
             async for name in self._redis.scan_iter(match=pattern, count=1000):
                 batch.append(name)
@@ -101,6 +108,26 @@ class RedisStore:
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+
+    def _tag(self, generation: int, partition: int) -> str:
+        return f"{self.prefix}:{{{generation}:{partition}}}"
+
+    def _state(self, generation: int, partition: int) -> str:
+        return f"{self._tag(generation, partition)}:state"
+
+    def _due(self, generation: int, partition: int) -> str:
+        return f"{self._tag(generation, partition)}:due"
+
+    def _window_keys(self, generation: int, partition: int, key: Key) -> list[str]:
+        tag = self._tag(generation, partition)
+        return [f"{tag}:w:{key}", f"{tag}:t:{key}", f"{tag}:r:{key}"]
+
+    def _queue_windows(self, pipe: Any, generation: int, partition: int, keys: list[Key]) -> None:
+        for key in keys:
+            meta, tail, recents = self._window_keys(generation, partition, key)
+            pipe.get(meta)
+            pipe.lrange(tail, 0, -1)
+            pipe.lrange(recents, 0, -1)
 
     @asynccontextmanager
     async def _guarded(self) -> AsyncIterator[None]:
@@ -123,31 +150,6 @@ def _shown(url: str) -> str:
 def _reason(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:160]
-
-
-def _tag(generation: int, partition: int) -> str:
-    return f"tf:{{{generation}:{partition}}}"
-
-
-def _state(generation: int, partition: int) -> str:
-    return f"{_tag(generation, partition)}:state"
-
-
-def _due(generation: int, partition: int) -> str:
-    return f"{_tag(generation, partition)}:due"
-
-
-def _window_keys(generation: int, partition: int, key: Key) -> list[str]:
-    tag = _tag(generation, partition)
-    return [f"{tag}:w:{key}", f"{tag}:t:{key}", f"{tag}:r:{key}"]
-
-
-def _queue_windows(pipe: Any, generation: int, partition: int, keys: list[Key]) -> None:
-    for key in keys:
-        meta, tail, recents = _window_keys(generation, partition, key)
-        pipe.get(meta)
-        pipe.lrange(tail, 0, -1)
-        pipe.lrange(recents, 0, -1)
 
 
 def _windows(answers: list[Any]) -> list[Stored | None]:

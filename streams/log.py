@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -67,6 +67,8 @@ class KafkaLog:
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
         self._starting = asyncio.Lock()
+        self._begins: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
 
     async def stop(self) -> None:
         """Flush and close the clients."""
@@ -162,25 +164,39 @@ class KafkaLog:
         """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at`` itself: the log holds no more)."""
         consumer = await self._get_consumer()
         tp = TopicPartition(self.topic, partition)
-        begin = (await consumer.beginning_offsets([tp]))[tp]
-        end = (await consumer.end_offsets([tp]))[tp]
-        at = max(at, begin)
-        if at >= end or at > last:
+        if partition not in self._begins:
+            self._begins[partition] = (await consumer.beginning_offsets([tp]))[tp]
+        at = max(at, self._begins[partition])
+        if last >= self._ends.get(partition, 0):
+            # The log only grows, so what was seen of its end need not be asked for again.
+            self._ends[partition] = (await consumer.end_offsets([tp]))[tp]
+        if at > last or at >= self._ends[partition]:
             return [], at
+        batch = await self._fetch_some(consumer, tp, at, last)
+        if batch[0].offset < at:
+            # aiokafka went back to the first record: this is a younger topic than the one whose end was seen.
+            self._begins.pop(partition, None)
+            self._ends.pop(partition, None)
+            return [], at
+        rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
+        return rows, batch[-1].offset + 1
+
+    async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> list[Any]:
+        """What the broker has from ``at`` on, at least one record."""
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 while True:
-                    batch = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
+                    batch: list[Any] = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
                     if batch:
-                        break
+                        return batch
         except TimeoutError:
-            raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {self.topic} {partition} at {at} in time") from None
+            raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at} in time") from None
         finally:
             consumer.pause(tp)
-        rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
-        return rows, batch[-1].offset + 1
+            # What was fetched beyond is dropped at once: aiokafka would hold back the node's next fetch for it, a tenth of a second.
+            await consumer.getmany(tp, timeout_ms=0)
 
     async def ends(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):

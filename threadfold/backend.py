@@ -55,7 +55,7 @@ class Backend:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.control = Control(settings)
-        self.store = RedisStore(settings.redis)
+        self.store = RedisStore(settings.redis, settings.topic_prefix)
         self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
         self._rules: Rules | None = None
         self.control.on_change(self._forget_rules)

@@ -103,7 +103,7 @@ async def parts(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
     if request.param == "memory":
         yield Parts(MemoryLog(4), MemoryStore(), None)
         return
-    log, store = KafkaLog(settings, 4), RedisStore(settings.redis)
+    log, store = KafkaLog(settings, 4), RedisStore(settings.redis, settings.topic_prefix)
     yield Parts(log, store, settings)
     await log.stop()
     await store.close()

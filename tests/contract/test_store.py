@@ -36,7 +36,7 @@ async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
     if request.param == "memory":
         yield MemoryStore()
         return
-    real = RedisStore(settings.redis)
+    real = RedisStore(settings.redis, settings.topic_prefix)
     yield real
     await real.close()
 
@@ -350,7 +350,7 @@ def test_a_window_written_in_batches_is_stored_as_it_is_in_memory(seed: int, len
 @hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_window_written_in_batches_is_stored_as_it_is_in_redis(settings: Settings, seed: int, length: int, biggest: int) -> None:
     async def run() -> None:
-        store = RedisStore(settings.redis)
+        store = RedisStore(settings.redis, settings.topic_prefix)
         try:
             await written_as_it_grew(store, next(_generations), seed, length, biggest)
         finally:
@@ -381,8 +381,8 @@ async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
 
 async def test_a_server_that_refuses_to_write_is_named_with_its_reason(settings: Settings, generation: int) -> None:
     client = aredis.Redis.from_url(settings.redis)
-    store = RedisStore(settings.redis)
-    await client.set(f"tf:{{{generation}:0}}:state", "not a hash")
+    store = RedisStore(settings.redis, settings.topic_prefix)
+    await client.set(f"{settings.topic_prefix}:{{{generation}:0}}:state", "not a hash")
     try:
         with pytest.raises(RedisUnavailable, match="refused: WRONGTYPE"):
             await store.apply(generation, 0, Checkpoint(), [write()])

@@ -123,7 +123,7 @@ def log_partition(key: Key, settings: Settings) -> int:
 
 
 async def test_workers_killed_mid_run_lose_and_double_nothing(settings: Settings, tmp_path: Path) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis)
+    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
     rng = random.Random(7)
     workers = [worker(settings, tmp_path / "w0.log"), worker(settings, tmp_path / "w1.log")]
     sent = 0
@@ -198,7 +198,7 @@ async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_sa
 
 
 async def test_the_app_runs_under_fausts_own_command(settings: Settings, tmp_path: Path) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis)
+    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
     process = worker(settings, tmp_path / "faust.log", "-m", "faust", "-A", "streams.app", "worker", "-l", "warn")
     await log.append(messages(random.Random(10), 0, 200))
     await all_applied(settings, log, store)

@@ -248,7 +248,7 @@ async def test_a_window_that_cannot_be_read_makes_its_partition_fold_anew(runtim
     await applied(runtime, first[0])
     partition = first[0].partition
     client = aredis.Redis.from_url(settings.redis)
-    await client.set(f"tf:{{1:{partition}}}:w:{key}", b"\xff not a window")
+    await client.set(f"{settings.topic_prefix}:{{1:{partition}}}:w:{key}", b"\xff not a window")
     await client.aclose()
     runtime.projector.partitions[partition]._slots.clear()
     second = await append(runtime, key, [{"type": "message", "role": "user", "content": "two"}], 1)

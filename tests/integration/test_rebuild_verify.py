@@ -61,13 +61,13 @@ async def test_verify_names_a_window_that_somebody_changed(runtime: Runtime, set
     key = KEYS[3]
     partition = partition_of(key, settings.partitions)
     client = aredis.Redis.from_url(settings.redis)
-    tail = f"tf:{{1:{partition}}}:t:{key}"
+    tail = f"{settings.topic_prefix}:{{1:{partition}}}:t:{key}"
     before = await client.lrange(tail, 0, -1)
     await client.lpop(tail)
     assert (await check(runtime)).differing == [str(key)]
     await client.delete(tail)
     await client.rpush(tail, *before)
-    meta = f"tf:{{1:{partition}}}:w:{key}"
+    meta = f"{settings.topic_prefix}:{{1:{partition}}}:w:{key}"
     good = await client.get(meta)
     await client.set(meta, b"\x00garbage")
     assert (await check(runtime)).differing == [str(key)]

@@ -73,7 +73,7 @@ async def examine(settings: Settings) -> Findings:
     found = Findings()
     found.ok("versions", _versions())
     async with AsyncExitStack() as closing:
-        store = RedisStore(settings.redis)
+        store = RedisStore(settings.redis, settings.topic_prefix)
         closing.push_async_callback(store.close)
         redis_answers = await _check(found, "redis", lambda: _redis(found, store))
         if await _check(found, "kafka", lambda: _brokers(found, settings)):

@@ -69,7 +69,7 @@ class Demo:
         self.partitions = place.settings.partitions
         self.progress = Progress(total=sum(script.length for script in scripts))
         self.log = KafkaLog(self.settings, self.partitions)
-        self.store = RedisStore(self.settings.redis)
+        self.store = RedisStore(self.settings.redis, self.settings.topic_prefix)
         self.player = Player(self.log, len(scripts))
         self.worker: GuardedProcess = worker_process(self.settings, place.folder)
         self.subscriber = Subscriber.of(self.settings, place.folder)
