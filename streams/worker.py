@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import faust
@@ -69,17 +66,20 @@ class Runtime:
         await self.store.close()
 
 
+class _App(faust.App):  # type: ignore[misc]
+    def _create_directories(self) -> None:
+        """Faust would make folders for tables in the working directory; there are no tables."""
+
+
 def create_app(settings: Settings) -> Any:
     """The Faust app of one worker. Nothing connects before it is started."""
-    app = faust.App(
+    app = _App(
         f"{settings.group}.agents",
         broker=[f"kafka://{host.strip()}" for host in settings.kafka.split(",")],
         topic_disable_leader=True,
         topic_allow_declare=False,
         topic_replication_factor=settings.replication,
         store="memory://",
-        # Faust makes this folder even without tables; the working directory is not its place.
-        datadir=str(Path(tempfile.gettempdir()) / f"threadfold-faust-{os.getuid()}"),
         web_enabled=False,
         stream_wait_empty=False,
         processing_guarantee="at_least_once",
