@@ -73,9 +73,9 @@ class Message(Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"tool_calls belong to an assistant's message, not to role {self.role!r}")
+            raise ValueError(f"tool_calls: they belong to an assistant's message, not to role {self.role!r}")
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
-            raise ValueError("content may be null only in an assistant's message with tool_calls")
+            raise ValueError("content: may be null only in an assistant's message with tool_calls")
 
 
 class ToolResult(Struct, omit_defaults=True):

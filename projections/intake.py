@@ -162,6 +162,8 @@ def _explain(message: str, name: str) -> str:
     missing = re.fullmatch(r"Object missing required field (\S+)", text)
     if missing:
         return f"field {place + '.' if place else ''}{missing[1]}: missing"
+    if not place and re.match(r"[a-z_]+: ", text):
+        return f"field {text}"
     return f"field {place}: {text[:1].lower() + text[1:]}" if place else f"{name}: {text}"
 
 

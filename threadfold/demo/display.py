@@ -29,6 +29,7 @@ class Progress:
     applied: int = 0
     rate: float = 0.0
     windows: int = 0
+    within: int = 0
     fullest_name: str = ""
     fullest: Gauge | None = None
     biggest: Gauge | None = None
@@ -157,7 +158,7 @@ def rows_of(p: Progress) -> list[tuple[str, str]]:
         ("appended", f"{p.appended:,} of {p.total:,}"),
         ("applied", f"{p.applied:,}"),
         ("events/s", f"{p.rate:,.0f}"),
-        ("windows", f"{p.windows:,}"),
+        ("windows", f"{p.windows:,}, {p.within:,} within their budget, the others wait for a summary"),
     ]
     if p.fullest is not None:
         g = p.fullest

@@ -202,7 +202,7 @@ class Demo:
         p.appended, p.applied, p.due = self.player.appended, self.player.applied, self.player.due
         p.accepted, p.received = await self._announced(), self.subscriber.records
         p.windows, p.renders, p.biggest = len(watch.gauges), watch.looks, watch.biggest
-        fullest = watch.fullest
+        p.within, fullest = watch.within, watch.fullest
         if fullest is not None:
             p.fullest_name, p.fullest = str(fullest[0]), fullest[1]
         p.sample, p.sample_of = self.subscriber.sample, self.subscriber.sample_of
@@ -246,6 +246,12 @@ class Demo:
             ("tokens in the windows", f"{renders:,} ({renders / player.tokens:.1%})"),
             ("renders judged", f"{p.renders:,} while playing and at the end: every one valid, none above its ceiling"),
         ]
+        rows.append(
+            (
+                "windows at the end",
+                f"{self.watch.within:,} of {len(windows):,} within their working budget, {player.due} wait for a summary",
+            )
+        )
         if big is not None:
             rows.append(("biggest render", f"{big.render:,} tokens, its ceiling is {big.ceiling:,}"))
         self.show.table("What came of it", rows)

@@ -115,6 +115,11 @@ class Watch:
         return render
 
     @property
+    def within(self) -> int:
+        """How many windows were last seen with a tail within their working budget; the others wait for a summary."""
+        return sum(gauge.share <= 1.0 for gauge in self.gauges.values())
+
+    @property
     def fullest(self) -> tuple[Key, Gauge] | None:
         """The window last seen with the largest share of its budget."""
         return max(self.gauges.items(), key=lambda item: item[1].share, default=None)
