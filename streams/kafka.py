@@ -32,6 +32,30 @@ def make_producer(settings: Settings) -> AIOKafkaProducer:
     )
 
 
+class SharedProducer:
+    """One producer for many callers, started by the first who needs it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._producer: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+
+    async def get(self) -> AIOKafkaProducer:
+        """The running producer; raises aiokafka's errors when it cannot be started (see :func:`kafka_errors`)."""
+        async with self._starting:
+            if self._producer is None:
+                producer = make_producer(self._settings)
+                await start_client(producer, self._settings)
+                self._producer = producer
+            return self._producer
+
+    async def stop(self) -> None:
+        """Flush and close it."""
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
+
 def make_consumer(settings: Settings, *, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
     """A consumer that never commits by itself; without a group it is for reading at positions."""
     return AIOKafkaConsumer(

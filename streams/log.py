@@ -16,7 +16,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events import CONTENT_TYPE
 from projections.intake import Record
 from projections.names import Position, partition_of
-from streams.kafka import MAX_REQUEST, kafka_errors, make_consumer, make_producer, start_client
+from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, start_client
 from streams.settings import Settings
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
@@ -63,7 +63,7 @@ class KafkaLog:
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic("events")
-        self._producer: AIOKafkaProducer | None = None
+        self._producer = SharedProducer(settings)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
         self._starting = asyncio.Lock()
@@ -72,10 +72,10 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Flush and close the clients."""
-        for client in (self._producer, self._consumer):
-            if client is not None:
-                await client.stop()
-        self._producer = self._consumer = None
+        await self._producer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
+            self._consumer = None
 
     # -- appending -----------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class KafkaLog:
             if len(record.value) > MAX_REQUEST - 1024:
                 raise EventTooLarge(f"event {record.id}: {len(record.value)} bytes are over what Kafka takes in one message")
         async with kafka_errors(self.settings, "append (unknown whether it is in: repeat it with the same ids)"):
-            producer = await self._get_producer()
+            producer = await self._producer.get()
             by_partition: dict[int, list[int]] = {}
             for i, record in enumerate(records):
                 by_partition.setdefault(partition_of(record.key, self.partitions), []).append(i)
@@ -122,14 +122,6 @@ class KafkaLog:
             taken += 1
         acknowledged = await (await producer.send_batch(batch, self.topic, partition=partition))
         return taken, acknowledged.offset
-
-    async def _get_producer(self) -> AIOKafkaProducer:
-        async with self._starting:
-            if self._producer is None:
-                producer = make_producer(self.settings)
-                await start_client(producer, self.settings)
-                self._producer = producer
-            return self._producer
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 

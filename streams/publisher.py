@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaProducer
 
 from projections import events
 from projections.names import Key, Position
-from streams.kafka import kafka_errors, make_producer, start_client
+from streams.kafka import SharedProducer, kafka_errors
 from streams.log import HEADERS, Log, Raw
 from streams.partition import Spoken
 from streams.requests import CompactionRequest
@@ -27,16 +26,13 @@ class Publisher:
     def __init__(self, settings: Settings, log: Log) -> None:
         self.settings = settings
         self._log = log
-        self._producer: AIOKafkaProducer | None = None
-        self._starting = asyncio.Lock()
+        self._producer = SharedProducer(settings)
         self.silent_before: dict[int, int] = {}
         """For each partition the offset from which on events have not been spoken of yet (a replay does not say things again)."""
 
     async def stop(self) -> None:
         """Flush and close."""
-        if self._producer is not None:
-            await self._producer.stop()
-            self._producer = None
+        await self._producer.stop()
 
     async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
         """Publish what a batch had to say, in log order, and wait until it is safe.
@@ -73,19 +69,11 @@ class Publisher:
         if not messages:
             return
         async with kafka_errors(self.settings, "publishing"), asyncio.timeout(self.settings.append_timeout):
-            producer = await self._get_producer()
+            producer = await self._producer.get()
             futures: list[Any] = [
                 await producer.send(self.settings.topic(topic), value, key, headers=headers) for topic, key, value, headers in messages
             ]
             await asyncio.gather(*futures)
-
-    async def _get_producer(self) -> AIOKafkaProducer:
-        async with self._starting:
-            if self._producer is None:
-                producer = make_producer(self.settings)
-                await start_client(producer, self.settings)
-                self._producer = producer
-            return self._producer
 
 
 def _voided(key: Key, summary_id: str, by: Position) -> bytes:
