@@ -1,4 +1,4 @@
-"""When a window is due for a summary, where the span ends, and which summary it accepts.
+"""Which summary a window accepts, and what accepting it takes out of the tail.
 
 A summary is an event of the log like any other. It is accepted when its predecessor is the summary in force, the last rollback it knew is
 the latest, and its span begins where the window's uncovered part begins. So rival, late, repeated and stale answers resolve the same way
@@ -7,97 +7,11 @@ live and on replay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
-
 from projections.errors import InvalidPosition
 from projections.events import Summary, absolute, delta
-from projections.lanes import RENDERED, Entry, Kind, Lanes, entry_offsets
+from projections.lanes import Entry, Kind, entry_offsets
 from projections.names import parse_position
-
-if TYPE_CHECKING:
-    from projections.window import Window
-
-
-class Due(Struct, array_like=True, frozen=True):
-    """A span that waits for its summary: first and last offset (both included) and why."""
-
-    first: int
-    last: int
-    reason: str
-
-
-def first_due(window: Window, n: int) -> Due | None:
-    """Whether the first ``n`` tail entries, with the window's sums over just these, call for compaction, and of which span."""
-    policy = window.policy
-    if not policy.compaction or window.tail_messages == 0:
-        return None
-    pinned = window.lanes.pinned_tokens
-    tokens = window.tail_tokens + window.held_tokens
-    render = pinned + window.summary_tokens + tokens
-    share = policy.compaction_ratio * (policy.model_window - policy.reserve_tokens)
-    if tokens <= policy.budget(pinned) and (policy.compaction_ratio >= 1.0 or render <= share):
-        return None
-    if window.tail_messages < policy.min_messages and render <= policy.ceiling:
-        return None
-    cut = choose_cut(window.tail[:n], window.lanes, policy.keep_recent(pinned))
-    return None if cut is None else Due(window.tail[0].start, window.tail[cut].offset, "budget")
-
-
-def choose_cut(tail: list[Entry], lanes: Lanes, keep: int) -> int | None:
-    """The index of the last entry of the span: the earliest place between groups that leaves at most ``keep`` tokens.
-
-    The last group, calls still waiting and what is suspended stay out of the span; where they leave no place that far, the furthest
-    place before them is taken. None when nothing rendered could leave the tail.
-    """
-    limit = min(_first_waiting(tail, lanes), _last_group(tail))
-    reach = _reach(tail)
-    rest = sum(e.tokens for e in tail if e.kind in RENDERED)
-    gain, far, best = 0, -1, None
-    for i in range(limit):
-        entry = tail[i]
-        if entry.kind in RENDERED:
-            rest -= entry.tokens
-            gain += entry.tokens
-        elif entry.kind == Kind.HELD:
-            gain += entry.tokens
-        far = max(far, reach.get(i, i))
-        if far <= i and gain:
-            best = i
-            if rest <= keep:
-                break
-    return best
-
-
-def _first_waiting(tail: list[Entry], lanes: Lanes) -> int:
-    offsets = {call.offset for call in lanes.calls if not call.dead}
-    suspended = {s.tool_call_id for s in lanes.suspensions if s.tool_call_id}
-    offsets |= {call.offset for call in lanes.calls if call.id in suspended}
-    offsets |= {s.offset for s in lanes.suspensions}
-    if not offsets:
-        return len(tail)
-    return next((i for i, entry in enumerate(tail) if entry.offset in offsets), len(tail))
-
-
-def _last_group(tail: list[Entry]) -> int:
-    for i in range(len(tail) - 1, -1, -1):
-        entry = tail[i]
-        if entry.kind in RENDERED:
-            if entry.link is None:
-                return i
-            return next((j for j in range(i, -1, -1) if tail[j].calls and tail[j].offset == entry.link[0]), i)
-    return len(tail)
-
-
-def _reach(tail: list[Entry]) -> dict[int, int]:
-    """For each entry with calls, the index of its last result: a cut in between would part them."""
-    calls = {entry.offset: i for i, entry in enumerate(tail) if entry.calls}
-    reach: dict[int, int] = {}
-    for i, entry in enumerate(tail):
-        if entry.link is not None and entry.link[0] in calls:
-            reach[calls[entry.link[0]]] = i
-    return reach
+from projections.window import Window
 
 
 def why_not(window: Window, summary: Summary, tokens: int) -> str | None:

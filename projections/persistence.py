@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from projections.compaction import Due
+from projections.due import Due
 from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy import Rules

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections.compaction import Due, first_due
+from projections.due import Due, calls_for_compaction, due_span
 from projections.events import delta
 from projections.lanes import RENDERED, Entry, Kind, Lanes, clip, entry_offsets, step
 from projections.names import Key, Position
@@ -127,8 +127,18 @@ class Window:
         self.tail_tokens = self.held_tokens = self.tail_messages = 0
         for i, entry in enumerate(self.tail):
             self._step(entry)
-            if self.meta.due is None:
-                self.meta.due = first_due(self, i + 1)
+            self._mark(i + 1)
+
+    def _mark(self, n: int) -> None:
+        """Set the due flag when the first ``n`` entries, with the sums and lanes as they stand after them, call for compaction."""
+        if self.meta.due is None and calls_for_compaction(
+            self.lanes,
+            self.policy,
+            tokens=self.tail_tokens + self.held_tokens,
+            messages=self.tail_messages,
+            summary_tokens=self.summary_tokens,
+        ):
+            self.meta.due = due_span(self.tail[:n], self.lanes, self.policy)
 
     def _step(self, entry: Entry) -> None:
         step(self.lanes, entry, self.policy)
@@ -149,8 +159,8 @@ class Window:
             entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
         self.tail.append(entry)
         self._step(entry)
-        if self.meta.due is None and entry.kind in RENDERED:
-            self.meta.due = first_due(self, len(self.tail))
+        if entry.kind in RENDERED:
+            self._mark(len(self.tail))
         self._bound_tail()
 
     def drop_head(self, n: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from projections import events
-from projections.compaction import Due
+from projections.due import Due
 from projections.events import AnyEvent
 from projections.fold import Status
 from projections.lanes import entry_offsets

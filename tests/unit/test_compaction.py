@@ -12,7 +12,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections import events
-from projections.compaction import Due, choose_cut, why_not
+from projections.compaction import why_not
+from projections.due import Due, choose_cut
 from projections.fold import Status, apply
 from projections.lanes import RENDERED, Entry, Kind, entry_offsets
 from projections.policy import Rules
