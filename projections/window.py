@@ -159,8 +159,7 @@ class Window:
             entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
         self.tail.append(entry)
         self._step(entry)
-        if entry.kind in RENDERED:
-            self._mark(len(self.tail))
+        self._mark(len(self.tail))
         self._bound_tail()
 
     def drop_head(self, n: int) -> None:
