@@ -50,15 +50,17 @@ async def create_topics(settings: Settings) -> list[str]:
     """Create what is missing; returns the names created. Existing topics are left as they are (``check_topics`` judges them)."""
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
-        missing = [_new_topic(settings, spec) for spec in SPECS if settings.topic(spec.name) not in existing]
+        missing = [spec for spec in SPECS if settings.topic(spec.name) not in existing]
         if not missing:
             return []
-        response = await admin.create_topics(missing)
+        replication, min_isr = replication_for(settings, len((await admin.describe_cluster())["brokers"]))
+        topics = [_new_topic(settings, spec, replication, min_isr) for spec in missing]
+        response = await admin.create_topics(topics)
         for name, code, *rest in response.topic_errors:
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 raise TopicMismatch(f"topic {name} could not be created: {rest[0] if rest and rest[0] else error.__name__}")
-        names = [topic.name for topic in missing]
+        names = [topic.name for topic in topics]
         await _shown(admin, set(names))
         return names
 
@@ -72,9 +74,15 @@ async def _shown(admin: Any, names: set[str]) -> None:
         await asyncio.sleep(0.05)
 
 
-def _new_topic(settings: Settings, spec: TopicSpec) -> NewTopic:
-    config = {**spec.config, "max.message.bytes": str(MAX_REQUEST), "min.insync.replicas": str(settings.min_isr)}
-    return NewTopic(settings.topic(spec.name), spec.partitions or settings.partitions, settings.replication, topic_configs=config)
+def replication_for(settings: Settings, brokers: int) -> tuple[int, int]:
+    """Replication and min ISR of new topics: the settings, and for 0 as much as ``brokers`` allow, up to 3 and 2."""
+    replication = settings.replication or max(1, min(3, brokers))
+    return replication, settings.min_isr or (2 if replication >= 3 else 1)
+
+
+def _new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: int) -> NewTopic:
+    config = {**spec.config, "max.message.bytes": str(MAX_REQUEST), "min.insync.replicas": str(min_isr)}
+    return NewTopic(settings.topic(spec.name), spec.partitions or settings.partitions, replication, topic_configs=config)
 
 
 async def check_topics(settings: Settings) -> list[str]:

@@ -78,7 +78,7 @@ def create_app(settings: Settings) -> Any:
         broker=[f"kafka://{host.strip()}" for host in settings.kafka.split(",")],
         topic_disable_leader=True,
         topic_allow_declare=False,
-        topic_replication_factor=settings.replication,
+        topic_replication_factor=settings.replication or 1,
         store="memory://",
         web_enabled=False,
         stream_wait_empty=False,

@@ -21,7 +21,7 @@ from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.log import KafkaLog
 from streams.settings import Settings
-from streams.topics import check_topics, partition_count
+from streams.topics import check_topics, partition_count, replication_for
 from threadfold.cli.common import data_option, load_settings, run
 
 REDIS_MINIMUM = (6, 2)
@@ -125,7 +125,10 @@ async def _brokers(found: Findings, settings: Settings) -> None:
     if brokers < settings.replication:
         found.fault("kafka", f"{brokers} brokers for a replication of {settings.replication}: start more, or set THREADFOLD_REPLICATION")
     else:
-        found.ok("kafka", f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}, replication {settings.replication}")
+        replication, _ = replication_for(settings, brokers)
+        found.ok(
+            "kafka", f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}, new topics are replicated {replication}-fold"
+        )
 
 
 async def _topics(found: Findings, settings: Settings) -> None:
