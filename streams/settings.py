@@ -23,7 +23,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>`` in the environment.
 
     ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL. ``partitions``, ``replication`` and ``min_isr`` are used when
-    topics are created; a replication of 0 is 3, or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds.
+    topics are created; a replication of 0 is 3, or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes,
+    times seconds.
     """
 
     kafka: str = ""
