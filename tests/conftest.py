@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from threadfold.embedded.stack import EmbeddedStack
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _numbers = itertools.count(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A run in the background of a script ignores Ctrl-C, and so would every process the tests start to interrupt it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
