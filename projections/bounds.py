@@ -36,6 +36,8 @@ def out_of_bounds(data: object) -> tuple[str, str] | None:
             return "tool_calls", f"{len(calls)} calls are over the limit of {MAX_CALLS} for one message"
         named = [("name", data.name)]
         for i, call in enumerate(calls):
+            if not call.id or not call.name:
+                return f"tool_calls[{i}].{'name' if call.id else 'id'}", "it is empty, which no provider takes"
             named += [(f"tool_calls[{i}].id", call.id), (f"tool_calls[{i}].name", call.name)]
         return _too_long(named)
     if isinstance(data, events.ToolResult):

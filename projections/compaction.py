@@ -81,7 +81,8 @@ def _shrink(held: Entry, last: int, count: int) -> Entry:
     known = entry_offsets(held)
     if known is None:
         # Repeats in the log count for a scan and not for the tail, so the rest can only be estimated.
-        left, first, positions = max(1, held.count - count), last + 1, None
+        # The count is only a claim: taken as it is, a false one would leave numbers that cannot be stored, which stops the partition.
+        left, first, positions = held.count - min(max(1, count), held.count - 1), last + 1, None
     else:
         offsets = [offset for offset in known if offset > last]
         left, first = len(offsets), offsets[0]

@@ -7,6 +7,7 @@ and validates a record in a single pass (measured beside orjson in ``docs/decisi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Literal
@@ -17,6 +18,9 @@ from msgspec import UNSET, Struct, UnsetType
 from projections.freeform import why_not_kept
 
 PREFIX = "threadfold."
+MAX_NESTING = 128
+"""Levels of arrays and objects in a whole record."""
+_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 CONTENT_TYPE = "application/cloudevents+json"
 
 
@@ -322,6 +326,9 @@ def decode_event(value: bytes) -> AnyEvent:
     Raises:
         Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
     """
+    if _nesting(value) > MAX_NESTING:
+        # Python's own limit would depend on the caller's stack: the same record would be an event here and none there.
+        raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
     try:
         event = _known.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as known_error:
@@ -337,6 +344,21 @@ def decode_event(value: bytes) -> AnyEvent:
         if reason is not None:
             raise Undecodable(f"field {field}: {reason}")
     return event
+
+
+def _nesting(value: bytes) -> int:
+    """How deep arrays and objects nest in a JSON text, at most; counted only where there are brackets enough to matter."""
+    if value.count(b"[") + value.count(b"{") <= MAX_NESTING:
+        return 0
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(value):
+        bracket = match[0][:1]
+        if bracket in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket in b"]}":
+            depth -= 1
+    return deepest
 
 
 def _free_form(data: object) -> Iterator[tuple[str, object]]:

@@ -19,6 +19,7 @@ from projections.tokens import MESSAGE_OVERHEAD
 
 MAX_SUSPENSIONS = 32
 MAX_OPEN_CALLS = 64
+MAX_PINNED = 256
 
 
 class Kind(IntEnum):
@@ -222,9 +223,12 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
 
 def _bound_pinned(lanes: Lanes, policy: Policy) -> None:
     """Keep the pinned lane within its limit: the oldest system text goes first, and what alone is too long is cut."""
-    while len(lanes.pinned) > 1 and lanes.pinned_tokens > policy.pinned_limit:
+    del lanes.pinned[:-MAX_PINNED]
+    total = lanes.pinned_tokens
+    while len(lanes.pinned) > 1 and total > policy.pinned_limit:
+        total -= lanes.pinned[0].tokens
         del lanes.pinned[0]
-    if lanes.pinned and lanes.pinned_tokens > policy.pinned_limit:
+    if lanes.pinned and total > policy.pinned_limit:
         last = lanes.pinned[-1]
         room = max(0, policy.pinned_limit - lanes.tools_tokens)
         lanes.pinned[-1] = Pinned(last.offset, *clip(last.body, last.tokens, room))

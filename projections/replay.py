@@ -18,7 +18,7 @@ from projections.names import Key
 from projections.openai import message_body, result_body
 from projections.policy import Rules
 from projections.recents import Recents
-from projections.window import Meta, Window
+from projections.window import Meta, Window, encode_entry, load_window
 
 Logged = tuple[int, AnyEvent]
 """An event with its offset."""
@@ -26,10 +26,41 @@ Logged = tuple[int, AnyEvent]
 
 def replay(key: Key, partition: int, rules: Rules, log: Sequence[Logged]) -> Window:
     """Fold a conversation's events, in order and from the first, into a new window."""
+    return _replay(key, partition, rules, log, frozenset())[0]
+
+
+def _replay(
+    key: Key, partition: int, rules: Rules, log: Sequence[Logged], wanted: frozenset[int]
+) -> tuple[Window, dict[int, tuple[Window, Outcome]]]:
+    """Fold ``log`` once; returns the window and copies of it as it stood after each ``wanted`` offset, with that event's outcome.
+
+    Rollbacks within the log find the fold at their targets among such copies: replaying for each of them anew, and within that for those
+    before it, would take time exponential in their number.
+    """
+    targets = _possible_targets(partition, log) | wanted
     window = Window(key, partition, rules)
+    copies: dict[int, tuple[Window, Outcome]] = {}
     for i, (offset, event) in enumerate(log):
-        apply_with_log(window, offset, event, log[:i])
-    return window
+        outcome = apply(window, offset, event)
+        if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
+            outcome = apply(window, offset, event, _history(window, outcome.target, log[:i], copies.get(outcome.target)))
+        if offset in targets:
+            copies[offset] = (_copy(window), outcome)
+    return window, copies
+
+
+def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
+    """The offsets that a rollback of the log may name, by position or by id."""
+    named = {event.data.to for _, event in log if isinstance(event, events.RollbackEvent)}
+    by_id = {offset for offset, event in log if event.id in named} if named else set()
+    prefix = f"{partition}-"
+    return frozenset(by_id | {int(to[len(prefix) :]) for to in named if to.startswith(prefix) and to[len(prefix) :].isdecimal()})
+
+
+def _copy(window: Window) -> Window:
+    return load_window(
+        window.key, window.partition, window.rules, window.encode_meta(), [encode_entry(e) for e in window.tail], window.recents.packed()
+    )
 
 
 def apply_with_log(window: Window, offset: int, event: AnyEvent, earlier: Sequence[Logged]) -> Outcome:
@@ -42,11 +73,19 @@ def apply_with_log(window: Window, offset: int, event: AnyEvent, earlier: Sequen
 
 def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> History:
     """The history a rollback to ``target`` needs, from all the conversation's events before the rollback."""
-    by_offset = dict(earlier)
-    if target not in by_offset:
+    until = [item for item in earlier if item[0] <= target]
+    if not until or until[-1][0] != target:
         return History(None, [])
-    restored = replay(window.key, window.partition, window.rules, [item for item in earlier if item[0] < target])
-    outcome = apply_with_log(restored, target, by_offset[target], [item for item in earlier if item[0] < target])
+    _, copies = _replay(window.key, window.partition, window.rules, until, frozenset({target}))
+    return _history(window, target, earlier, copies[target])
+
+
+def _history(window: Window, target: int, earlier: Sequence[Logged], found: tuple[Window, Outcome] | None) -> History:
+    """The history from the fold as it stood after the target (None: the target is no event of the conversation)."""
+    if found is None:
+        return History(None, [])
+    restored, outcome = _copy(found[0]), found[1]
+    by_offset = dict(earlier)
     if outcome.status is Status.DUPLICATE:
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
         return History(None, [])

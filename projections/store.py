@@ -37,6 +37,7 @@ class RedisStore:
         self.prefix = prefix
         self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64)
         self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
+        self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())
 
     async def close(self) -> None:
         """Close all connections."""
@@ -56,7 +57,8 @@ class RedisStore:
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
         async with self._guarded():
-            pipe = self._redis.pipeline(transaction=False)
+            # One transaction: a batch written in between would give a meta and a tail of different moments.
+            pipe = self._redis.pipeline(transaction=True)
             self._queue_windows(pipe, generation, partition, keys)
             return _windows(await pipe.execute())
 
@@ -96,14 +98,17 @@ class RedisStore:
         async with self._guarded():
             # The state first: that fences whoever would still write windows while their keys are looked for.
             dropped += await self._redis.unlink(self._state(generation, partition))
-            batch: list[bytes] = []
+            state, batch = self._state(generation, partition), []
             async for name in self._redis.scan_iter(match=pattern, count=1000):
                 batch.append(name)
                 if len(batch) >= 500:
-                    dropped += await self._redis.unlink(*batch)
+                    gone = await self._unlink(keys=[state, *batch])
                     batch = []
+                    if gone < 0:
+                        return dropped
+                    dropped += gone
             if batch:
-                dropped += await self._redis.unlink(*batch)
+                dropped += max(0, await self._unlink(keys=[state, *batch]))
         return dropped
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
@@ -161,12 +166,14 @@ def _windows(answers: list[Any]) -> list[Stored | None]:
 
 
 def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
-    if not state:
+    try:
+        return Checkpoint(
+            revision=state[b"revision"].decode(),
+            offset=int(state[b"offset"]),
+            timestamp=int(state[b"timestamp"]),
+            digest=state[b"hash"].decode(),
+            target=int(state[b"target"]),
+        )
+    except (KeyError, ValueError):
+        # Nothing, or not a state any more: the partition is folded anew.
         return None
-    return Checkpoint(
-        revision=state[b"revision"].decode(),
-        offset=int(state[b"offset"]),
-        timestamp=int(state[b"timestamp"]),
-        digest=state[b"hash"].decode(),
-        target=int(state[b"target"]),
-    )

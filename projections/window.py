@@ -20,6 +20,7 @@ from projections.recents import Recents
 
 VERSION = 1
 MAX_ENTRIES = 4_096
+MAX_TAIL_BYTES = 16 << 20
 MAX_HELD_POSITIONS = 2_048
 
 
@@ -67,8 +68,23 @@ class Window:
     as the head is dropped), ``epoch`` grows whenever entries already in the tail were replaced.
     """
 
-    __slots__ = ("_policy", "_policy_of", "epoch", "held_tokens", "key", "lanes", "meta", "partition", "recents", "rules", "start", "tail",
-                 "tail_messages", "tail_tokens")  # fmt: skip
+    __slots__ = (
+        "_policy",
+        "_policy_of",
+        "epoch",
+        "held_tokens",
+        "key",
+        "lanes",
+        "meta",
+        "partition",
+        "recents",
+        "rules",
+        "start",
+        "tail",
+        "tail_bytes",
+        "tail_messages",
+        "tail_tokens",
+    )
 
     def __init__(
         self,
@@ -113,7 +129,7 @@ class Window:
     def derive(self) -> None:
         """Recompute lanes and sums from the stored parts."""
         self.lanes = self.meta.base.copy()
-        self.tail_tokens = self.held_tokens = self.tail_messages = 0
+        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
         for entry in self.tail:
             self._step(entry)
 
@@ -124,7 +140,7 @@ class Window:
         """
         self.meta.due = None
         self.lanes = self.meta.base.copy()
-        self.tail_tokens = self.held_tokens = self.tail_messages = 0
+        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
         for i, entry in enumerate(self.tail):
             self._step(entry)
             self._mark(i + 1)
@@ -142,6 +158,7 @@ class Window:
 
     def _step(self, entry: Entry) -> None:
         step(self.lanes, entry, self.policy)
+        self.tail_bytes += len(entry.body)
         kind = entry.kind
         if kind in RENDERED:
             self.tail_tokens += entry.tokens
@@ -182,14 +199,18 @@ class Window:
         self.refold()
 
     def _bound_tail(self) -> None:
-        """Past twice the budget (or too many entries) the oldest entries are held as a range of the log only."""
+        """Past twice the budget (or too many entries or bytes) the oldest entries are held as a range of the log only."""
         limit = 2 * self.policy.budget(self.lanes.pinned_tokens)
-        if (self.tail_tokens <= limit and len(self.tail) <= MAX_ENTRIES) or len(self.tail) < 2:
+        within = self.tail_tokens <= limit and len(self.tail) <= MAX_ENTRIES and self.tail_bytes <= MAX_TAIL_BYTES
+        if within or len(self.tail) < 2:
             return
-        target = limit * 3 // 4
-        tokens, n = self.tail_tokens, 0
-        while n < len(self.tail) - 1 and (tokens > target or len(self.tail) - n > MAX_ENTRIES * 3 // 4):
+        tokens, size, n = self.tail_tokens, self.tail_bytes, 0
+        # Down to three quarters, so that this is done once in a while and not with every event.
+        while n < len(self.tail) - 1 and (
+            tokens > limit * 3 // 4 or len(self.tail) - n > MAX_ENTRIES * 3 // 4 or size > MAX_TAIL_BYTES * 3 // 4
+        ):
             tokens -= self.tail[n].tokens if self.tail[n].kind in RENDERED else 0
+            size -= len(self.tail[n].body)
             n += 1
         gone = self.tail[:n]
         self.drop_head(n)

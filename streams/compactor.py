@@ -16,10 +16,10 @@ import msgspec
 
 from projections import events
 from projections.costs import believed
-from projections.errors import ThreadfoldError
+from projections.errors import InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.events import AnyEvent, delta
 from projections.intake import make_record
-from projections.names import Key, Position
+from projections.names import Key, Position, parse_position
 from projections.replay import Logged
 from streams.history import event_of, read_events
 from streams.log import Log
@@ -30,6 +30,7 @@ from streams.summarizers.registry import get_summarizer
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_SUMMARIZER = "extractive"
 _TRUST = ("user", "model", "tool")
 
 
@@ -53,8 +54,10 @@ class Compactor:
         """
         key = Key(request.tenant, request.conversation)
         span, spoken, whole = await self._read_span(request, key)
+        spoken = _in_force(span, spoken, request)
         previous = await self._previous(request, key)
-        answer = await self._summarizers(request.summarizer).summarize(
+        summarizer = self._summarizer(request.summarizer)
+        answer = await summarizer.summarize(
             SummaryInput(
                 previous=previous.text if previous else None,
                 messages=tuple(m for offset, event in spoken for m in messages_of(event, str(Position(request.partition, offset)))),
@@ -63,6 +66,7 @@ class Compactor:
             )
         )
         flat = _summary_event(request, span, spoken, previous, answer)
+        flat["summarizer"] = summarizer.name
         if not whole:
             _shorten(flat, request, span[-1][0])
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -76,6 +80,14 @@ class Compactor:
             max_bytes=self.settings.max_event_bytes,
         )
         return (await self.log.append([record]))[0]
+
+    def _summarizer(self, name: str) -> Summarizer:
+        """The summariser a policy names; the default one where there is none of that name, so that no window stays due for ever."""
+        try:
+            return self._summarizers(name)
+        except InvalidPolicy as error:
+            logger.warning("%s; %s is taken", error, DEFAULT_SUMMARIZER)
+            return self._summarizers(DEFAULT_SUMMARIZER)
 
     async def _read_span(self, request: CompactionRequest, key: Key) -> tuple[list[Logged], list[Logged], bool]:
         """All events of the span, those of them to be summarised, and whether the cap on one input left the span whole."""
@@ -157,6 +169,39 @@ def _summary_event(
         "tokens_before": before,
         "tokens_after": answer.tokens,
     }
+
+
+def _in_force(span: list[Logged], spoken: list[Logged], request: CompactionRequest) -> list[Logged]:
+    """Leave out what a rollback of the span abandoned, and what an operator took out: a held range does not tell these apart."""
+    by_id = {event.id: offset for offset, event in span}
+    after: dict[int, frozenset[int]] = {}
+    kept: frozenset[int] = frozenset()
+    run: list[int] = []
+    dropped: set[int] = set()
+    named = {event.data.to for _, event in span if isinstance(event, events.RollbackEvent)}
+    for offset, event in span:
+        if isinstance(event, events.RollbackEvent):
+            target = _offset_of(event.data.to, request.partition, by_id)
+            if target is not None and target < offset and (target in after or target < span[0][0]):
+                kept, run = after.get(target, frozenset()), []
+        elif isinstance(event, events.EventDroppedEvent):
+            target = _offset_of(event.data.position, request.partition, by_id)
+            dropped.update(() if target is None else (target,))
+        else:
+            run.append(offset)
+        if event.id in named or str(Position(request.partition, offset)) in named:
+            kept, run = kept.union(run), []
+            after[offset] = kept
+    live = kept.union(run) - dropped
+    return [item for item in spoken if item[0] in live]
+
+
+def _offset_of(to: str, partition: int, by_id: dict[str, int]) -> int | None:
+    try:
+        position = parse_position(to)
+    except InvalidPosition:
+        return by_id.get(to)
+    return position.offset if position.partition == partition else None
 
 
 def _between_groups(span: list[Logged], spoken: list[Logged]) -> tuple[list[Logged], list[Logged]]:

@@ -121,10 +121,15 @@ class Projector:
 
     async def _discard(self, number: int, error: CorruptWindow) -> None:
         """A partition with an unreadable window is dropped and folded anew: the log knows better."""
-        logger.error("%s", error)
         self._unprepared.add(number)
+        partition = self.partitions.get(number)
         try:
+            if partition is not None:
+                await partition.check()
+            logger.error("%s", error)
             await self.store.drop_partition(self.generation, number)
+        except Fenced:
+            logger.warning("partition %d is another process' now; what was read of it is passed over", number)
         except RedisUnavailable as away:
             logger.warning("partition %d waits: %s", number, away)
 
@@ -163,7 +168,8 @@ class Projector:
                 self.revoked([number])
                 continue
             self._unprepared.discard(number)
-        self._unprepared &= assigned
+        # Asked anew: a rebalance meanwhile may have brought partitions that are not in ``assigned``, and nobody else prepares them.
+        self._unprepared &= {tp.partition for tp in consumer.assignment()}
 
     async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> None:
         """Find where the partition goes on, say until where it heals, and seek there."""
@@ -191,7 +197,7 @@ class Projector:
             cached_windows=self.settings.cached_windows,
         )
         partition.adopt(checkpoint)
-        target = max(reached, checkpoint.target if checkpoint.healing else -1)
+        target = min(max(reached, checkpoint.target if checkpoint.healing else -1), end - 1)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
         await partition.set_target(target)
         if partition.checkpoint.healing:
@@ -224,11 +230,13 @@ class Projector:
         """Twice a second: commit offsets, and send again what has been due for too long."""
         while True:
             await asyncio.sleep(DUE_EVERY)
-            await self._commit()
-            for number, partition in list(self.partitions.items()):
-                if number in self._unprepared or partition.checkpoint.healing:
-                    continue
-                await self._look_after(number, partition)
+            try:
+                await self._commit()
+                for number, partition in list(self.partitions.items()):
+                    if number not in self._unprepared and not partition.checkpoint.healing:
+                        await self._look_after(number, partition)
+            except Exception:
+                logger.exception("looking after the partitions failed; it is tried again")
 
     async def _look_after(self, number: int, partition: Partition) -> None:
         """An idle partition, too, has to notice that Redis lost it, and its due windows have to be asked for again."""

@@ -66,14 +66,34 @@ async def rebuild(
     gate = asyncio.Semaphore(PARALLEL)
     for _ in range(2):
         # The second round folds what came while the first, long one ran.
-        ends = await log.ends()
+        ends = await _spoken(store, state.live_generation.number, await log.ends())
         await asyncio.gather(*(_fold(partition(p), log, store, ends[p], settings.batch_events, gate, folded) for p in ends))
+    if switch:
+        for number in range(log.partitions):
+            await _heal_to_live(partition(number), store, state.live_generation.number)
     ready = msgspec.structs.replace(generation, state="ready")
     records: dict[str, msgspec.Struct | int | None] = {f"generation/{ready.number}": ready}
     if switch:
         records |= _switched(control.state, ready)
     await control.write(records)
     return RebuildReport(ready.number, folded.events, resumed, switch)
+
+
+async def _heal_to_live(partition: Partition, store: WindowStore, live: int) -> None:
+    """Let the candidate's partition count as healing until it is where readers of the live one have been."""
+    old, new = await store.checkpoint(live, partition.number), await store.checkpoint(partition.generation, partition.number)
+    if old is not None:
+        partition.adopt(new or Checkpoint())
+        await partition.set_target(max(old.offset, old.target))
+
+
+async def _spoken(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
+    """Where to stop: what the live generation has not folded has not been announced, and a rebuild says nothing. The projector goes on."""
+    stops: dict[int, int] = {}
+    for partition, end in ends.items():
+        checkpoint = await store.checkpoint(live, partition)
+        stops[partition] = 0 if checkpoint is None else min(end, max(checkpoint.offset, checkpoint.target) + 1)
+    return stops
 
 
 def _candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, bool]:
@@ -98,7 +118,8 @@ def _switched(state: State, ready: Generation) -> dict[str, msgspec.Struct | int
         f"generation/{old.number}": msgspec.structs.replace(old, tenants={**kept, **old.tenants})
     }
     for tenant in state.tenants.values():
-        if tenant.next_policy is not None:
+        # A policy that came after the rebuild was begun is not the one these windows were folded under: it waits for the next one.
+        if tenant.next_policy is not None and ready.tenants.get(tenant.name) == tenant.next_policy:
             records[f"tenant/{tenant.name}"] = msgspec.structs.replace(tenant, policy=tenant.next_policy, next_policy=None)
     records["generation/live"] = ready.number
     return records
@@ -118,7 +139,11 @@ class _Counter:
 
 async def _fold(partition: Partition, log: Log, store: WindowStore, end: int, size: int, gate: asyncio.Semaphore, folded: _Counter) -> None:
     async with gate:
-        partition.adopt(await store.checkpoint(partition.generation, partition.number) or Checkpoint())
+        checkpoint = await store.checkpoint(partition.generation, partition.number)
+        if checkpoint is None:
+            # A drop that was cut off may have left windows of an earlier generation of this number.
+            await store.drop_partition(partition.generation, partition.number)
+        partition.adopt(checkpoint or Checkpoint())
         batch: list[Raw] = []
         async for raw in log.scan(partition.number, partition.checkpoint.offset + 1, end - 1):
             batch.append(raw)

@@ -131,7 +131,12 @@ async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> 
         async with asyncio.timeout(time_cap):
             await compactor.answer(request)
     except (ThreadfoldError, TimeoutError) as error:
-        logger.warning("compaction of %s/%s failed, it will be asked for again: %s", request.tenant, request.conversation, error)
+        logger.warning(
+            "compaction of %s/%s failed, it will be asked for again: %s",
+            request.tenant,
+            request.conversation,
+            str(error) or "it took too long",
+        )
     except Exception:
         logger.exception("compaction of %s/%s failed, it will be asked for again", request.tenant, request.conversation)
 

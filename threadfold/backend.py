@@ -58,6 +58,7 @@ class Backend:
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
         self._rules: Rules | None = None
+        self._served: dict[int, int] = {}
         self.control.on_change(self._forget_rules)
 
     async def start(self) -> Backend:
@@ -231,9 +232,18 @@ class Backend:
     async def _stored(self, key: Key) -> Stored | None:
         partition = partition_of(key, self.log.partitions)
         checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key])
-        if checkpoint is None or checkpoint.healing:
+        if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset):
             raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
         return found[0]
+
+    async def _stepped_back(self, partition: int, offset: int) -> bool:
+        """Whether windows at ``offset`` are older than what was served here before (Redis was set back, or a generation switched)."""
+        served = self._served.get(partition, -1)
+        if offset < served:
+            # A topic made anew is shorter than what was served: then there is nothing to wait for.
+            served = min(served, (await self.log.ends())[partition] - 1)
+        self._served[partition] = max(served, offset)
+        return offset < served
 
     def _live_rules(self) -> Rules:
         if self._rules is None:

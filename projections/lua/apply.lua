@@ -57,15 +57,11 @@ for k = 3, #KEYS, 3 do
   end
 end
 
--- The first revision is the server's time in microseconds: after a loss of memory no revision comes back that was in force before, or an
--- owner from before the loss would be taken for the present one.
-local next_revision
-if revision == '' then
-  local now = redis.call('TIME')
-  next_revision = string.format('%.0f', tonumber(now[1]) * 1000000 + tonumber(now[2]))
-else
-  next_revision = string.format('%.0f', tonumber(revision) + 1)
-end
+-- A revision is the server's time in microseconds, and grows always: after a loss of memory, or when an older copy of it is put back, no
+-- revision comes back that was in force before, or an owner from before that would be taken for the present one.
+local now = redis.call('TIME')
+local time = tonumber(now[1]) * 1000000 + tonumber(now[2])
+local next_revision = string.format('%.0f', math.max(time, (tonumber(revision) or 0) + 1))
 redis.call('HSET', KEYS[1], 'revision', next_revision, 'offset', ARGV[2], 'timestamp', ARGV[3], 'hash', ARGV[4],
   'target', ARGV[5])
 return {'applied', next_revision, ARGV[2]}

@@ -133,3 +133,15 @@ async def test_the_least_trust_of_a_span_and_of_the_summary_before_it_is_the_sum
             said.append((await last(log))[1].data.trust)
     assert said[0] == "user" and "model" in said and said[-1] == "tool"
     assert said == sorted(said, key=["user", "model", "tool"].index)
+
+
+async def test_a_summariser_nobody_knows_leaves_no_window_due_for_ever() -> None:
+    log = MemoryLog(3)
+    await append(log, talk(40))
+    request = request_for(await fold(log), 1)
+    assert request is not None
+    request.summarizer = "nonexistent"
+    await Compactor(SETTINGS, log).answer(request)
+    _, event = await last(log)
+    assert event.data.summarizer == "extractive"
+    assert (await fold(log)).meta.summary is not None

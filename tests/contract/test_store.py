@@ -389,3 +389,40 @@ async def test_a_server_that_refuses_to_write_is_named_with_its_reason(settings:
     finally:
         await client.aclose()
         await store.close()
+
+
+async def test_a_zombie_is_fenced_after_an_older_copy_of_redis_was_put_back(settings: Settings, generation: int) -> None:
+    store, client = RedisStore(settings.redis, settings.topic_prefix), aredis.Redis.from_url(settings.redis)
+    copied = await begin(store, generation)
+    state = f"{settings.topic_prefix}:{{{generation}:0}}:state"
+    copy = await client.dump(state)
+    zombie = (await store.apply(generation, 0, at(copied, 1), [])).revision
+    await client.restore(state, 0, copy, replace=True)
+    assert (await store.apply(generation, 0, at(copied, 0, "digest0", 1), [])).verdict is Verdict.APPLIED
+    assert (await store.apply(generation, 0, at(zombie, 2), [write()])).verdict is Verdict.FENCED
+    await client.aclose()
+    await store.close()
+
+
+async def test_dropping_a_partition_spares_what_its_next_owner_has_written_meanwhile(settings: Settings, generation: int) -> None:
+    store, client = RedisStore(settings.redis, settings.topic_prefix), aredis.Redis.from_url(settings.redis)
+    await store.drop_partition(generation, 0)
+    await begin(store, generation)
+    window = f"{settings.topic_prefix}:{{{generation}:0}}:w:acme/new"
+    await client.set(window, b"the next owner's")
+    state = f"{settings.topic_prefix}:{{{generation}:0}}:state"
+    assert await store._unlink(keys=[state, window]) == -1
+    assert await client.get(window) == b"the next owner's"
+    await client.delete(state)
+    assert await store._unlink(keys=[state, window]) == 1
+    await client.aclose()
+    await store.close()
+
+
+async def test_a_state_that_lost_a_field_counts_as_none(settings: Settings, generation: int) -> None:
+    store, client = RedisStore(settings.redis, settings.topic_prefix), aredis.Redis.from_url(settings.redis)
+    await begin(store, generation)
+    await client.hdel(f"{settings.topic_prefix}:{{{generation}:0}}:state", "hash")
+    assert await store.checkpoint(generation, 0) is None
+    await client.aclose()
+    await store.close()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import redis.asyncio as aredis
 
+from projections.errors import Healing
 from projections.names import Key, partition_of
 from streams.control import Control, Generation
 from streams.rebuild import rebuild
@@ -17,6 +18,7 @@ from streams.verify import verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.worker import running_worker, until
+from threadfold.backend import Backend
 
 KEYS = [Key("acme", f"c{i}") for i in range(8)]
 
@@ -123,3 +125,40 @@ async def _generation_serves(runtime: Runtime, generation: int) -> bool:
 async def _reached(runtime: Runtime, generation: int, partition: int, offset: int) -> bool:
     checkpoint = await runtime.store.checkpoint(generation, partition)
     return checkpoint is not None and checkpoint.offset >= offset
+
+
+async def test_readers_never_step_back_when_generations_are_switched_under_traffic(runtime: Runtime, settings: Settings) -> None:
+    key = KEYS[5]
+    stop = asyncio.Event()
+    answered: list[int] = []
+    backwards: list[tuple[int, int]] = []
+
+    async def traffic() -> None:
+        for turn in range(100_000):
+            if stop.is_set():
+                return
+            await append(runtime, key, [{"type": "message", "role": "user", "content": f"tick {turn}"}], 50_000 + turn)
+
+    async def read(backend: Backend) -> None:
+        seen = -1
+        while not stop.is_set():
+            try:
+                position = (await backend.window(key.tenant, key.conversation)).meta.position
+            except Healing:
+                await asyncio.sleep(0.005)
+                continue
+            if position < seen:
+                backwards.append((seen, position))
+            seen = max(seen, position)
+            answered.append(position)
+
+    async with Backend(settings) as backend:
+        tasks = [asyncio.create_task(traffic()), asyncio.create_task(read(backend))]
+        for _ in range(3):
+            report = await rebuild(settings, runtime.control, runtime.log, runtime.store, switch=True)
+            await until(lambda number=report.generation: _generation_serves(runtime, number))
+        stop.set()
+        await asyncio.gather(*tasks)
+    assert backwards == []
+    assert len(answered) > 20
+    assert (await check(runtime, report.generation)).differing == []

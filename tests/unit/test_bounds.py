@@ -12,7 +12,9 @@ from projections.bounds import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bo
 from projections.errors import InvalidEvent
 from projections.fold import Status
 from projections.intake import make_record
+from projections.lanes import MAX_PINNED
 from projections.names import Key
+from projections.policy import Rules
 from projections.replay import apply_with_log, replay
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
@@ -72,3 +74,27 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     window.refold()
     apply_with_log(window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log)
     assert window.lanes.pinned == []
+
+
+def test_a_window_is_bounded_in_bytes_whatever_its_events_cost_in_tokens() -> None:
+    writer = Writer(random.Random(4), Rules({"compaction": False}))
+    for i in range(40):
+        writer.append(events.Message("system", f"{i} " + "rule " * 200_000), tokens=5)
+        writer.append(events.Suspension(f"s{i}", "input", prompt="p" * 30_000))
+    assert len(writer.window.image()) < 24 << 20
+    assert replay(KEY, PARTITION, writer.rules, writer.log).image() == writer.window.image()
+
+
+def test_thousands_of_system_messages_keep_a_bounded_lane_and_cost_no_more_each() -> None:
+    writer = Writer(random.Random(5), Rules())
+    for i in range(3_000):
+        writer.append(events.Message("system", f"rule {i}"), tokens=0)
+    assert len(writer.window.lanes.pinned) == MAX_PINNED
+    assert b"rule 2999" in writer.window.lanes.pinned[-1].body
+
+
+def test_a_call_without_an_id_or_a_name_is_skipped_in_the_fold_as_it_is_refused_on_append() -> None:
+    writer = Writer(random.Random(6))
+    for call in (events.ToolCall("", "look", "{}"), events.ToolCall("a", "", "{}")):
+        assert writer.append(events.Message("assistant", None, tool_calls=[call])) is Status.REJECTED
+    assert not any(entry.body for entry in writer.window.tail)

@@ -1,0 +1,25 @@
+"""A summary's claimed count of events is not trusted: what the window keeps of it can always be stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections import events
+from projections.fold import Status, apply
+from projections.policy import Rules
+from projections.window import Window
+from tests.support.histories import KEY, PARTITION, make_event
+
+
+@pytest.mark.parametrize("count", [-(10**30), -(2**63), -1, 0, 100, 10**30])
+def test_a_false_count_leaves_a_window_that_can_be_stored(count: int) -> None:
+    window = Window(KEY, PARTITION, Rules({"working_budget": 1, "compaction": False}))
+    for offset in range(2200):
+        apply(window, offset, make_event(events.Message("user", "hi there you"), f"e{offset}", 8))
+    held = window.tail[0].tokens
+    span = events.Span(f"{PARTITION}-0", f"{PARTITION}-100", count, [], "0" * 64)
+    summary = events.Summary("s", "x", 1, span, None, "budget", "t", "user", 0, 0, "p")
+    assert apply(window, 2200, make_event(summary, "s", 5)).status is Status.APPLIED
+    assert window.image()
+    assert 0 < window.tail[0].tokens <= held
+    assert 0 < window.tail[0].count < 2200
