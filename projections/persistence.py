@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -121,6 +121,10 @@ class WindowStore(Protocol):
         """Delete everything of a generation; returns how many keys went."""
 
 
+Asked = tuple[Due | None, int | None, str | None]
+"""A due span, the last rollback and the summary in force: what a compaction request says."""
+
+
 @dataclass(slots=True)
 class Mark:
     """What of a window the store already holds."""
@@ -129,12 +133,18 @@ class Mark:
     start: int = 0
     end: int = 0
     added: int = 0
-    due: Due | None = field(default=None)
+    asked: Asked = (None, None, None)
 
 
 def mark_of(window: Window) -> Mark:
     """The mark of a window that is stored exactly as it is."""
-    return Mark(window.epoch, window.start, window.start + len(window.tail), window.recents.added, window.meta.due)
+    return Mark(window.epoch, window.start, window.start + len(window.tail), window.recents.added, _asked(window))
+
+
+def _asked(window: Window) -> Asked:
+    """What a compaction request of this window is about; when any of it changes, an earlier request's answer is refused."""
+    meta = window.meta
+    return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None) if meta.due else (None, None, None)
 
 
 def write_of(window: Window, mark: Mark) -> Write:
@@ -142,8 +152,8 @@ def write_of(window: Window, mark: Mark) -> Write:
     replace = window.epoch != mark.epoch or window.start > mark.end
     first = 0 if replace else mark.end - window.start
     drop = 0 if replace else window.start - mark.start
-    due = window.meta.due
-    change = DueChange.KEEP if due == mark.due else DueChange.SET if due is not None else DueChange.CLEAR
+    asked = _asked(window)
+    change = DueChange.KEEP if asked == mark.asked else DueChange.SET if asked[0] is not None else DueChange.CLEAR
     return Write(
         key=window.key,
         meta=window.encode_meta(),

@@ -6,6 +6,7 @@ They live here and not in ``threadfold/`` because ``faust -A streams.app worker`
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,6 +83,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     f"no address of {name.capitalize()} is configured: set {PREFIX}{name.upper()} (like {example}), "
                     f"or name a running stack's folder with --data DIR"
                 )
+        if not self.redis.startswith(("redis://", "rediss://", "unix://")):
+            raise InvalidSettings(f"{PREFIX}REDIS is {_shown(self.redis)}: it must be a URL like redis://127.0.0.1:6379/0")
+        for address in self.kafka.split(","):
+            if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
+                raise InvalidSettings(f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several joined by commas")
         return self
 
     def topic(self, name: str) -> str:
@@ -91,6 +97,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def deployment_policy(self) -> dict[str, Any]:
         """The overrides in the deployment's policy file, checked; empty without one."""
         return read_policy(Path(self.policy)) if self.policy else {}
+
+
+def _shown(url: str) -> str:
+    """An address without what may be a password."""
+    return repr(url.rpartition("@")[2][:60])
 
 
 def read_policy(path: Path) -> dict[str, Any]:

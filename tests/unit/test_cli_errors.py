@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from projections.errors import InvalidSettings
 from streams.settings import Settings
 from tests.support.commands import COMMAND, clean_env
 from threadfold.cli import common
@@ -247,3 +248,33 @@ def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
     assert run.stderr.startswith(f"threadfold: port {port} on 127.0.0.1 cannot be listened on")
     assert run.stderr.count("\n") == 1
     assert [each.name for each in (tmp_path / "d").iterdir()] == ["threadfold.lock"]
+
+
+@pytest.mark.parametrize(
+    ("kafka", "redis", "said"),
+    [
+        ("nonsense", "redis://127.0.0.1:1/0", "THREADFOLD_KAFKA has 'nonsense': it must be host:port"),
+        ("127.0.0.1:1", "foo", "THREADFOLD_REDIS is 'foo': it must be a URL"),
+        ("127.0.0.1:1", "user:secret@foo", "THREADFOLD_REDIS is 'foo'"),
+    ],
+)
+def test_an_address_that_cannot_be_one_is_named_by_its_setting(kafka: str, redis: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings(kafka=kafka, redis=redis).require()
+    assert said in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from threadfold.cli.common import load_settings
+
+    for name in ("CONFIG", "KAFKA", "REDIS"):
+        monkeypatch.delenv(f"THREADFOLD_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidSettings, match="no address of Kafka is configured"):
+        load_settings(None)
+    (tmp_path / "threadfold-data").mkdir()
+    (tmp_path / "threadfold-data" / "threadfold.toml").write_text('kafka = "127.0.0.1:7"\nredis = "redis://127.0.0.1:8/0"\n')
+    assert load_settings(None).kafka == "127.0.0.1:7"
+    monkeypatch.setenv("THREADFOLD_KAFKA", "127.0.0.1:9")
+    with pytest.raises(InvalidSettings, match="no address of Redis is configured"):
+        load_settings(None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from projections import events
@@ -9,9 +11,10 @@ from projections.compaction import why_not
 from projections.events import delta
 from projections.fold import apply
 from projections.lanes import Kind
+from projections.persistence import DueChange, mark_of, write_of
 from projections.window import Window
 from streams.requests import CompactionRequest, piece_offsets, request_for
-from tests.support.histories import KEY, PARTITION, RULES, make_event
+from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
 
 def overfilled(messages: int) -> Window:
@@ -65,3 +68,18 @@ def test_answering_request_after_request_empties_an_overfilled_window() -> None:
     assert rounds >= 2
     assert window.held_tokens == 0
     assert window.tail_tokens <= window.policy.budget(0)
+
+
+def test_a_rollback_that_leaves_the_same_span_due_makes_its_request_be_sent_again_at_once() -> None:
+    writer = Writer(random.Random(1))
+    while writer.window.meta.due is None:
+        writer.append(events.Message("user", "word " * 10), tokens=40)
+        writer.append(events.Message("assistant", "reply " * 10), tokens=30)
+    writer.append(events.Message("user", "one more"), tokens=10)
+    window, mark, due = writer.window, mark_of(writer.window), writer.window.meta.due
+    before = request_for(window, 1)
+    writer.append(events.Rollback(f"{PARTITION}-{writer.log[-2][0]}"))
+    after = request_for(window, 1)
+    assert window.meta.due == due and before is not None and after is not None
+    assert before.request_id != after.request_id
+    assert write_of(window, mark).due is DueChange.SET

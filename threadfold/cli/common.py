@@ -14,11 +14,12 @@ import click
 import orjson
 
 from projections.errors import InvalidSettings
-from streams.settings import Settings
+from streams.settings import PREFIX, Settings
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 CONFIG_FILE = "threadfold.toml"
+DEFAULT_DATA = Path("threadfold-data")
 
 
 def data_option(command: Command) -> Command:
@@ -34,9 +35,13 @@ def data_option(command: Command) -> Command:
 def load_settings(data: Path | None, **overrides: Any) -> Settings:
     """The settings of the stack a command talks to: the environment over ``DIR/threadfold.toml``, or over ``THREADFOLD_CONFIG``.
 
+    Where nothing at all is configured, the stack in ``./threadfold-data`` is meant, the folder that ``up`` takes by default.
+
     Raises:
         InvalidSettings: the folder holds no stack, a setting is wrong, or no Kafka or Redis is named.
     """
+    if data is None and not any(os.environ.get(PREFIX + name) for name in ("CONFIG", "KAFKA", "REDIS")):
+        data = DEFAULT_DATA if (DEFAULT_DATA / CONFIG_FILE).exists() else None
     if data is None:
         return Settings.load(**overrides).require()
     config = data / CONFIG_FILE

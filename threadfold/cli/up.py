@@ -14,7 +14,7 @@ from projections.errors import InvalidSettings, TopicMismatch
 from streams.control import Control
 from streams.settings import PREFIX, Settings
 from streams.topics import partition_count
-from threadfold.cli.common import CONFIG_FILE, run, say
+from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet
 from threadfold.cli.topics import make_topics
@@ -31,7 +31,7 @@ class _Stop(BaseException):
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), help="The gateway's port, 0 for any free one [default: 8080].")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path("threadfold-data"), show_default=True, metavar="DIR",
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DATA, show_default=True, metavar="DIR",
               help="Where everything is kept; one `up` at a time.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="How many workers.")
 def up(port: int | None, data: Path, workers: int) -> None:
