@@ -14,7 +14,6 @@ from projections.errors import InvalidName, InvalidPosition
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _POSITION = re.compile(r"([0-9]{1,9})-([0-9]{1,18})", re.ASCII)
-SOURCE_PREFIX = "/tenants/"
 
 
 class Key(NamedTuple):

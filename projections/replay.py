@@ -14,7 +14,7 @@ from projections.bounds import control_body
 from projections.events import AnyEvent
 from projections.fold import History, Outcome, Status, apply, take_out
 from projections.lanes import RANGES, Entry, Kind, clip
-from projections.names import Key
+from projections.names import Key, parse_position
 from projections.openai import message_body, result_body
 from projections.policy import Rules
 from projections.recents import Recents
@@ -112,7 +112,7 @@ def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int
         if offset <= target:
             break
         previous = event.data.previous_position
-        offset = None if previous is None else int(previous.rpartition("-")[2])
+        offset = None if previous is None else parse_position(previous).offset
     return chain
 
 

@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaError
 from projections.errors import TopicMismatch
 from projections.names import check_name
 from projections.policy import Rules, make_policy
-from streams.kafka import kafka_errors, make_consumer, make_producer, start_client
+from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,18 @@ class Generation(msgspec.Struct, omit_defaults=True):
     policy: dict[str, Any] = {}
     tenants: dict[str, dict[str, Any]] = {}
     state: str = "ready"
+
+    def check_partitions(self, topic: str, partitions: int) -> None:
+        """Refuse a log whose partition count is not the one these windows were built on.
+
+        Raises:
+            TopicMismatch: it is another.
+        """
+        if partitions != self.partitions:
+            raise TopicMismatch(
+                f"topic {topic} has {partitions} partitions, its windows were built on {self.partitions}: "
+                f"a changed count moves conversations; copy the log into a new topic instead"
+            )
 
 
 class Tenant(msgspec.Struct, omit_defaults=True):
@@ -89,10 +101,9 @@ class State:
         tenants = {t.name: t.policy for t in self.tenants.values() if t.policy}
         return Rules(generation.policy, {**tenants, **generation.tenants})
 
-    def tenant_of(self, key: str) -> str | None:
-        """The tenant an API key belongs to, None for an unknown key."""
-        found = self.keys.get(hash_key(key))
-        return found.tenant if found else None
+    def key_of(self, key: str) -> ApiKey | None:
+        """What an API key opens, None for an unknown key."""
+        return self.keys.get(hash_key(key))
 
 
 def _set(where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgspec.Struct]) -> None:
@@ -114,6 +125,7 @@ class Control:
         self.settings = settings
         self.state = State()
         self.topic = settings.topic("control")
+        self._producer = SharedProducer(settings)
         self._consumer: AIOKafkaConsumer | None = None
         self._follower: asyncio.Task[None] | None = None
         self._read = 0
@@ -136,7 +148,8 @@ class Control:
         return self
 
     async def stop(self) -> None:
-        """Stop following."""
+        """Stop following, and close the clients."""
+        await self._producer.stop()
         if self._follower is not None:
             self._follower.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -198,15 +211,11 @@ class Control:
 
     async def write(self, records: dict[str, msgspec.Struct | int | None]) -> None:
         """Write records (None deletes) in order, wait for all replicas, and read them back."""
-        producer = make_producer(self.settings)
         async with kafka_errors(self.settings, "writing the control topic"):
-            await start_client(producer, self.settings)
-            try:
-                for key, value in records.items():
-                    body = None if value is None else msgspec.json.encode(value)
-                    await producer.send_and_wait(self.topic, body, key.encode(), partition=0)
-            finally:
-                await producer.stop()
+            producer = await self._producer.get()
+            for key, value in records.items():
+                body = None if value is None else msgspec.json.encode(value)
+                await producer.send_and_wait(self.topic, body, key.encode(), partition=0)
         await self.sync()
 
     async def ensure_generation(self, partitions: int) -> Generation:

@@ -32,7 +32,6 @@ from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-COMMIT_EVERY = 1.0
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
 

@@ -37,7 +37,6 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     max_tokens: int
     encoding: str
     policy: str
-    tokens_before: int
     previous: str | None = None
     previous_offset: int | None = None
     rollback: int | None = None
@@ -54,17 +53,14 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
     if due is None:
         return None
     pieces: list[Piece] = []
-    tokens = 0
     for entry in window.tail:
         if entry.start > due.last:
             break
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
         offsets, end = entry_offsets(entry), entry.offset
-        tokens += entry.tokens
         if end > due.last:
             # The span was marked before these entries were held as one range, and ends inside it.
             offsets, end = None if offsets is None else [offset for offset in offsets if offset <= due.last], due.last
-            tokens -= 0 if offsets is None else entry.tokens * (entry.count - len(offsets)) // entry.count
         last = pieces[-1] if pieces else None
         if last is not None and last.offsets is not None and offsets is not None and last.live == live:
             last.offsets += offsets
@@ -90,7 +86,6 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         max_tokens=window.policy.summary_max_tokens,
         encoding=window.policy.encoding,
         policy=version,
-        tokens_before=tokens,
         previous=previous.summary_id if previous else None,
         previous_offset=previous.offset if previous else None,
         rollback=meta.rollback,

@@ -46,11 +46,7 @@ class Runtime:
         partitions = await partition_count(self.settings)
         await self.control.start()
         generation = await self.control.ensure_generation(partitions)
-        if generation.partitions != partitions:
-            raise TopicMismatch(
-                f"topic {self.settings.topic('events')} has {partitions} partitions, its windows were built on {generation.partitions}: "
-                f"a changed count moves conversations; copy the log into a new topic instead"
-            )
+        generation.check_partitions(self.settings.topic("events"), partitions)
         server = await self.store.ping()
         if server["maxmemory_policy"] != "noeviction":
             raise TopicMismatch(f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or windows vanish unseen")

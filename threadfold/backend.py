@@ -12,7 +12,7 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, TopicMismatch, UnknownConversation
+from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.persistence import Stored
 from projections.policy import Rules
@@ -74,11 +74,7 @@ class Backend:
             await self.control.start()
             generation = self.control.state.live_generation
             partitions = await partition_count(self.settings)
-            if partitions != generation.partitions:
-                raise TopicMismatch(
-                    f"topic {self.settings.topic('events')} has {partitions} partitions, its windows were built on "
-                    f"{generation.partitions}: a changed count moves conversations; copy the log into a new topic instead"
-                )
+            generation.check_partitions(self.settings.topic("events"), partitions)
         except BaseException:
             await self.control.stop()
             raise

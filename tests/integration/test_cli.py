@@ -121,14 +121,14 @@ async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(data: P
     assert added.err == ""
     assert added.out.startswith("tf_")
     assert len(added.lines) == 1
-    await until(_truth(lambda: worker.control.state.tenant_of(added.lines[0]) == "alice"))
+    await until(_truth(lambda: (key := worker.control.state.key_of(added.lines[0])) is not None and key.tenant == "alice"))
     await ok("tenants", "add", "alice", "--data", data)
     row = next(line for line in (await ok("tenants", "list", "--data", data)).lines if line.startswith("alice\t"))
     assert "keys: 2" in row
     assert "admin" in row
     assert added.lines[0] not in row
     assert (await ok("tenants", "revoke", "alice", "--data", data)).out == "revoked: 2\n"
-    await until(_truth(lambda: worker.control.state.tenant_of(added.lines[0]) is None))
+    await until(_truth(lambda: worker.control.state.key_of(added.lines[0]) is None))
     unknown = await cli("tenants", "revoke", "nobody", "--data", data)
     assert unknown.code == 1
     assert "nobody is not known" in unknown.said

@@ -34,7 +34,7 @@ def answer(request: CompactionRequest, offsets: list[int]) -> events.Summary:
                        digest="0" * 64)  # fmt: skip
     return events.Summary(
         summary_id=request.request_id, text="said", tokens=5, span=span, previous=None, reason="budget", summarizer="test", trust="user",
-        tokens_before=request.tokens_before, tokens_after=5, policy=request.policy,
+        tokens_before=100, tokens_after=5, policy=request.policy,
     )  # fmt: skip
 
 

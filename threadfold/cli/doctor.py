@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
 from projections.persistence import Checkpoint
 from projections.store import RedisStore
 from streams.control import Control, Generation
@@ -143,12 +143,10 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
     await control.start()
     generation = control.state.live_generation
     partitions = await partition_count(settings)
-    if partitions != generation.partitions:
-        found.fault(
-            "generation",
-            f"the log has {partitions} partitions, the live generation was built on {generation.partitions}: a changed count "
-            f"moves conversations; copy the log into a new topic instead",
-        )
+    try:
+        generation.check_partitions(settings.topic("events"), partitions)
+    except TopicMismatch as error:
+        found.fault("generation", str(error))
     else:
         others = len(control.state.generations) - 1
         found.ok("generation", f"{generation.number} is live, {partitions} partitions" + (f", {others} more kept" if others else ""))

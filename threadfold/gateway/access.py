@@ -9,7 +9,6 @@ from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from projections.errors import Forbidden, Unauthorized
-from streams.control import hash_key
 from threadfold.backend import Backend
 from threadfold.gateway.problems import NotConnected
 
@@ -49,7 +48,7 @@ def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
             raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
         connection: Connection = request.app.state.connection
         backend = connection.get()
-        found = backend.control.state.keys.get(hash_key(given.credentials))
+        found = backend.control.state.key_of(given.credentials)
         if found is None:
             raise Unauthorized("the key is not known: `threadfold tenants add` makes one")
         if scope not in found.scopes:
