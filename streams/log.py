@@ -59,10 +59,10 @@ class Log(Protocol):
 class KafkaLog:
     """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
 
-    def __init__(self, settings: Settings, partitions: int) -> None:
+    def __init__(self, settings: Settings, partitions: int, topic: str = "events") -> None:
         self.settings = settings
         self.partitions = partitions
-        self.topic = settings.topic("events")
+        self.topic = settings.topic(topic)
         self._producer = SharedProducer(settings)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]

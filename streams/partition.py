@@ -4,7 +4,8 @@ The same object serves the live projector and a rebuild; what differs is whether
 
 1. decode: what is not an event, or disagrees with its key, becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
-3. fold, in log order; a rollback beyond its window reads the log here;
+3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored from a snapshot has already is passed
+   over;
 4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a crash repeats them and never loses
    them (whether a summary is accepted is a fact of the log, so even a fenced writer never tells subscribers anything untrue);
 5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -78,6 +79,8 @@ class Counts:
     duplicate: int = 0
     rejected: int = 0
     dead: int = 0
+    passed: int = 0
+    """Events that a window restored from a snapshot had already."""
 
 
 def identity(raw: Raw) -> str:
@@ -113,6 +116,9 @@ class Partition:
         self._slots: OrderedDict[Key, Slot] = OrderedDict()
         self._cached = cached_windows
         self._tenants: set[str] = set()
+        self.changed: set[Key] | None = None
+        """Conversations written since whoever takes snapshots emptied it; None: nobody does."""
+        self._settled = True
         self.turn = asyncio.Lock()
         """Whoever folds, asks for due windows or looks at the store holds it: each of these suspends while windows are half loaded."""
 
@@ -120,6 +126,7 @@ class Partition:
         """Begin (again) at a checkpoint; nothing cached is kept."""
         self.checkpoint = checkpoint
         self._slots.clear()
+        self._settled = True
 
     async def process(self, batch: Sequence[Raw]) -> list[Window]:
         """Fold a batch and write it; returns the windows that became due by it.
@@ -137,13 +144,20 @@ class Partition:
         decoded = [(raw, *self._decode(raw, spoken)) for raw in batch]
         await self._load({key for _, key, event in decoded if key is not None and event is not None})
         touched: dict[Key, Slot] = {}
+        self._settled = False
         for raw, key, event in decoded:
             if key is not None and event is not None:
-                touched[key] = slot = self._slots[key]
+                slot = self._slots[key]
+                if raw.position.offset <= slot.window.meta.position:
+                    self.counts.passed += 1
+                    continue
+                touched[key] = slot
                 self._note(key, await self._fold(slot.window, raw.position.offset, event), spoken)
         if spoken:
             await self._voice.speak(self.number, spoken, batch)
-        return await self._write(batch[-1], touched)
+        due = await self._write(batch[-1], touched)
+        self._settled = True
+        return due
 
     def _decode(self, raw: Raw, spoken: Spoken) -> tuple[Key | None, AnyEvent | None]:
         key = parse_key(raw.key) if raw.key is not None else None
@@ -166,9 +180,7 @@ class Partition:
         return None, None
 
     async def _load(self, keys: set[Key]) -> None:
-        for tenant in {key.tenant for key in keys} - self._tenants:
-            await self._learn(tenant)
-            self._tenants.add(tenant)
+        await self.known({key.tenant for key in keys})
         for key in keys & self._slots.keys():
             self._slots.move_to_end(key)
         missing = [key for key in keys if key not in self._slots]
@@ -204,17 +216,52 @@ class Partition:
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
             slot.mark = write.after
+        if self.changed is not None:
+            self.changed.update(touched)
         while len(self._slots) > self._cached:
             self._slots.popitem(last=False)
         return [touched[write.key].window for write in writes if write.due is DueChange.SET]
 
     async def set_target(self, target: int) -> None:
         """Record up to where this partition heals (the windows stay as they are); raises :class:`Fenced` like :meth:`process`."""
-        c = self.checkpoint
-        verdict = await self._apply(Checkpoint(c.revision, c.offset, c.timestamp, c.digest, target), [])
+        await self.put_back(replace(self.checkpoint, target=target), [])
+
+    async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
+        """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`."""
+        checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
+        verdict = await self._apply(checkpoint, [write_of(window) for window in windows])
         if verdict is Verdict.DUPLICATE:
-            # The same record, but another's write: its target is not this one.
+            # The same record, but another's write: neither its target nor its windows are these.
             raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+
+    async def known(self, tenants: set[str]) -> None:
+        """Make the rules know these tenants' policies."""
+        for tenant in tenants - self._tenants:
+            await self._learn(tenant)
+            self._tenants.add(tenant)
+
+    async def windows(self, keys: Sequence[Key]) -> list[Window | None]:
+        """The windows as of the checkpoint (None: the conversation has none), in the order of ``keys``; nothing is cached for it.
+
+        They are the fold's own: whoever calls holds ``turn``, and does not keep them beyond it.
+
+        Raises:
+            Fenced: the windows, in the store or here, are not those of the checkpoint.
+            CorruptWindow: one of them cannot be read.
+        """
+        if not self._settled:
+            # What was folded and not written may not have been spoken of: nobody may take it for done.
+            raise Fenced(f"partition {self.number} of generation {self.generation} stopped in the middle of a batch")
+        found: dict[Key, Window] = {key: self._slots[key].window for key in keys if key in self._slots}
+        missing = [key for key in keys if key not in found]
+        if missing:
+            await self.known({key.tenant for key in missing})
+            checkpoint, stored = await self.store.read(self.generation, self.number, missing)
+            if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
+                raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+            found.update({key: parts.load(key, self.number, self.rules) for key, parts in zip(missing, stored, strict=True) if parts})
+        # A conversation whose only records were no events has a slot (to fold into) but no window.
+        return [window if window is not None and window.meta.position >= 0 else None for window in map(found.get, keys)]
 
     async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)

@@ -23,12 +23,15 @@ from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
 from streams.control import Control
+from streams.healing import heal_from_snapshots
 from streams.kafka import kafka_errors, make_consumer, start_client
 from streams.log import Log, Raw
 from streams.partition import Fenced, Partition, identity
 from streams.publisher import Publisher
 from streams.requests import request_for
+from streams.rounds import Rounds
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,8 @@ class Projector:
         self.log = log
         self.store = store
         self.publisher = Publisher(settings, log)
+        self.snapshots = KafkaSnapshots(settings, log.partitions)
+        self.rounds = Rounds(log, self.snapshots, settings.snapshot_events)
         self.topic = settings.topic("events")
         self.partitions: dict[int, Partition] = {}
         self.rules = Rules()
@@ -52,6 +57,7 @@ class Projector:
         self._unprepared: set[int] = set()
         self._committed: dict[int, int] = {}
         self._served: dict[int, int] = {}
+        self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
 
@@ -68,6 +74,7 @@ class Projector:
         async with kafka_errors(self.settings, "projector"):
             await start_client(consumer, self.settings, limit=60.0)
         self._consumer = consumer
+        await self._check_snapshots()
         tick = asyncio.create_task(self._tick(), name="projector-tick")
         try:
             while not self._stopping.is_set():
@@ -76,8 +83,18 @@ class Projector:
             tick.cancel()
             await asyncio.gather(tick, return_exceptions=True)
             await self._commit()
+            await self.rounds.stop()
             await consumer.stop()
+            await self.snapshots.stop()
             await self.publisher.stop()
+
+    async def _check_snapshots(self) -> None:
+        """Snapshots are an index: a topic that cannot hold them is said, and done without."""
+        why = await self.snapshots.usable()
+        if why is not None:
+            logger.warning("no snapshots, a lost Redis costs reading the whole log: %s", why)
+            self._heals_from_snapshots = False
+            self.rounds = Rounds(self.log, self.snapshots, 0)
 
     def stop(self) -> None:
         """Ask :meth:`run` to finish the batch at hand and return."""
@@ -108,6 +125,7 @@ class Projector:
                     due = await partition.process(raws[i : i + self.settings.batch_events])
                     self._served[number] = max(self._served.get(number, -1), partition.checkpoint.offset)
                     await self._request(partition, due)
+                self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
         except Fenced as error:
             logger.warning("%s; loading its checkpoint", error)
             self._unprepared.add(number)
@@ -117,6 +135,12 @@ class Projector:
             logger.warning("partition %d waits: %s", number, error)
             self._unprepared.add(number)
             await asyncio.sleep(RETRY_PAUSE)
+
+    def _lag(self, partition: Partition) -> int:
+        """How many records the log has beyond the checkpoint, as far as the consumer was told."""
+        tp = TopicPartition(self.topic, partition.number)
+        known = self._consumer.highwater(tp) if self._consumer is not None and tp in self._consumer.assignment() else None
+        return (known or 0) - 1 - partition.checkpoint.offset
 
     async def _discard(self, number: int, error: CorruptWindow) -> None:
         """A partition with an unreadable window is dropped and folded anew: the log knows better."""
@@ -141,6 +165,8 @@ class Projector:
 
     def revoked(self, numbers: Iterable[int]) -> None:
         """Give partitions up: nothing of them is kept."""
+        numbers = list(numbers)
+        self.rounds.forget(numbers)
         for number in numbers:
             self.partitions.pop(number, None)
             self._unprepared.discard(number)
@@ -152,6 +178,7 @@ class Projector:
             self.generation = live.number
             self.rules = self.control.state.rules(live)
             self._unprepared |= set(self.partitions)
+            self.rounds.forget(list(self.partitions))
             self.partitions.clear()
 
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
@@ -199,9 +226,13 @@ class Projector:
         target = min(max(reached, checkpoint.target if checkpoint.healing else -1), end - 1)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
         await partition.set_target(target)
-        if partition.checkpoint.healing:
-            logger.warning("partition %d heals from offset %d to %d", number, checkpoint.offset + 1, target)
-        consumer.seek(tp, checkpoint.offset + 1)
+        if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < end):
+            await heal_from_snapshots(partition, self.log, self.snapshots, target)
+        now = partition.checkpoint
+        if now.healing:
+            logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
+        consumer.seek(tp, now.offset + 1)
+        self.rounds.take_over(partition)
         self.partitions[number] = partition
 
     async def _is_ours(self, number: int, checkpoint: Checkpoint, end: int) -> bool:
