@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.errors import RedisUnavailable
+from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
 
@@ -146,6 +146,10 @@ class RedisStore:
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise RedisUnavailable(f"Redis at {_shown(self.url)} does not answer ({_reason(error)}): check that it runs") from error
         except ResponseError as error:
+            if "WRONGTYPE" in str(error):
+                raise CorruptWindow(
+                    f"Redis at {_shown(self.url)} has something else under a key of the windows: the partition is folded anew"
+                ) from error
             raise RedisUnavailable(f"Redis at {_shown(self.url)} refused: {error}") from error
         except RedisError as error:
             raise RedisUnavailable(f"Redis at {_shown(self.url)} failed: {error}") from error

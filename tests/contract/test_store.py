@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.errors import RedisUnavailable
+from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key
 from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
 from projections.replay import apply_with_log
@@ -381,11 +381,28 @@ async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
 
 async def test_a_server_that_refuses_to_write_is_named_with_its_reason(settings: Settings, generation: int) -> None:
     client = aredis.Redis.from_url(settings.redis)
+    user = f"reader{generation}"
+    await client.execute_command("ACL", "SETUSER", user, "on", ">pass", "~*", "+@read", "+@connection")
+    store = RedisStore(settings.redis.replace("redis://", f"redis://{user}:pass@"), settings.topic_prefix)
+    try:
+        with pytest.raises(RedisUnavailable, match=r"refused: .*no permissions"):
+            await store.apply(generation, 0, Checkpoint(), [write()])
+    finally:
+        await client.execute_command("ACL", "DELUSER", user)
+        await client.aclose()
+        await store.close()
+
+
+async def test_another_kind_of_value_under_a_key_is_corrupt_and_not_an_outage(settings: Settings, generation: int) -> None:
+    client = aredis.Redis.from_url(settings.redis)
     store = RedisStore(settings.redis, settings.topic_prefix)
     await client.set(f"{settings.topic_prefix}:{{{generation}:0}}:state", "not a hash")
     try:
-        with pytest.raises(RedisUnavailable, match="refused: WRONGTYPE"):
-            await store.apply(generation, 0, Checkpoint(), [write()])
+        for call in (store.apply(generation, 0, Checkpoint(), [write()]), store.checkpoint(generation, 0)):
+            with pytest.raises(CorruptWindow, match="something else under a key of the windows"):
+                await call
+        await store.drop_partition(generation, 0)
+        assert await store.checkpoint(generation, 0) is None
     finally:
         await client.aclose()
         await store.close()
