@@ -78,11 +78,15 @@ class Messages:
         roles = ("user", "assistant")
         self._made = [[Template({"type": "message", "role": role, "content": body}) for body in self.texts] for role in roles]
 
+    def template(self, turn: int, place: int) -> Template:
+        """What conversation ``place`` says in a turn: users speak in even ones, assistants in odd ones."""
+        templates = self._made[turn % 2]
+        return templates[(place * 7919 + turn) % len(templates)]
+
     def record(self, number: int, conversations: int) -> Record:
         """Event ``number`` of a log in which the conversations take turns."""
         turn, place = divmod(number, conversations)
-        templates = self._made[turn % 2]
-        return templates[(place * 7919 + turn) % len(templates)].record(conversation(place), number)
+        return self.template(turn, place).record(conversation(place), number)
 
     def records(self, first: int, last: int, conversations: int) -> Iterator[Record]:
         """Events ``first`` up to, not including, ``last``."""
