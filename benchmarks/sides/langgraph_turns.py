@@ -44,7 +44,13 @@ def run(groups: dict[str, list[int]], messages: int, characters: int, folder: Pa
     connection.close()
     size = sum(path.stat().st_size for path in folder.iterdir())
     turn = median(times[-LAST:])
-    answer(1 / turn, usage=usage, turn_ms=round(turn * 1e3, 2), first_turn_ms=round(median(times[:LAST]) * 1e3, 2), file_mb=round(size / 1e6, 1))
+    answer(
+        1 / turn,
+        usage=usage,
+        turn_ms=round(turn * 1e3, 2),
+        first_turn_ms=round(median(times[:LAST]) * 1e3, 2),
+        file_mb=round(size / 1e6, 1),
+    )
 
 
 if __name__ == "__main__":

@@ -97,4 +97,3 @@ class GrownLog:
                 tenant, _, conversation = (raw.key or b"").decode().partition("/")
                 found.append(Record(Key(tenant, conversation), "", "", raw.value or b""))
         return found
-

@@ -64,7 +64,9 @@ def _commit() -> str:
     """The commit, with ``+`` where the working tree differs from it; empty outside a repository."""
     try:
         git = ["git", "-C", str(Path(__file__).parent)]
-        head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, timeout=10).stdout.strip()
+        head = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, timeout=10
+        ).stdout.strip()
         changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False, timeout=10).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""  # no git here: the date has to do
