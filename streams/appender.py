@@ -1,9 +1,9 @@
 """One partition's way into the log: what comes while a record batch is under way goes out together in the next one.
 
-So batches adapt to load by themselves: a single event that finds nothing under way is sent at once, and under load each request carries what
-came during the one before. At most one batch of a partition is under way, which is all that an idempotent aiokafka producer allows anyway; it
-waits for a free place in the order of arrival (aiokafka's own ``send_batch`` lets many callers race for it, and counts the time of those that
-lose several times over).
+So batches adapt to load by themselves: a single event that finds nothing under way is sent at once, and under load each request carries
+what came during the one before. At most one batch of a partition is under way, which is all that an idempotent aiokafka producer allows
+anyway; it waits for its place in the order of arrival (aiokafka's own ``send_batch`` lets many callers race for it, and counts the time of
+those that lose several times over).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Appender:
     async def append(self, producer: AIOKafkaProducer, rows: Sequence[Row]) -> list[int]:
         """Append rows in order and return their offsets once all are acknowledged.
 
-        Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot reorder them. A caller that is cancelled leaves
-        unknown what is in: rows that were not sent yet never are.
+        Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot reorder them. A caller that is cancelled
+        leaves unknown what is in: rows that were not sent yet never are.
 
         Raises:
             KafkaError: as the producer raises it; unknown which of the rows are in.
@@ -74,7 +74,7 @@ class Appender:
                 try:
                     acknowledged = await producer.send_batch(batch, self._topic, partition=self._partition)
                     offset = (await acknowledged).offset
-                except Exception as error:  # whatever it was, it is for those who wait, and the next batch is tried
+                except Exception as error:  # noqa: BLE001 (it is told to those who wait, and the next batch is tried)
                     self._fail([job for job, _ in aboard], error)
                 else:
                     self._tell(aboard, offset)
