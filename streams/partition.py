@@ -24,7 +24,7 @@ from projections.errors import ThreadfoldError
 from projections.events import AnyEvent, Undecodable, decode_event
 from projections.fold import Outcome, Status, apply
 from projections.names import Key, Position, parse_key
-from projections.persistence import Checkpoint, DueChange, Mark, Verdict, WindowStore, Write, mark_of, write_of
+from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
 from projections.window import Window
 from streams.history import fetch_history
@@ -68,7 +68,7 @@ class Slot:
     """A cached window and what the store already has of it."""
 
     window: Window
-    mark: Mark
+    mark: StoreMark
 
 
 @dataclass(slots=True)
@@ -188,10 +188,9 @@ class Partition:
             stored = await self.store.load(self.generation, self.number, missing)
             for key, parts in zip(missing, stored, strict=True):
                 if parts is None:
-                    self._slots[key] = Slot(Window(key, self.number, self.rules), Mark())
+                    self._slots[key] = Slot(Window(key, self.number, self.rules), NOTHING)
                 else:
-                    window = parts.load(key, self.number, self.rules)
-                    self._slots[key] = Slot(window, mark_of(window))
+                    self._slots[key] = Slot(*parts.open(key, self.number, self.rules))
 
     async def _fold(self, window: Window, offset: int, event: AnyEvent) -> Outcome:
         outcome = apply(window, offset, event)
@@ -215,10 +214,10 @@ class Partition:
         checkpoint = Checkpoint(before.revision, last.position.offset, last.timestamp, identity(last), before.target)
         writes = [write_of(slot.window, slot.mark) for slot in touched.values()]
         await self._apply(checkpoint, writes)
+        for slot, write in zip(touched.values(), writes, strict=True):
+            slot.mark = write.after
         if self.changed is not None:
             self.changed.update(touched)
-        for slot in touched.values():
-            slot.mark = mark_of(slot.window)
         while len(self._slots) > self._cached:
             self._slots.popitem(last=False)
         return [touched[write.key].window for write in writes if write.due is DueChange.SET]
@@ -230,7 +229,7 @@ class Partition:
     async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
         """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`."""
         checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
-        verdict = await self._apply(checkpoint, [write_of(window, Mark()) for window in windows])
+        verdict = await self._apply(checkpoint, [write_of(window) for window in windows])
         if verdict is Verdict.DUPLICATE:
             # The same record, but another's write: neither its target nor its windows are these.
             raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
