@@ -110,7 +110,8 @@ def repeats(place: Place, in_memory: int) -> int:
 
 
 async def filled(place: Place, n: int = 12) -> tuple[Talks, list[Raw]]:
-    talks = Talks(random.Random(1), NUMBER, place.parts.keys, await place.begin())
+    first = await place.begin()
+    talks = Talks(random.Random(1), NUMBER, place.parts.keys, first)
     for i in range(n):
         talks.say(talks.keys[i % len(talks.keys)], events.Message("user", f"text {i}"))
     return talks, await place.parts.put(talks.rows)
@@ -126,8 +127,8 @@ async def test_whenever_the_store_is_lost_the_windows_come_back_as_the_replays(p
     for seed in range(repeats(place, 60)):
         rng = random.Random(seed)
         place.parts.generation += 1000
-        talks = random_talks(seed, 250, NUMBER, place.parts.keys, await place.begin())
-        talks = random_talks(seed, 250, NUMBER, place.parts.keys, talks.first)
+        first = await place.begin()
+        talks = random_talks(seed, 250, NUMBER, place.parts.keys, first)
         raws = await place.parts.put(talks.rows)
         partition = await place.own(rng.choice([2, 50]))
         for batch in split(rng, raws[: rng.randint(40, len(raws))], 20):
@@ -152,8 +153,8 @@ async def test_whenever_the_store_is_lost_the_windows_come_back_as_the_replays(p
 
 
 async def test_a_healed_partition_heals_again_from_rounds_of_its_new_owner(place: Place) -> None:
-    talks = random_talks(5, 240, NUMBER, place.parts.keys, await place.begin())
-    talks = random_talks(5, 240, NUMBER, place.parts.keys, talks.first)
+    first = await place.begin()
+    talks = random_talks(5, 240, NUMBER, place.parts.keys, first)
     raws = await place.parts.put(talks.rows)
     partition = await place.own()
     for until in (80, 160, 240):
@@ -390,8 +391,11 @@ async def test_an_old_snapshot_that_comes_into_a_round_is_written_over_before_th
     old = (await place.latest())[str(talks.keys[0]).encode()]
     await partition.process(raws[4:])
     place.rounds.consider(NUMBER)
-    while place.topic.next[NUMBER] < 7:
+    for _ in range(1000):
+        if place.topic.next[NUMBER] >= 7:
+            break
         await asyncio.sleep(0)
+    assert place.rounds._pasts[NUMBER].task is not None
     await place.topic.put(NUMBER, [(old.key or b"", old.value)])
     await place.settle()
     place.topic.compact(NUMBER)
