@@ -265,6 +265,7 @@ class Projector:
                 for number, partition in list(self.partitions.items()):
                     if number not in self._unprepared and not partition.checkpoint.healing:
                         await self._look_after(number, partition)
+                        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
             except Exception:
                 logger.exception("looking after the partitions failed; it is tried again")
 

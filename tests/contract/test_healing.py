@@ -317,11 +317,31 @@ async def test_one_unreadable_snapshot_sets_all_aside_and_the_fold_from_zero_is_
     partition = await place.lose()
     assert await place.heal(partition) is None
     assert partition.checkpoint.offset == -1
+    place.rounds.take_over(partition)
     await fold(partition, [raws])
     assert await place.parts.images() == place.parts.expected(talks)
-    await place.own()
-    place.rounds._pasts[NUMBER].adopted = -1
+    # The marker that is there says nothing of these windows: all of them are written again.
     await place.settle()
+    assert await place.heal(await place.lose()) == len(talks.keys)
+
+
+async def test_a_window_ahead_of_the_marker_that_a_truncated_log_does_not_bear_out_sets_all_aside() -> None:
+    place = in_memory()
+    talks, raws = await filled(place)
+    partition = await place.own()
+    await partition.process(raws[:8])
+    await place.settle()
+    await partition.process(raws[8:])
+    await place.rounds._publish(place.rounds._pasts[NUMBER], set(talks.keys))
+    place.parts.log = MemoryLog(4)
+    other = Talks(random.Random(1), NUMBER, talks.keys)
+    for i in range(16):
+        other.say(talks.keys[i % 4], events.Message("user", f"text {i}" if i < 8 else f"other {i}"))
+    raws = await place.parts.put(other.rows)
+    partition = await place.lose()
+    assert await place.heal(partition) is None
+    await partition.process(raws)
+    assert await place.parts.images() == place.parts.expected(other)
 
 
 async def test_a_snapshot_with_a_damaged_body_sets_all_aside_and_leaves_nothing_half_restored() -> None:
