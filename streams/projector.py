@@ -80,6 +80,7 @@ class Projector:
             while not self._stopping.is_set():
                 await self._step(consumer)
         finally:
+            self._stopping.set()
             tick.cancel()
             await asyncio.gather(tick, return_exceptions=True)
             await self._commit()
@@ -258,7 +259,8 @@ class Projector:
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""
-        while True:
+        # Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation: the flag ends it then.
+        while not self._stopping.is_set():
             await asyncio.sleep(DUE_EVERY)
             try:
                 await self._commit()
