@@ -141,7 +141,8 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
     for entry in parts.tail:
         if _has_body(entry):
             entry.body = body_of(at[entry.offset], entry)
-    return Window(key, partition, rules, _meta.decode(parts.meta), parts.tail, Recents(parts.recents))
+    meta = _meta.decode(parts.meta)
+    return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))
 
 
 def _has_body(entry: Entry) -> bool:

@@ -273,11 +273,12 @@ class Partition:
         found = {key: slot.window for key in keys if (slot := self._slots.get(str(key).encode())) is not None}
         missing = [key for key in keys if key not in found]
         if missing:
-            await self.known({key.tenant for key in missing})
             checkpoint, stored = await self.store.read(self.generation, self.number, missing)
             if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
                 raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
-            found.update({key: parts.load(key, self.number, self.rules) for key, parts in zip(missing, stored, strict=True) if parts})
+            there = {key: parts for key, parts in zip(missing, stored, strict=True) if parts is not None}
+            await self.known({key.tenant for key in there})
+            found.update({key: parts.load(key, self.number, self.rules) for key, parts in there.items()})
         # A conversation whose only records were no events has a slot (to fold into) but no window.
         return [window if window is not None and window.meta.position >= 0 else None for window in map(found.get, keys)]
 

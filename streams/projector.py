@@ -87,6 +87,7 @@ class Projector:
             while not self._stopping.is_set():
                 await self._step(consumer)
         finally:
+            self._stopping.set()
             background = [tick, *([self._preparing] if self._preparing is not None else [])]
             for task in background:
                 task.cancel()
@@ -217,6 +218,8 @@ class Projector:
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
         now = time.monotonic()
         for number in sorted(self._unprepared & {tp.partition for tp in consumer.assignment()}):
+            if self._stopping.is_set():
+                return
             if self._rest.get(number, 0.0) > now:
                 continue
             try:
@@ -318,13 +321,15 @@ class Projector:
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""
-        while True:
+        # Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation: the flag ends it then.
+        while not self._stopping.is_set():
             await asyncio.sleep(DUE_EVERY)
             try:
                 await self._commit()
                 for number, partition in list(self.partitions.items()):
                     if number not in self._unprepared and not partition.checkpoint.healing:
                         await self._look_after(number, partition)
+                        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
             except Exception:
                 logger.exception("looking after the partitions failed; it is tried again")
 

@@ -104,7 +104,7 @@ class Rounds:
         return -1 if past is None else past.covered
 
     def consider(self, number: int, *, behind: bool = False) -> None:
-        """Begin what is due for a partition; called after every batch, and returns at once."""
+        """Begin what is due for a partition; called after every batch and now and then besides, and returns at once."""
         past = self._pasts.get(number)
         if past is None or past.task is not None or past.partition.checkpoint.healing:
             return
