@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from projections.render import SUMMARY_MARK, Render, context_document
+from projections.context import context_document
+from projections.render import Render
+from projections.view import SUMMARY_MARK
 from projections.window import Window
 
 BEGIN = "[The conversation goes on]"
@@ -23,7 +25,7 @@ _DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
 def anthropic_document(window: Window, render: Render) -> bytes:
-    """The context document (``projections.render.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
+    """The context document (``projections.context.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
     system, messages = to_anthropic([msgspec.json.decode(body) for body in render.bodies])
     bodies = [msgspec.json.encode(message) for message in messages]
     fields = b',"system":' + msgspec.json.encode(system) if system else b""

@@ -31,6 +31,8 @@ def control_body(data: object) -> bytes:
 def out_of_bounds(data: object) -> tuple[str, str] | None:
     """The field of an event's data that is too large and the limit, or None when all is within bounds."""
     if isinstance(data, events.Message):
+        if not data.tool_calls and data.name is None:
+            return None
         calls = data.tool_calls or ()
         if len(calls) > MAX_CALLS:
             return "tool_calls", f"{len(calls)} calls are over the limit of {MAX_CALLS} for one message"

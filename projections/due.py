@@ -45,7 +45,11 @@ def choose_cut(tail: list[Entry], lanes: Lanes, keep: int) -> int | None:
     The last group, calls still waiting and what is suspended stay out of the span; where they leave no place that far, the furthest
     place before them is taken. None when nothing rendered could leave the tail.
     """
-    limit = min(_first_waiting(tail, lanes), _last_group(tail))
+    waiting = _waiting(lanes)
+    if waiting and not _gains_before(tail, min(waiting)):
+        # Looked at first, as a window that waits for an approval comes here with every event once it is over its marks.
+        return None
+    limit = min(_first_of(tail, waiting), _last_group(tail))
     reach = _reach(tail)
     rest = sum(e.tokens for e in tail if e.kind in RENDERED)
     gain, far, best = 0, -1, None
@@ -64,11 +68,27 @@ def choose_cut(tail: list[Entry], lanes: Lanes, keep: int) -> int | None:
     return best
 
 
-def _first_waiting(tail: list[Entry], lanes: Lanes) -> int:
+def _waiting(lanes: Lanes) -> set[int]:
+    """Offsets that have to stay in the tail: calls without a result, and what is suspended."""
     offsets = {call.offset for call in lanes.calls if not call.dead}
-    suspended = {s.tool_call_id for s in lanes.suspensions if s.tool_call_id}
-    offsets |= {call.offset for call in lanes.calls if call.id in suspended}
-    offsets |= {s.offset for s in lanes.suspensions}
+    if lanes.suspensions:
+        suspended = {s.tool_call_id for s in lanes.suspensions if s.tool_call_id}
+        offsets |= {call.offset for call in lanes.calls if call.id in suspended}
+        offsets |= {s.offset for s in lanes.suspensions}
+    return offsets
+
+
+def _gains_before(tail: list[Entry], offset: int) -> bool:
+    """Whether anything that counts stands before an offset."""
+    for entry in tail:
+        if entry.offset >= offset:
+            return False
+        if entry.tokens and (entry.kind in RENDERED or entry.kind == Kind.HELD):
+            return True
+    return False
+
+
+def _first_of(tail: list[Entry], offsets: set[int]) -> int:
     if not offsets:
         return len(tail)
     return next((i for i, entry in enumerate(tail) if entry.offset in offsets), len(tail))

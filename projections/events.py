@@ -339,7 +339,10 @@ def decode_event(value: bytes) -> AnyEvent:
         if other.type in _KNOWN_TAGS:
             raise Undecodable(str(known_error)) from None
         return other
-    for field, free in _free_form(event.data):
+    data = event.data
+    if isinstance(data, Message | ToolResult) and not isinstance(data.content, list):
+        return event
+    for field, free in _free_form(data):
         reason = why_not_kept(free)
         if reason is not None:
             raise Undecodable(f"field {field}: {reason}")

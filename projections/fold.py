@@ -5,9 +5,10 @@ It knows no clock, no network and no setting beyond the window's own rules: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
+from typing import NamedTuple
 
 from projections import events
 from projections.bounds import control_body, out_of_bounds
@@ -33,8 +34,7 @@ class Status(Enum):
     NEEDS_HISTORY = "needs_history"
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result of one :func:`apply`.
 
     ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
@@ -45,8 +45,8 @@ class Outcome:
     offset: int
     reason: str | None = None
     target: int | None = None
-    accepted: list[InForce] = field(default_factory=list)
-    voided: list[str] = field(default_factory=list)
+    accepted: tuple[InForce, ...] = ()
+    voided: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,7 +99,12 @@ def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
 
 
 def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: History | None) -> Outcome:
-    beyond = None if isinstance(event, events.OtherEvent) else out_of_bounds(event.data)
+    kind = type(event)
+    if kind is events.OtherEvent:
+        window.meta.unknown += 1
+        window.push(Entry(offset, Kind.NOTE))
+        return Outcome(Status.APPLIED, offset)
+    beyond = out_of_bounds(event.data)
     if beyond is not None:
         return Outcome(Status.REJECTED, offset, f"{beyond[0]}: {beyond[1]}")
     if isinstance(event, events.MessageEvent):
@@ -110,16 +115,12 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
         return _summary(window, offset, event)
     if isinstance(event, events.RollbackEvent):
         return _rollback(window, offset, event, history)
-    if isinstance(event, events.OtherEvent):
-        window.meta.unknown += 1
-        window.push(Entry(offset, Kind.NOTE))
-    elif isinstance(event, events.EventDroppedEvent):
+    if isinstance(event, events.EventDroppedEvent):
         return _dropped(window, offset, event)
-    elif isinstance(event, events.ErasedEvent):
+    if isinstance(event, events.ErasedEvent):
         _erase(window)
-    else:
-        return _control(window, offset, event)
-    return Outcome(Status.APPLIED, offset)
+        return Outcome(Status.APPLIED, offset)
+    return _control(window, offset, event)
 
 
 _ROLE_KIND = {"user": Kind.USER, "assistant": Kind.ASSISTANT, "system": Kind.SYSTEM, "developer": Kind.SYSTEM}
@@ -174,7 +175,7 @@ def _summary(window: Window, offset: int, event: events.SummaryEvent) -> Outcome
         return Outcome(Status.REJECTED, offset, reason)
     accepted = _take(window, offset, data, tokens)
     window.push(Entry(offset, Kind.NOTE))
-    return Outcome(Status.APPLIED, offset, accepted=[accepted])
+    return Outcome(Status.APPLIED, offset, accepted=(accepted,))
 
 
 def _take(window: Window, offset: int, data: events.Summary, tokens: int) -> InForce:
@@ -244,17 +245,15 @@ def _restore(window: Window, offset: int, target: int, restored: Window, chain: 
     old = {event.data.summary_id for _, event in chain}
     new = restored.meta.summary
     gone = Entry(offset, Kind.ABANDONED, first=target + 1, count=max(1, offset - target))
-    outcome = Outcome(Status.APPLIED, offset)
+    voided: list[str] = []
     for _, event in chain:
-        if new is None or event.data.summary_id != new.summary_id:
-            outcome.voided.append(event.data.summary_id)
-        else:
+        if new is not None and event.data.summary_id == new.summary_id:
             break
-    if new is not None and new.summary_id not in old:
-        outcome.accepted.append(new)
+        voided.append(event.data.summary_id)
+    accepted = (new,) if new is not None and new.summary_id not in old else ()
     window.meta.base, window.meta.summary, window.meta.rollback = restored.meta.base, new, offset
     window.replace_tail([*restored.tail, gone])
-    return outcome
+    return Outcome(Status.APPLIED, offset, accepted=accepted, voided=tuple(voided))
 
 
 def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Outcome:

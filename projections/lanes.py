@@ -173,7 +173,7 @@ def step(lanes: Lanes, entry: Entry, policy: Policy) -> None:
     """Move ``lanes`` past one entry, in place."""
     kind = entry.kind
     if kind in RENDERED:
-        _step_message(lanes, entry)
+        step_message(lanes, entry)
     elif kind == Kind.SYSTEM:
         lanes.pinned.append(Pinned(entry.offset, entry.tokens, entry.body))
         _bound_pinned(lanes, policy)
@@ -181,7 +181,8 @@ def step(lanes: Lanes, entry: Entry, policy: Policy) -> None:
         _step_control(lanes, entry, msgspec.json.decode(entry.body, type=_DATA[kind]))
 
 
-def _step_message(lanes: Lanes, entry: Entry) -> None:
+def step_message(lanes: Lanes, entry: Entry) -> None:
+    """Move ``lanes`` past one entry of a rendered kind, in place."""
     lanes.closed = None
     lanes.last_message = entry.offset
     if entry.kind == Kind.USER:

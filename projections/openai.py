@@ -62,12 +62,17 @@ def result_body(data: events.ToolResult) -> bytes:
     return _encode(_Result(data.tool_call_id, "" if content is None or content == [] else content, data.name or None, "tool"))
 
 
+def has_attachments(body: bytes) -> bool:
+    """Whether a message's body may hold an image or a file (its text may only look so)."""
+    return b'"type":"image_url"' in body or b'"type":"file"' in body
+
+
 def text_only(body: bytes) -> bytes:
     """A message's body with a word in place of each image and file: OpenAI takes those from the user alone.
 
     The tail keeps them, as other providers take them from tools, too.
     """
-    if b'"type":"image_url"' not in body and b'"type":"file"' not in body:
+    if not has_attachments(body):
         return body
     message = msgspec.json.decode(body)
     words = {"image_url": "[an image]", "file": "[a file]"}

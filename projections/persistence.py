@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from projections.context import stored_context
 from projections.due import Due
 from projections.errors import CorruptWindow
+from projections.layout import Mark, changes_of, load_recents, load_window
 from projections.names import Key
 from projections.policy import Rules
-from projections.window import Window, encode_entry, load_window
+from projections.recents import Recents
+from projections.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +44,38 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A window's stored parts."""
+    """A window's stored fields (``projections.layout``), and the blocks of its recent ids (empty when they were not asked for)."""
 
-    meta: bytes
-    tail: list[bytes]
-    recents: bytes
+    fields: dict[bytes, bytes]
+    recents: dict[bytes, bytes]
 
     def load(self, key: Key, partition: int, rules: Rules) -> Window:
-        """The window these parts are of; raises :class:`CorruptWindow` when they are not what was stored."""
-        try:
-            return load_window(key, partition, rules, self.meta, self.tail, self.recents)
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise CorruptWindow(f"the stored window of {key} cannot be read ({error}): its partition is folded anew") from None
+        """The window these fields are of; raises :class:`CorruptWindow` when they are not what was stored."""
+        return self.open(key, partition, rules)[0]
+
+    def open(self, key: Key, partition: int, rules: Rules) -> tuple[Window, StoreMark]:
+        """The window, and the mark of a store that holds it; raises like :meth:`load`."""
+        with _read_from(key):
+            window, mark = load_window(key, partition, rules, self.fields, self.recents)
+            return window, StoreMark(mark, _asked(window))
+
+    def recent_ids(self, key: Key) -> Recents:
+        """The recent ids alone; raises like :meth:`load`."""
+        with _read_from(key):
+            return load_recents(self.recents)
+
+    def context(self, key: Key, partition: int, max_tokens: int | None = None) -> bytes | None:
+        """The context document where it can be had without rendering (``projections.context.stored_context``); raises like :meth:`load`."""
+        with _read_from(key):
+            return stored_context(partition, self.fields, max_tokens)
+
+
+@contextmanager
+def _read_from(key: Key) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CorruptWindow(f"the stored window of {key} cannot be read ({error}): its partition is folded anew") from None
 
 
 class DueChange(Enum):
@@ -63,15 +88,19 @@ class DueChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The change of one conversation in a batch: new meta, tail entries dropped at the head and added at the end, new recent ids."""
+    """The change of one conversation in a batch: fields to put and to delete (``reset``: all go first), and its place in the due set.
+
+    ``after`` is the mark of the store once it is written.
+    """
 
     key: Key
-    meta: bytes
-    replace: bool
-    drop: int
-    push: list[bytes]
-    recents: list[bytes]
+    reset: bool
+    put: list[tuple[bytes, bytes]]
+    gone: list[bytes]
+    recents_put: list[tuple[bytes, bytes]]
+    recents_gone: list[bytes]
     due: DueChange
+    after: StoreMark
 
 
 class Verdict(Enum):
@@ -102,8 +131,10 @@ class WindowStore(Protocol):
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
         """The stored windows, in the order of ``keys``."""
 
-    async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
-        """Checkpoint and windows as of one moment."""
+    async def read(
+        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+    ) -> tuple[Checkpoint | None, list[Stored | None]]:
+        """Checkpoint and windows as of one moment; without their recent ids when they are not needed."""
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         """Write a batch and its checkpoint atomically, if ``checkpoint.revision`` is the revision in force."""
@@ -125,20 +156,11 @@ Asked = tuple[Due | None, int | None, str | None]
 """A due span, the last rollback and the summary in force: what a compaction request says."""
 
 
-@dataclass(slots=True)
-class Mark:
-    """What of a window the store already holds."""
+class StoreMark(NamedTuple):
+    """What of a window a store already holds, and what its latest compaction request is about."""
 
-    epoch: int = 0
-    start: int = 0
-    end: int = 0
-    added: int = 0
+    layout: Mark = Mark()
     asked: Asked = (None, None, None)
-
-
-def mark_of(window: Window) -> Mark:
-    """The mark of a window that is stored exactly as it is."""
-    return Mark(window.epoch, window.start, window.start + len(window.tail), window.recents.added, _asked(window))
 
 
 def _asked(window: Window) -> Asked:
@@ -147,19 +169,12 @@ def _asked(window: Window) -> Asked:
     return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None) if meta.due else (None, None, None)
 
 
-def write_of(window: Window, mark: Mark) -> Write:
+NOTHING = StoreMark()
+
+
+def write_of(window: Window, mark: StoreMark = NOTHING) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now."""
-    replace = window.epoch != mark.epoch or window.start > mark.end
-    first = 0 if replace else mark.end - window.start
-    drop = 0 if replace else window.start - mark.start
+    reset, put, gone, recents_put, recents_gone, after = changes_of(window, mark.layout)
     asked = _asked(window)
     change = DueChange.KEEP if asked == mark.asked else DueChange.SET if asked[0] is not None else DueChange.CLEAR
-    return Write(
-        key=window.key,
-        meta=window.encode_meta(),
-        replace=replace,
-        drop=drop,
-        push=[encode_entry(entry) for entry in window.tail[first:]],
-        recents=window.recents.last(window.recents.added - mark.added),
-        due=change,
-    )
+    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, StoreMark(after, asked))

@@ -1,15 +1,22 @@
 """The last 1,024 event ids of a conversation with their positions, so that a repeat is known and its first position can be told.
 
-Packed: 16 bytes of the id's SHA-256, then the offset doubled plus one bit for "skipped", big-endian in 8 bytes. 24 KiB a conversation
-at most, searched with one ``bytes.find``. Two different ids agree in 128 bits with a chance of about 2^-118 per window of 1,024.
+Of each id the first 8 bytes of its SHA-256 are kept, so a new id is taken for one of the 1,024 with a chance of 1,024 / 2^64 (one event in
+10^16). In memory that is searched through a small filter; stored, it lies in blocks of 128 records (:func:`block_of`), of which only the
+newest is ever written again.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-RECORD = 24
+import msgspec
+
 LIMIT = 1_024
+BLOCK = 128
+"""Records in one stored block."""
+_HASH = 8
+_FILTER_BITS = 16
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Seen(NamedTuple):
@@ -25,41 +32,105 @@ class Recents:
     ``added`` counts all records ever added, so that a store can tell which it has not written yet.
     """
 
-    __slots__ = ("_packed", "added")
+    __slots__ = ("_filter", "_hashes", "_marks", "_unfiltered", "added")
 
-    def __init__(self, packed: bytes = b"") -> None:
-        self._packed = bytearray(packed)
-        self.added = len(packed) // RECORD
+    def __init__(self, packed: bytes = b"", added: int | None = None) -> None:
+        self._hashes = bytearray()
+        self._marks = bytearray()
+        self.added = 0
+        if packed:
+            self._hashes, self._marks = _unpacked([packed])
+        self.added = len(self._hashes) // _HASH if added is None else added
+        self._rebuild_filter()
+
+    @classmethod
+    def from_blocks(cls, blocks: list[bytes], added: int) -> Recents:
+        """The newest records of stored blocks, which come in order."""
+        recents = cls()
+        hashes, marks = _unpacked(blocks)
+        recents._hashes, recents._marks = hashes[-LIMIT * _HASH :], marks[-LIMIT * _HASH :]
+        recents.added = added
+        recents._rebuild_filter()
+        return recents
 
     def find(self, id_hash: bytes) -> Seen | None:
         """Look an id up by its SHA-256."""
-        wanted = id_hash[:16]
-        at = self._packed.find(wanted)
-        while at >= 0 and at % RECORD:
-            at = self._packed.find(wanted, at + 1)
+        slot = (id_hash[0] << 8) | id_hash[1]
+        if not self._filter[slot >> 3] >> (slot & 7) & 1:
+            return None
+        wanted = id_hash[:_HASH]
+        at = self._hashes.find(wanted)
+        while at >= 0 and at % _HASH:
+            at = self._hashes.find(wanted, at + 1)
         if at < 0:
             return None
-        packed = int.from_bytes(self._packed[at + 16 : at + RECORD], "big")
-        return Seen(packed >> 1, bool(packed & 1))
+        mark = int.from_bytes(self._marks[at : at + 8], "big")
+        return Seen(mark >> 1, bool(mark & 1))
 
     def add(self, id_hash: bytes, offset: int, *, rejected: bool = False) -> None:
         """Remember an id; the oldest leaves when there are more than :data:`LIMIT`."""
-        self._packed += id_hash[:16] + (offset << 1 | rejected).to_bytes(8, "big")
+        self._hashes += id_hash[:_HASH]
+        self._marks += (offset << 1 | rejected).to_bytes(8, "big")
         self.added += 1
-        if len(self._packed) > LIMIT * RECORD:
-            del self._packed[:RECORD]
-
-    def last(self, n: int) -> list[bytes]:
-        """The newest ``n`` records, oldest first (fewer when fewer are held)."""
-        packed = bytes(self._packed[-min(n, LIMIT) * RECORD :]) if n > 0 else b""
-        return [packed[i : i + RECORD] for i in range(0, len(packed), RECORD)]
+        if len(self._hashes) > LIMIT * _HASH:
+            del self._hashes[:_HASH]
+            del self._marks[:8]
+        self._unfiltered += 1
+        if self._unfiltered > LIMIT:
+            # Bits of ids that left are never cleared one by one; with them all at once, at most one look-up in 30 passes for nothing.
+            self._rebuild_filter()
+        else:
+            slot = (id_hash[0] << 8) | id_hash[1]
+            self._filter[slot >> 3] |= 1 << (slot & 7)
 
     def packed(self) -> bytes:
         """All records, oldest first."""
-        return bytes(self._packed)
+        return self._pack(0, len(self._hashes) // _HASH)
+
+    def block_of(self, number: int) -> bytes:
+        """The records ``128 * number`` to ``128 * number + 127`` of all ever added, as far as they are held."""
+        first = self.added - len(self._hashes) // _HASH
+        return self._pack(max(0, number * BLOCK - first), max(0, (number + 1) * BLOCK - first))
 
     def copy(self) -> Recents:
         """An independent copy."""
-        other = Recents(bytes(self._packed))
-        other.added = self.added
-        return other
+        return Recents(self.packed(), self.added)
+
+    def _pack(self, first: int, last: int) -> bytes:
+        marks = self._marks[first * 8 : last * 8]
+        steps, before = [], 0
+        for i in range(0, len(marks), 8):
+            mark = int.from_bytes(marks[i : i + 8], "big")
+            steps.append(mark - before)
+            before = mark
+        return _encode((bytes(self._hashes[first * _HASH : last * _HASH]), steps))
+
+    def _rebuild_filter(self) -> None:
+        bits = bytearray((1 << _FILTER_BITS) // 8)
+        for i in range(0, len(self._hashes), _HASH):
+            slot = (self._hashes[i] << 8) | self._hashes[i + 1]
+            bits[slot >> 3] |= 1 << (slot & 7)
+        self._filter = bits
+        self._unfiltered = 0
+
+
+_decoder = msgspec.msgpack.Decoder(tuple[bytes, list[int]])
+
+
+def _unpacked(blocks: list[bytes]) -> tuple[bytearray, bytearray]:
+    hashes, marks = bytearray(), bytearray()
+    for block in blocks:
+        some, steps = _decoder.decode(block)
+        if len(some) != _HASH * len(steps):
+            raise ValueError(f"{len(some)} bytes of hashes for {len(steps)} recent ids")
+        hashes += some
+        mark = 0
+        for step in steps:
+            mark += step
+            marks += mark.to_bytes(8, "big")
+    return hashes, marks
+
+
+def first_block(added: int) -> int:
+    """The number of the oldest block that still holds one of the newest :data:`LIMIT` of ``added`` records."""
+    return max(0, added - LIMIT) // BLOCK

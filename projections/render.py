@@ -16,9 +16,9 @@ from projections.errors import ThreadfoldError
 from projections.groups import Group, group_tail
 from projections.lanes import Kind, clip
 from projections.openai import text_only
-from projections.window import Window
+from projections.view import SUMMARY_MARK
+from projections.window import InForce, Window
 
-SUMMARY_MARK = "[Summary of the earlier conversation]\n"
 STUB_TOKENS = 60
 """Tokens taken for a stub line: it is under 60 bytes of ASCII beside two positions, and a token is at least a byte."""
 
@@ -88,9 +88,14 @@ def _head(window: Window) -> tuple[list[bytes], int]:
     bodies = [text_only(item.body) for item in lanes.pinned]
     tokens = lanes.pinned_tokens
     if summary is not None:
-        bodies.append(msgspec.json.encode({"role": "assistant", "content": SUMMARY_MARK + summary.text}))
+        bodies.append(summary_body(summary))
         tokens += summary.tokens + len(SUMMARY_MARK)
     return bodies, tokens
+
+
+def summary_body(summary: InForce) -> bytes:
+    """The message a summary is given as: marked, and never in the user's role."""
+    return msgspec.json.encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
 
 
 def _fit(
@@ -145,53 +150,3 @@ def _clip_newest(
         raise DoesNotFit(f"the window cannot be rendered: the newest messages take {after} tokens when shortened, and only {room} are left")
     trace.append(Step("clip_newest", len(bodies), len(bodies), head_tokens + tokens, head_tokens + after))
     return bodies[:fixed] + [body for _, body in clipped], after
-
-
-def context_document(window: Window, render: Render, fmt_fields: bytes = b"") -> bytes:
-    """The JSON document of ``GET …/context``: the render's messages are joined in as they are, the rest is small."""
-    meta, lanes, policy = window.meta, window.lanes, window.policy
-    summary = meta.summary
-    rest = {
-        "tokens": render.tokens,
-        "budget": policy.budget(lanes.pinned_tokens),
-        "ceiling": policy.ceiling,
-        "utilization": round(render.tokens / policy.ceiling, 6),
-        "position": window.position_of(meta.position) if meta.position >= 0 else None,
-        "count": meta.count,
-        "digest": meta.digest.hex(),
-        "render_digest": render.digest,
-        "summary": None
-        if summary is None
-        else {
-            "summary_id": summary.summary_id,
-            "position": window.position_of(summary.offset),
-            "text": summary.text,
-            "tokens": summary.tokens,
-            "trust": summary.trust,
-            "to": window.position_of(summary.to),
-            "previous": summary.previous,
-        },
-        "suspensions": [
-            {
-                "suspension_id": s.suspension_id,
-                "kind": s.kind,
-                "tool_call_id": s.tool_call_id,
-                "prompt": s.prompt,
-                "expires_at": s.expires_at,
-                "position": window.position_of(s.offset),
-            }
-            for s in lanes.suspensions
-        ],
-        "state": state_of(window),
-        "guard": lanes.loop,
-        "trace": [step.to_dict() for step in render.trace],
-    }
-    return b'{"messages":' + render.messages + fmt_fields + b"," + msgspec.json.encode(rest)[1:]
-
-
-def state_of(window: Window) -> str:
-    """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) | ``active``."""
-    lanes = window.lanes
-    if lanes.closed is not None:
-        return "idle" if lanes.closed == "idle" else "closed"
-    return "awaiting_input" if lanes.suspensions or lanes.turn_ended else "active"

@@ -1,4 +1,4 @@
-"""Folding a whole conversation from its events, and from a snapshot: the same fold as live, driven from a list.
+"""Folding a whole conversation from its events: the same fold as live, driven from a list.
 
 Used wherever the events are at hand: verify, rollbacks into summarised history, readers that fold without writing, and the tests.
 """
@@ -7,18 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from projections import events
-from projections.bounds import control_body
 from projections.events import AnyEvent
 from projections.fold import History, Outcome, Status, apply, take_out
-from projections.lanes import RANGES, Entry, Kind, clip
 from projections.names import Key, parse_position
-from projections.openai import message_body, result_body
 from projections.policy import Rules
-from projections.recents import Recents
-from projections.window import Meta, Window, encode_entry, load_window
+from projections.window import Window, encode_entry, load_window
 
 Logged = tuple[int, AnyEvent]
 """An event with its offset."""
@@ -114,55 +108,3 @@ def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int
         previous = event.data.previous_position
         offset = None if previous is None else parse_position(previous).offset
     return chain
-
-
-def take_snapshot(window: Window) -> bytes:
-    """The bounded part of a window without its tail's text: what ``restore`` needs beside the events at the tail's positions."""
-    bare = [msgspec.structs.replace(entry, body=b"") for entry in window.tail]
-    return msgspec.msgpack.encode((window.encode_meta(), bare, window.recents.packed()))
-
-
-class _Snapshot(msgspec.Struct, array_like=True):
-    meta: bytes
-    tail: list[Entry]
-    recents: bytes
-
-
-_snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
-
-
-def snapshot_offsets(snapshot: bytes) -> list[int]:
-    """The offsets of the events whose text the snapshot left in the log, ascending."""
-    return [entry.offset for entry in _snapshot_decoder.decode(snapshot).tail if _has_body(entry)]
-
-
-def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]) -> Window:
-    """Build the window a snapshot was taken of, byte for byte.
-
-    Args:
-        at: the events at :func:`snapshot_offsets`.
-
-    Raises:
-        KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation of the topic.
-    """
-    parts = _snapshot_decoder.decode(snapshot)
-    for entry in parts.tail:
-        if _has_body(entry):
-            entry.body = body_of(at[entry.offset], entry)
-    meta = msgspec.msgpack.decode(parts.meta, type=Meta)
-    return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents))
-
-
-def _has_body(entry: Entry) -> bool:
-    return entry.kind not in RANGES and entry.kind != Kind.NOTE
-
-
-def body_of(event: AnyEvent, entry: Entry) -> bytes:
-    """The stored body of an event, as the fold made it for this entry."""
-    if isinstance(event, events.MessageEvent):
-        body = message_body(event.data)
-    elif isinstance(event, events.ToolResultEvent):
-        body = result_body(event.data)
-    else:
-        return control_body(event.data)
-    return clip(body, 0, entry.room)[1] if entry.room else body

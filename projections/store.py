@@ -16,10 +16,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.errors import RedisUnavailable
+from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
-from projections.recents import LIMIT
 
 
 class RedisStore:
@@ -57,26 +56,33 @@ class RedisStore:
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
         async with self._guarded():
-            # One transaction: a batch written in between would give a meta and a tail of different moments.
+            # One transaction: a batch written in between would give a window and its recent ids of different moments.
             pipe = self._redis.pipeline(transaction=True)
-            self._queue_windows(pipe, generation, partition, keys)
-            return _windows(await pipe.execute())
+            self._queue_windows(pipe, generation, partition, keys, recents=True)
+            return _windows(await pipe.execute(), recents=True)
 
-    async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
+    async def read(
+        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+    ) -> tuple[Checkpoint | None, list[Stored | None]]:
         async with self._guarded():
             pipe = self._redis.pipeline(transaction=True)
             pipe.hgetall(self._state(generation, partition))
-            self._queue_windows(pipe, generation, partition, keys)
+            self._queue_windows(pipe, generation, partition, keys, recents)
             state, *rest = await pipe.execute()
-            return _checkpoint(state), _windows(rest)
+            return _checkpoint(state), _windows(rest, recents)
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         keys = [self._state(generation, partition), self._due(generation, partition)]
-        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LIMIT]
+        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target]
         for write in writes:
             keys += self._window_keys(generation, partition, write.key)
-            args += [str(write.key), write.meta, "1" if write.replace else "0", write.drop]
-            args += [len(write.push), *write.push, len(write.recents), *write.recents, write.due.value]
+            args += [str(write.key), b"1" if write.reset else b"0"]
+            for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
+                args.append(2 * len(put))
+                for name, value in put:
+                    args += [name, value]
+                args += [len(gone), *gone]
+            args.append(write.due.value)
         async with self._guarded():
             verdict, revision, _ = await self._apply(keys=keys, args=args)
             return Applied(Verdict(verdict.decode()), revision.decode())
@@ -125,14 +131,12 @@ class RedisStore:
 
     def _window_keys(self, generation: int, partition: int, key: Key) -> list[str]:
         tag = self._tag(generation, partition)
-        return [f"{tag}:w:{key}", f"{tag}:t:{key}", f"{tag}:r:{key}"]
+        return [f"{tag}:w:{key}", f"{tag}:r:{key}"]
 
-    def _queue_windows(self, pipe: Any, generation: int, partition: int, keys: list[Key]) -> None:
+    def _queue_windows(self, pipe: Any, generation: int, partition: int, keys: list[Key], recents: bool) -> None:
         for key in keys:
-            meta, tail, recents = self._window_keys(generation, partition, key)
-            pipe.get(meta)
-            pipe.lrange(tail, 0, -1)
-            pipe.lrange(recents, 0, -1)
+            for name in self._window_keys(generation, partition, key)[: 2 if recents else 1]:
+                pipe.hgetall(name)
 
     @asynccontextmanager
     async def _guarded(self) -> AsyncIterator[None]:
@@ -142,6 +146,10 @@ class RedisStore:
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise RedisUnavailable(f"Redis at {_shown(self.url)} does not answer ({_reason(error)}): check that it runs") from error
         except ResponseError as error:
+            if "WRONGTYPE" in str(error):
+                raise CorruptWindow(
+                    f"Redis at {_shown(self.url)} has something else under a key of the windows: the partition is folded anew"
+                ) from error
             raise RedisUnavailable(f"Redis at {_shown(self.url)} refused: {error}") from error
         except RedisError as error:
             raise RedisUnavailable(f"Redis at {_shown(self.url)} failed: {error}") from error
@@ -157,12 +165,10 @@ def _reason(error: BaseException) -> str:
     return text.splitlines()[0][:160]
 
 
-def _windows(answers: list[Any]) -> list[Stored | None]:
-    found: list[Stored | None] = []
-    for i in range(0, len(answers), 3):
-        meta, tail, recents = answers[i : i + 3]
-        found.append(None if meta is None else Stored(meta, tail, b"".join(recents)))
-    return found
+def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | None]:
+    if not recents:
+        return [Stored(fields, {}) if fields else None for fields in answers]
+    return [Stored(answers[i], answers[i + 1]) if answers[i] else None for i in range(0, len(answers), 2)]
 
 
 def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:

@@ -1,20 +1,21 @@
 """The window: everything a model's context is rendered from, bounded, and the forms it is stored and compared in.
 
-A window is *stored* as its meta (the lanes as they stood before the tail, the summary in force, counters), its tail and its recent ids; all
-else is *derived* by stepping the lanes over the tail. The fold that moves a window is in ``projections.fold``.
+A window *is* its meta (the lanes as they stood before the tail, the summary in force, counters), its tail and its recent ids; all else is
+*derived* by stepping the lanes over the tail. The fold that moves a window is in ``projections.fold``, how one is stored in
+``projections.layout``.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from projections.due import Due, calls_for_compaction, due_span
 from projections.events import delta
-from projections.lanes import RENDERED, Entry, Kind, Lanes, clip, entry_offsets, step
+from projections.lanes import RENDERED, Entry, Kind, Lanes, clip, entry_offsets, step, step_message
+from projections.limits import Limits
 from projections.names import Key, Position
+from projections.openai import has_attachments
 from projections.policy import Policy, Rules
 from projections.recents import Recents
 
@@ -58,31 +59,42 @@ _meta_encoder = msgspec.msgpack.Encoder()
 _meta_decoder = msgspec.msgpack.Decoder(Meta)
 _entry_decoder = msgspec.msgpack.Decoder(Entry)
 encode_entry = msgspec.msgpack.Encoder().encode
-"""Encode one tail entry as it is stored."""
+"""Encode one tail entry, for an image or a snapshot."""
 
 
 class Window:
     """One conversation's window, owned and mutated by whoever folds it.
 
-    ``tail`` is in log order. ``start`` and ``epoch`` tell a store what changed: ``start`` is the running number of ``tail[0]`` (it grows
-    as the head is dropped), ``epoch`` grows whenever entries already in the tail were replaced.
+    ``tail`` is in log order. What changed is told to a store by ``start``, the running number of ``tail[0]`` (it grows as the head is
+    dropped), ``epoch``, which grows whenever entries already in the tail were replaced, and ``base_epoch``, whenever the lanes before the
+    tail or the summary in force did.
+
+    Derived: ``lanes``, ``policy`` and ``limits`` as they stand after the tail, sums over it, and ``flat``: whether its rendered bodies,
+    joined in their order, are a valid conversation (``awaited`` results of its last group are still to come).
     """
 
     __slots__ = (
-        "_policy",
-        "_policy_of",
+        "_group",
+        "_next",
+        "awaited",
+        "base_epoch",
         "epoch",
+        "flat",
         "held_tokens",
         "key",
         "lanes",
+        "limits",
         "meta",
         "partition",
+        "policy",
         "recents",
         "rules",
         "start",
         "tail",
         "tail_bytes",
         "tail_messages",
+        "tail_pinned",
+        "tail_pinned_tokens",
         "tail_tokens",
     )
 
@@ -103,19 +115,10 @@ class Window:
         self.recents = Recents() if recents is None else recents
         self.start = 0
         self.epoch = 0
-        self._policy: Policy | None = None
-        self._policy_of: dict[str, Any] | None = None
+        self.base_epoch = 0
         self.derive()
 
     # -- what follows from the stored parts ---------------------------------------------------------------------------------
-
-    @property
-    def policy(self) -> Policy:
-        """The conversation's policy as its log stands now."""
-        if self._policy is None or self._policy_of is not self.lanes.policy:
-            self._policy_of = self.lanes.policy
-            self._policy = self.rules.for_conversation(self.key.tenant, self.lanes.policy)
-        return self._policy
 
     @property
     def summary_tokens(self) -> int:
@@ -128,8 +131,7 @@ class Window:
 
     def derive(self) -> None:
         """Recompute lanes and sums from the stored parts."""
-        self.lanes = self.meta.base.copy()
-        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
+        self._to_base()
         for entry in self.tail:
             self._step(entry)
 
@@ -139,11 +141,26 @@ class Window:
         Used when the tail lost or replaced entries, so that it makes no difference when that happened.
         """
         self.meta.due = None
-        self.lanes = self.meta.base.copy()
-        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
+        self.base_epoch += 1
+        self._to_base()
         for i, entry in enumerate(self.tail):
             self._step(entry)
-            self._mark(i + 1)
+            if self.tail_tokens + self.held_tokens > self.limits.mark:
+                self._mark(i + 1)
+
+    def _to_base(self) -> None:
+        """Lanes and sums as they stand before the tail."""
+        self.lanes = self.meta.base.copy()
+        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
+        self.tail_pinned = self.tail_pinned_tokens = 0
+        self.flat = not any(has_attachments(item.body) for item in self.lanes.pinned)
+        self.awaited, self._group, self._next = 0, -1, 0
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Policy and limits anew: something that they follow from has changed."""
+        self.policy: Policy = self.rules.for_conversation(self.key.tenant, self.lanes.policy)
+        self.limits = Limits.of(self.policy, self.lanes.pinned_tokens, self.summary_tokens)
 
     def _mark(self, n: int) -> None:
         """Set the due flag when the first ``n`` entries, with the sums and lanes as they stand after them, call for compaction."""
@@ -154,34 +171,70 @@ class Window:
             messages=self.tail_messages,
             summary_tokens=self.summary_tokens,
         ):
-            self.meta.due = due_span(self.tail[:n], self.lanes, self.policy)
+            self.meta.due = due_span(self.tail if n == len(self.tail) else self.tail[:n], self.lanes, self.policy)
 
     def _step(self, entry: Entry) -> None:
-        step(self.lanes, entry, self.policy)
-        self.tail_bytes += len(entry.body)
         kind = entry.kind
         if kind in RENDERED:
+            step_message(self.lanes, entry)
+            self.tail_bytes += len(entry.body)
             self.tail_tokens += entry.tokens
             self.tail_messages += 1
-        elif kind == Kind.HELD:
+            if self.flat:
+                self._follow(entry)
+        elif kind != Kind.NOTE:
+            self._step_other(entry)
+
+    def _step_other(self, entry: Entry) -> None:
+        step(self.lanes, entry, self.policy)
+        self.tail_bytes += len(entry.body)
+        if entry.kind == Kind.HELD:
             self.held_tokens += entry.tokens
             self.tail_messages += entry.count
+            self.flat = self.flat and not entry.tokens
+        elif entry.kind == Kind.SYSTEM:
+            self.tail_pinned += 1
+            self.tail_pinned_tokens += entry.tokens
+            self.flat = self.flat and not has_attachments(entry.body)
+            self._refresh()
+        elif entry.kind == Kind.OPENED:
+            self._refresh()
+
+    def _follow(self, entry: Entry) -> None:
+        """See whether the tail is still flat: results stand right after their calls, in order, and nothing is to be replaced."""
+        if entry.kind == Kind.RESULT:
+            if not self.awaited or entry.link != (self._group, self._next):
+                self.flat = False
+                return
+            self.awaited -= 1
+            self._next += 1
+        elif self.awaited:
+            self.flat = False
+            return
+        elif entry.calls:
+            self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
+        if entry.kind != Kind.USER and has_attachments(entry.body):
+            self.flat = False
 
     # -- changes the fold makes ---------------------------------------------------------------------------------------------
 
     def push(self, entry: Entry) -> None:
         """Put an entry at the end of the tail, mark compaction as due when it is, and keep the tail bounded."""
-        if entry.kind in RENDERED and entry.tokens > self.policy.ceiling:
-            entry.room = self.policy.ceiling
+        if entry.tokens > self.limits.ceiling and entry.kind in RENDERED:
+            entry.room = self.limits.ceiling
             entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
-        self.tail.append(entry)
+        tail = self.tail
+        tail.append(entry)
         self._step(entry)
-        self._mark(len(self.tail))
-        self._bound_tail()
+        if self.meta.due is None and self.tail_tokens + self.held_tokens > self.limits.mark:
+            self._mark(len(tail))
+        if self.tail_tokens > self.limits.hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
+            self._hold_oldest()
 
     def drop_head(self, n: int) -> None:
         """Take the first ``n`` entries out of the tail; the lanes before the tail move past them."""
         base = self.meta.base
+        self.base_epoch += 1
         for entry in self.tail[:n]:
             step(base, entry, self.rules.for_conversation(self.key.tenant, base.policy))
         if n:
@@ -198,11 +251,10 @@ class Window:
         self.epoch += 1
         self.refold()
 
-    def _bound_tail(self) -> None:
+    def _hold_oldest(self) -> None:
         """Past twice the budget (or too many entries or bytes) the oldest entries are held as a range of the log only."""
-        limit = 2 * self.policy.budget(self.lanes.pinned_tokens)
-        within = self.tail_tokens <= limit and len(self.tail) <= MAX_ENTRIES and self.tail_bytes <= MAX_TAIL_BYTES
-        if within or len(self.tail) < 2:
+        limit = self.limits.hold
+        if len(self.tail) < 2:
             return
         tokens, size, n = self.tail_tokens, self.tail_bytes, 0
         # Down to three quarters, so that this is done once in a while and not with every event.
@@ -222,7 +274,7 @@ class Window:
     # -- forms --------------------------------------------------------------------------------------------------------------
 
     def encode_meta(self) -> bytes:
-        """The meta as it is stored."""
+        """The meta, for an image or a snapshot."""
         return _meta_encoder.encode(self.meta)
 
     def image(self) -> bytes:
@@ -231,8 +283,10 @@ class Window:
 
 
 def load_window(key: Key, partition: int, rules: Rules, meta: bytes, tail: list[bytes], recents: bytes) -> Window:
-    """Build a window from its stored parts; raises :class:`msgspec.DecodeError` when they are not what was stored."""
-    return Window(key, partition, rules, _meta_decoder.decode(meta), [_entry_decoder.decode(e) for e in tail], Recents(recents))
+    """Build a window from the parts of its image; raises :class:`msgspec.DecodeError` when they are not what was stored."""
+    decoded = _meta_decoder.decode(meta)
+    ids = Recents(recents, decoded.count + decoded.skipped)
+    return Window(key, partition, rules, decoded, [_entry_decoder.decode(e) for e in tail], ids)
 
 
 def held_range(entries: list[Entry]) -> Entry:

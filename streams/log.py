@@ -22,6 +22,26 @@ from streams.settings import Settings
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
 
 
+class Row(Protocol):
+    """A record of one partition, as aiokafka hands it over."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+
+    @property
+    def timestamp(self) -> int:
+        """In ms, by the broker's clock."""
+
+
 class Raw(NamedTuple):
     """A record as it stands in the log; ``timestamp`` in ms, by the broker's clock."""
 
@@ -29,6 +49,11 @@ class Raw(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+        return self.position.offset
 
 
 class Log(Protocol):
@@ -59,10 +84,10 @@ class Log(Protocol):
 class KafkaLog:
     """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
 
-    def __init__(self, settings: Settings, partitions: int) -> None:
+    def __init__(self, settings: Settings, partitions: int, topic: str = "events") -> None:
         self.settings = settings
         self.partitions = partitions
-        self.topic = settings.topic("events")
+        self.topic = settings.topic(topic)
         self._producer = SharedProducer(settings)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]

@@ -4,7 +4,8 @@ The same object serves the live projector and a rebuild; what differs is whether
 
 1. decode: what is not an event, or disagrees with its key, becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
-3. fold, in log order; a rollback beyond its window reads the log here;
+3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored from a snapshot has already is passed
+   over;
 4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a crash repeats them and never loses
    them (whether a summary is accepted is a fact of the log, so even a fenced writer never tells subscribers anything untrue);
 5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -23,11 +24,11 @@ from projections.errors import ThreadfoldError
 from projections.events import AnyEvent, Undecodable, decode_event
 from projections.fold import Outcome, Status, apply
 from projections.names import Key, Position, parse_key
-from projections.persistence import Checkpoint, DueChange, Mark, Verdict, WindowStore, Write, mark_of, write_of
+from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
 from projections.window import Window
 from streams.history import fetch_history
-from streams.log import Log, Raw
+from streams.log import Log, Raw, Row
 
 
 class Fenced(ThreadfoldError):
@@ -64,10 +65,11 @@ class Voice(Protocol):
 
 @dataclass(slots=True)
 class Slot:
-    """A cached window and what the store already has of it."""
+    """A cached window, what the store already has of it, and the source its events must name."""
 
     window: Window
-    mark: Mark
+    mark: StoreMark
+    source: str
 
 
 @dataclass(slots=True)
@@ -78,11 +80,29 @@ class Counts:
     duplicate: int = 0
     rejected: int = 0
     dead: int = 0
+    passed: int = 0
+    """Events that a window restored from a snapshot had already."""
 
 
-def identity(raw: Raw) -> str:
+def identity(raw: Row) -> str:
     """What tells a record from another one at the same offset: the hex SHA-256 of key and value."""
     return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
+
+
+def _event_of(row: Row, source: str | None = None) -> AnyEvent | str:
+    """The event of a record, or why it is none; ``source`` is what its key says, where that is known already."""
+    if source is None:
+        key = parse_key(row.key) if row.key is not None else None
+        if key is None:
+            return "the record's key is not tenant/conversation"
+        source = key.source
+    if row.value is None:
+        return "the record has no value"
+    try:
+        event = decode_event(row.value)
+    except Undecodable as error:
+        return f"the value is not an event: {error}"
+    return event if event.source == source else f"source {event.source[:300]!r} is not that of the record's key"
 
 
 class Partition:
@@ -110,9 +130,13 @@ class Partition:
         self.counts = Counts()
         self._learn = learn
         self._voice = voice
-        self._slots: OrderedDict[Key, Slot] = OrderedDict()
+        self._slots: OrderedDict[bytes, Slot] = OrderedDict()
+        """By the records' key as it is: a batch looks up each of its records here."""
         self._cached = cached_windows
         self._tenants: set[str] = set()
+        self.changed: set[Key] | None = None
+        """Conversations written since whoever takes snapshots emptied it; None: nobody does."""
+        self._settled = True
         self.turn = asyncio.Lock()
         """Whoever folds, asks for due windows or looks at the store holds it: each of these suspends while windows are half loaded."""
 
@@ -120,9 +144,10 @@ class Partition:
         """Begin (again) at a checkpoint; nothing cached is kept."""
         self.checkpoint = checkpoint
         self._slots.clear()
+        self._settled = True
 
-    async def process(self, batch: Sequence[Raw]) -> list[Window]:
-        """Fold a batch and write it; returns the windows that became due by it.
+    async def process(self, rows: Sequence[Row]) -> list[Window]:
+        """Fold a batch, in order, and write it; returns the windows that became due by it.
 
         Records at or before the checkpoint are passed over.
 
@@ -130,92 +155,131 @@ class Partition:
             Fenced: nothing was written.
             RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint and go on from there.
         """
-        batch = [raw for raw in batch if raw.position.offset > self.checkpoint.offset]
-        if not batch:
+        if rows and rows[0].offset <= self.checkpoint.offset:
+            rows = [row for row in rows if row.offset > self.checkpoint.offset]
+        if not rows:
             return []
         spoken = Spoken()
-        decoded = [(raw, *self._decode(raw, spoken)) for raw in batch]
-        await self._load({key for _, key, event in decoded if key is not None and event is not None})
-        touched: dict[Key, Slot] = {}
-        for raw, key, event in decoded:
-            if key is not None and event is not None:
-                touched[key] = slot = self._slots[key]
-                self._note(key, await self._fold(slot.window, raw.position.offset, event), spoken)
-        if spoken:
-            await self._voice.speak(self.number, spoken, batch)
-        return await self._write(batch[-1], touched)
-
-    def _decode(self, raw: Raw, spoken: Spoken) -> tuple[Key | None, AnyEvent | None]:
-        key = parse_key(raw.key) if raw.key is not None else None
-        cause = None
-        if key is None:
-            cause = "the record's key is not tenant/conversation"
-        elif raw.value is None:
-            cause = "the record has no value"
-        else:
-            try:
-                event = decode_event(raw.value)
-            except Undecodable as error:
-                cause = f"the value is not an event: {error}"
+        await self._load(self._missing(rows))
+        touched: dict[bytes, Slot] = {}
+        self._settled = False
+        slots, counts = self._slots, self.counts
+        for row in rows:
+            key, offset = row.key, row.offset
+            slot = slots.get(key) if key is not None else None
+            event = _event_of(row, slot.source if slot is not None else None)
+            if key is None or slot is None or isinstance(event, str):
+                counts.dead += 1
+                spoken.dead.append(DeadLetter(Position(self.number, offset), key, str(event)))
+                continue
+            window = slot.window
+            if offset <= window.meta.position:
+                counts.passed += 1
+                continue
+            touched[key] = slot
+            outcome = apply(window, offset, event)
+            if outcome.status is Status.APPLIED:
+                counts.applied += 1
+                if outcome.accepted:
+                    self._note(window, outcome, spoken)
             else:
-                if event.source == key.source:
-                    return key, event
-                cause = f"source {event.source[:300]!r} is not that of the record's key"
-        self.counts.dead += 1
-        spoken.dead.append(DeadLetter(raw.position, raw.key, cause))
-        return None, None
+                await self._fold_on(window, offset, event, outcome, spoken)
+        if spoken:
+            batch = [Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp) for row in rows]
+            await self._voice.speak(self.number, spoken, batch)
+        due = await self._write(rows[-1], touched)
+        self._settled = True
+        return due
 
-    async def _load(self, keys: set[Key]) -> None:
-        for tenant in {key.tenant for key in keys} - self._tenants:
-            await self._learn(tenant)
-            self._tenants.add(tenant)
-        for key in keys & self._slots.keys():
-            self._slots.move_to_end(key)
-        missing = [key for key in keys if key not in self._slots]
-        if missing:
-            stored = await self.store.load(self.generation, self.number, missing)
-            for key, parts in zip(missing, stored, strict=True):
-                if parts is None:
-                    self._slots[key] = Slot(Window(key, self.number, self.rules), Mark())
-                else:
-                    window = parts.load(key, self.number, self.rules)
-                    self._slots[key] = Slot(window, mark_of(window))
+    def _missing(self, rows: Sequence[Row]) -> set[bytes]:
+        """The keys without a slot under which there is an event: what cannot be applied loads nothing and makes no tenant known."""
+        missing: set[bytes] = set()
+        for row in rows:
+            if row.key is not None and row.key not in self._slots and row.key not in missing and not isinstance(_event_of(row), str):
+                missing.add(row.key)
+        return missing
 
-    async def _fold(self, window: Window, offset: int, event: AnyEvent) -> Outcome:
-        outcome = apply(window, offset, event)
+    async def _load(self, names: set[bytes]) -> None:
+        """Have a slot for each of these records' keys that is one."""
+        keys = {name: key for name in sorted(names - self._slots.keys()) if (key := parse_key(name)) is not None}
+        if not keys:
+            return
+        await self.known({key.tenant for key in keys.values()})
+        stored = await self.store.load(self.generation, self.number, list(keys.values()))
+        for (name, key), parts in zip(keys.items(), stored, strict=True):
+            opened = (Window(key, self.number, self.rules), NOTHING) if parts is None else parts.open(key, self.number, self.rules)
+            self._slots[name] = Slot(*opened, key.source)
+
+    async def _fold_on(self, window: Window, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
+        """What is not simply applied: a rollback that needs the log, a repeat, a rejected event."""
         if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
             history = await fetch_history(self.log, window, outcome.target)
             outcome = apply(window, offset, event, history)
-        return outcome
-
-    def _note(self, key: Key, outcome: Outcome, spoken: Spoken) -> None:
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
         elif outcome.status is Status.DUPLICATE:
             self.counts.duplicate += 1
         else:
             self.counts.rejected += 1
-        spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-        spoken.accepted += [(key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+        self._note(window, outcome, spoken)
 
-    async def _write(self, last: Raw, touched: dict[Key, Slot]) -> list[Window]:
+    def _note(self, window: Window, outcome: Outcome, spoken: Spoken) -> None:
+        spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
+        spoken.accepted += [(window.key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+
+    async def _write(self, last: Row, touched: dict[bytes, Slot]) -> list[Window]:
         before = self.checkpoint
-        checkpoint = Checkpoint(before.revision, last.position.offset, last.timestamp, identity(last), before.target)
+        checkpoint = Checkpoint(before.revision, last.offset, last.timestamp, identity(last), before.target)
         writes = [write_of(slot.window, slot.mark) for slot in touched.values()]
         await self._apply(checkpoint, writes)
-        for slot in touched.values():
-            slot.mark = mark_of(slot.window)
+        for slot, write in zip(touched.values(), writes, strict=True):
+            slot.mark = write.after
+        if self.changed is not None:
+            self.changed.update(slot.window.key for slot in touched.values())
         while len(self._slots) > self._cached:
             self._slots.popitem(last=False)
-        return [touched[write.key].window for write in writes if write.due is DueChange.SET]
+        return [slot.window for slot, write in zip(touched.values(), writes, strict=True) if write.due is DueChange.SET]
 
     async def set_target(self, target: int) -> None:
         """Record up to where this partition heals (the windows stay as they are); raises :class:`Fenced` like :meth:`process`."""
-        c = self.checkpoint
-        verdict = await self._apply(Checkpoint(c.revision, c.offset, c.timestamp, c.digest, target), [])
+        await self.put_back(replace(self.checkpoint, target=target), [])
+
+    async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
+        """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`."""
+        checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
+        verdict = await self._apply(checkpoint, [write_of(window) for window in windows])
         if verdict is Verdict.DUPLICATE:
-            # The same record, but another's write: its target is not this one.
+            # The same record, but another's write: neither its target nor its windows are these.
             raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+
+    async def known(self, tenants: set[str]) -> None:
+        """Make the rules know these tenants' policies."""
+        for tenant in tenants - self._tenants:
+            await self._learn(tenant)
+            self._tenants.add(tenant)
+
+    async def windows(self, keys: Sequence[Key]) -> list[Window | None]:
+        """The windows as of the checkpoint (None: the conversation has none), in the order of ``keys``; nothing is cached for it.
+
+        They are the fold's own: whoever calls holds ``turn``, and does not keep them beyond it.
+
+        Raises:
+            Fenced: the windows, in the store or here, are not those of the checkpoint.
+            CorruptWindow: one of them cannot be read.
+        """
+        if not self._settled:
+            # What was folded and not written may not have been spoken of: nobody may take it for done.
+            raise Fenced(f"partition {self.number} of generation {self.generation} stopped in the middle of a batch")
+        found = {key: slot.window for key in keys if (slot := self._slots.get(str(key).encode())) is not None}
+        missing = [key for key in keys if key not in found]
+        if missing:
+            await self.known({key.tenant for key in missing})
+            checkpoint, stored = await self.store.read(self.generation, self.number, missing)
+            if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
+                raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+            found.update({key: parts.load(key, self.number, self.rules) for key, parts in zip(missing, stored, strict=True) if parts})
+        # A conversation whose only records were no events has a slot (to fold into) but no window.
+        return [window if window is not None and window.meta.position >= 0 else None for window in map(found.get, keys)]
 
     async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
@@ -230,8 +294,9 @@ class Partition:
     async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
         """Windows whose compaction request should go out (again) now."""
         keys = await self.store.due(self.generation, self.number, now_ms, limit)
-        await self._load(set(keys))
-        return [self._slots[key].window for key in keys if self._slots[key].window.meta.due is not None]
+        names = [str(key).encode() for key in keys]
+        await self._load(set(names))
+        return [self._slots[name].window for name in names if self._slots[name].window.meta.due is not None]
 
     async def check(self) -> None:
         """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say)."""

@@ -25,7 +25,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL. ``partitions``, ``replication`` and ``min_isr`` are used when
     topics are created; a replication of 0 is 3, or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes,
-    times seconds.
+    times seconds. ``snapshot_events`` is after how many events of a partition its changed windows are written as snapshots; 0: never.
     """
 
     kafka: str = ""
@@ -38,8 +38,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     policy: str = ""
     max_event_bytes: int = 8 << 20
     append_timeout: float = 15.0
-    batch_events: int = 500
+    batch_events: int = 2_000
+    batch_bytes: int = 4 << 20
     cached_windows: int = 4096
+    snapshot_events: int = 20_000
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000

@@ -20,6 +20,8 @@ from streams.settings import Settings
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
+SNAPSHOTS = {**COMPACTED, "segment.bytes": str(16 << 20), "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
+"""Small segments, cleaned early: what healing reads is then little more than the latest snapshot of each window."""
 DAY_MS = 86_400_000
 SHOW_UP = 10.0
 """Seconds in which a topic that was created must be there to be used."""
@@ -37,7 +39,7 @@ class TopicSpec:
 SPECS = (
     TopicSpec("events", {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
     TopicSpec("summaries", FOR_EVER),
-    TopicSpec("snapshots", COMPACTED),
+    TopicSpec("snapshots", SNAPSHOTS),
     TopicSpec("compactions", {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}),
     TopicSpec("renders", {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS)}),
     TopicSpec("control", COMPACTED, partitions=1),

@@ -155,7 +155,7 @@ class Backend:
         key = make_key(tenant, conversation)
         await self._waiting.reach(max(item.position for item in appended), timeout)
         stored = await self._stored(key)
-        recents = Recents(stored.recents if stored is not None else b"")
+        recents = Recents() if stored is None else stored.recent_ids(key)
         return [_applied(item, recents) for item in appended]
 
     # -- reading -------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 -- Applies one bounded batch of a partition atomically with its checkpoint, or nothing of it.
 --
--- KEYS[1] the partition's state, KEYS[2] its due set, then for each conversation: meta, tail, recents.
+-- KEYS[1] the partition's state, KEYS[2] its due set, then for each conversation: its window's hash, its recent ids' hash.
 -- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record folded,
--- [5] the offset up to which the partition heals, [6] how many recent ids to keep; then for each conversation:
---   name, meta, '1' to replace the tail or '0', how many entries to drop at its head, n, n entries, m, m recent ids,
---   due: 'keep', 'clear' or 'set'.
+-- [5] the offset up to which the partition heals; then for each conversation:
+--   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
+--   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set'.
 -- Answers {verdict, revision, offset}: 'applied', 'duplicate' (this very batch is in already) or 'fenced' (somebody else wrote).
 
 local state = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'hash')
@@ -16,39 +16,33 @@ if revision ~= ARGV[1] then
   return {'fenced', revision, state[2] or ''}
 end
 
-local at = 7
+local at = 6
 local function take()
   local value = ARGV[at]
   at = at + 1
   return value
 end
 
--- Pushes ARGV[at .. at+n-1]; unpack takes a bounded number of values at a time.
-local function push(key, n)
+-- Runs a command on the next n arguments, where n comes first; unpack takes a bounded number of values at a time.
+local function run(command, key)
+  local n = tonumber(take())
   local last = at + n - 1
   while at <= last do
     local upto = math.min(at + 999, last)
-    redis.call('RPUSH', key, unpack(ARGV, at, upto))
+    redis.call(command, key, unpack(ARGV, at, upto))
     at = upto + 1
   end
 end
 
-local keep = tonumber(ARGV[6])
-for k = 3, #KEYS, 3 do
+for k = 3, #KEYS, 2 do
   local name = take()
-  redis.call('SET', KEYS[k], take())
-  local replace, drop, n = take(), tonumber(take()), tonumber(take())
-  if replace == '1' then
-    redis.call('DEL', KEYS[k + 1])
-  elseif drop > 0 then
-    redis.call('LTRIM', KEYS[k + 1], drop, -1)
+  if take() == '1' then
+    redis.call('DEL', KEYS[k])
   end
-  push(KEYS[k + 1], n)
-  local ids = tonumber(take())
-  push(KEYS[k + 2], ids)
-  if ids > 0 then
-    redis.call('LTRIM', KEYS[k + 2], -keep, -1)
-  end
+  run('HSET', KEYS[k])
+  run('HDEL', KEYS[k])
+  run('HSET', KEYS[k + 1])
+  run('HDEL', KEYS[k + 1])
   local due = take()
   if due == 'set' then
     redis.call('ZADD', KEYS[2], 0, name)

@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.errors import RedisUnavailable
+from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key
-from projections.persistence import Applied, Checkpoint, DueChange, Mark, Verdict, WindowStore, Write, mark_of, write_of
-from projections.recents import LIMIT, RECORD
+from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
 from projections.replay import apply_with_log
 from projections.store import RedisStore
 from projections.window import Window
@@ -47,9 +46,12 @@ def generation() -> int:
     return next(_generations)
 
 
-def write(key: Key = A, **changes: Any) -> Write:
-    fields: dict[str, Any] = {"meta": b"meta", "replace": False, "drop": 0, "push": [], "recents": [], "due": DueChange.KEEP, **changes}
-    return Write(key=key, **fields)
+def write(key: Key = A, *, due: DueChange = DueChange.KEEP, **changes: Any) -> Write:
+    """A write of fields given by name; ``put`` and ``recents`` are dictionaries, ``gone`` and ``forget`` lists."""
+    put = {b"h": changes.get("meta", b"meta"), **changes.get("put", {})}
+    recents = list(changes.get("recents", {}).items())
+    reset, gone, forget = changes.get("reset", False), changes.get("gone", []), changes.get("forget", [])
+    return Write(key, reset, list(put.items()), gone, recents, forget, due, NOTHING)
 
 
 def at(revision: str, offset: int, digest: str = "", target: int = -1) -> Checkpoint:
@@ -63,10 +65,11 @@ async def begin(store: WindowStore, generation: int, *writes: Write) -> str:
     return answer.revision
 
 
-async def tail_of(store: WindowStore, generation: int, key: Key = A) -> list[bytes]:
+async def fields_of(store: WindowStore, generation: int, key: Key = A) -> dict[bytes, bytes]:
+    """The window's fields but the head."""
     stored = (await store.load(generation, 0, [key]))[0]
     assert stored is not None
-    return stored.tail
+    return {name: value for name, value in stored.fields.items() if name != b"h"}
 
 
 async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(store: WindowStore, generation: int) -> None:
@@ -78,12 +81,14 @@ async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(store: Wind
 
 
 async def test_what_was_written_is_read_back_in_the_order_asked(store: WindowStore, generation: int) -> None:
-    recent = b"r" * RECORD
-    revision = await begin(store, generation, write(A, meta=b"\x00\xff", push=[b"1", b"2"], recents=[recent]), write(B, meta=b"b"))
+    fields, recents = {b"0": b"1\x00", b"1": b"\xff" * 70_000}, {b"0": b"r"}
+    revision = await begin(store, generation, write(A, meta=b"\x00\xff", put=fields, recents=recents), write(B, meta=b"b"))
     b, unknown, a = await store.load(generation, 0, [B, Key("acme", "c"), A])
     assert unknown is None and a is not None and b is not None
-    assert (a.meta, a.tail, a.recents) == (b"\x00\xff", [b"1", b"2"], recent)
-    assert (b.meta, b.tail, b.recents) == (b"b", [], b"")
+    assert (a.fields, a.recents) == ({b"h": b"\x00\xff", **fields}, recents)
+    assert (b.fields, b.recents) == ({b"h": b"b"}, {})
+    _, (bare,) = await store.read(generation, 0, [A], recents=False)
+    assert bare is not None and (bare.fields, bare.recents) == (a.fields, {})
     checkpoint = await store.checkpoint(generation, 0)
     assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
 
@@ -104,12 +109,12 @@ async def test_every_write_has_a_revision_of_its_own(store: WindowStore, generat
 
 
 async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(store: WindowStore, generation: int) -> None:
-    first = await begin(store, generation, write(push=[b"1"]))
-    second = (await store.apply(generation, 0, at(first, 5), [write(push=[b"2"])])).revision
+    first = await begin(store, generation, write(put={b"0": b"1"}))
+    second = (await store.apply(generation, 0, at(first, 5), [write(put={b"1": b"2"})])).revision
     for stale in (first, "", "no-revision"):
-        answer = await store.apply(generation, 0, at(stale, 9), [write(meta=b"wrong", push=[b"x"], due=DueChange.SET), write(B)])
+        answer = await store.apply(generation, 0, at(stale, 9), [write(meta=b"wrong", put={b"0": b"x"}, due=DueChange.SET), write(B)])
         assert answer == Applied(Verdict.FENCED, second)
-    assert await tail_of(store, generation) == [b"1", b"2"]
+    assert await fields_of(store, generation) == {b"0": b"1", b"1": b"2"}
     assert await store.load(generation, 0, [B]) == [None]
     assert await store.due(generation, 0, 10**15, 10) == []
     checkpoint = await store.checkpoint(generation, 0)
@@ -118,17 +123,17 @@ async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(store
 
 async def test_the_same_batch_again_is_a_duplicate_and_writes_nothing(store: WindowStore, generation: int) -> None:
     first = await begin(store, generation)
-    batch = (at(first, 5), [write(push=[b"1"])])
+    batch = (at(first, 5), [write(put={b"0": b"1"})])
     applied = await store.apply(generation, 0, *batch)
     assert applied.verdict is Verdict.APPLIED
     assert await store.apply(generation, 0, *batch) == Applied(Verdict.DUPLICATE, applied.revision)
-    assert await tail_of(store, generation) == [b"1"]
+    assert await fields_of(store, generation) == {b"0": b"1"}
 
 
 async def test_the_first_batch_again_is_a_duplicate(store: WindowStore, generation: int) -> None:
-    revision = await begin(store, generation, write(push=[b"1"]))
-    assert await store.apply(generation, 0, at("", 0), [write(push=[b"1"])]) == Applied(Verdict.DUPLICATE, revision)
-    assert await tail_of(store, generation) == [b"1"]
+    revision = await begin(store, generation, write(put={b"0": b"1"}))
+    assert await store.apply(generation, 0, at("", 0), [write(put={b"0": b"1"})]) == Applied(Verdict.DUPLICATE, revision)
+    assert await fields_of(store, generation) == {b"0": b"1"}
 
 
 async def test_another_record_at_the_same_offset_is_fenced(store: WindowStore, generation: int) -> None:
@@ -138,52 +143,45 @@ async def test_another_record_at_the_same_offset_is_fenced(store: WindowStore, g
 
 
 async def test_partitions_and_generations_do_not_fence_each_other(store: WindowStore, generation: int) -> None:
-    await begin(store, generation, write(push=[b"1"]))
-    assert (await store.apply(generation, 1, at("", 0), [write(push=[b"2"])])).verdict is Verdict.APPLIED
-    assert (await store.apply(next(_generations), 0, at("", 0), [write(push=[b"3"])])).verdict is Verdict.APPLIED
-    assert await tail_of(store, generation) == [b"1"]
+    await begin(store, generation, write(put={b"0": b"1"}))
+    assert (await store.apply(generation, 1, at("", 0), [write(put={b"0": b"2"})])).verdict is Verdict.APPLIED
+    assert (await store.apply(next(_generations), 0, at("", 0), [write(put={b"0": b"3"})])).verdict is Verdict.APPLIED
+    assert await fields_of(store, generation) == {b"0": b"1"}
 
 
-async def test_a_tail_loses_its_head_and_grows_at_its_end(store: WindowStore, generation: int) -> None:
-    revision = await begin(store, generation, write(push=[b"1", b"2", b"3"]))
-    revision = (await store.apply(generation, 0, at(revision, 1), [write(drop=2, push=[b"4"])])).revision
-    assert await tail_of(store, generation) == [b"3", b"4"]
-    revision = (await store.apply(generation, 0, at(revision, 2), [write(drop=2)])).revision
-    assert await tail_of(store, generation) == []
-    await store.apply(generation, 0, at(revision, 3), [write(push=[b"5"])])
-    assert await tail_of(store, generation) == [b"5"]
-
-
-async def test_a_replaced_tail_holds_only_what_came_with_it(store: WindowStore, generation: int) -> None:
-    revision = await begin(store, generation, write(push=[b"1", b"2", b"3"], recents=[b"a" * RECORD]))
-    revision = (await store.apply(generation, 0, at(revision, 1), [write(replace=True, push=[b"9"])])).revision
-    assert await tail_of(store, generation) == [b"9"]
-    await store.apply(generation, 0, at(revision, 2), [write(replace=True)])
+async def test_fields_are_put_replaced_and_deleted(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(put={b"0": b"1", b"1": b"2"}, recents={b"7": b"x"}))
+    change = write(put={b"1": b"3", b"2": b"4"}, gone=[b"0", b"unknown"], recents={b"8": b"y"}, forget=[b"7"])
+    revision = (await store.apply(generation, 0, at(revision, 1), [change])).revision
+    assert await fields_of(store, generation) == {b"1": b"3", b"2": b"4"}
     stored = (await store.load(generation, 0, [A]))[0]
-    assert stored is not None and (stored.tail, stored.recents) == ([], b"a" * RECORD)
+    assert stored is not None and stored.recents == {b"8": b"y"}
+    await store.apply(generation, 0, at(revision, 2), [write(gone=[b"1", b"2"])])
+    assert await fields_of(store, generation) == {}
 
 
-@pytest.mark.parametrize("n", [999, 1_000, 1_001, 4_500])
-async def test_thousands_of_entries_at_once_stay_in_order(store: WindowStore, generation: int, n: int) -> None:
-    entries = [b"%d" % i for i in range(n)]
-    await begin(store, generation, write(A, push=entries), write(B, push=[b"b"]))
-    assert await tail_of(store, generation) == entries
-    assert await tail_of(store, generation, B) == [b"b"]
-
-
-async def test_recent_ids_are_cut_to_the_newest_1024(store: WindowStore, generation: int) -> None:
-    ids = [b"%024d" % i for i in range(LIMIT + 700)]
-    revision = await begin(store, generation, write(recents=ids[:1_000]))
-    await store.apply(generation, 0, at(revision, 1), [write(recents=ids[1_000:])])
+async def test_a_window_that_is_reset_holds_only_what_came_with_it_and_its_recent_ids(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(put={b"1": b"1", b"2": b"2"}, recents={b"0": b"a"}))
+    await store.apply(generation, 0, at(revision, 1), [write(reset=True, put={b"9": b"9"})])
     stored = (await store.load(generation, 0, [A]))[0]
-    assert stored is not None and stored.recents == b"".join(ids[-LIMIT:])
+    assert stored is not None and (stored.fields, stored.recents) == ({b"h": b"meta", b"9": b"9"}, {b"0": b"a"})
+
+
+@pytest.mark.parametrize("n", [499, 500, 501, 4_500])
+async def test_thousands_of_fields_at_once_are_all_written(store: WindowStore, generation: int, n: int) -> None:
+    fields = {b"%d" % i: b"v%d" % i for i in range(n)}
+    revision = await begin(store, generation, write(A, put=fields), write(B, put={b"0": b"b"}))
+    assert await fields_of(store, generation) == fields
+    assert await fields_of(store, generation, B) == {b"0": b"b"}
+    await store.apply(generation, 0, at(revision, 1), [write(A, gone=list(fields))])
+    assert await fields_of(store, generation) == {}
 
 
 async def test_a_large_batch_of_conversations_is_one_write(store: WindowStore, generation: int) -> None:
     keys = [Key("acme", f"c{i}") for i in range(600)]
-    await begin(store, generation, *(write(key, meta=str(key).encode(), push=[b"1"]) for key in keys))
+    await begin(store, generation, *(write(key, meta=str(key).encode(), put={b"0": b"1"}) for key in keys))
     found = await store.load(generation, 0, keys)
-    assert [s.meta for s in found if s is not None] == [str(key).encode() for key in keys]
+    assert [s.fields[b"h"] for s in found if s is not None] == [str(key).encode() for key in keys]
 
 
 async def test_due_is_set_kept_and_cleared(store: WindowStore, generation: int) -> None:
@@ -245,7 +243,7 @@ async def test_checkpoint_and_windows_are_read_as_of_one_moment(store: WindowSto
     for _ in range(150):
         checkpoint, found = await store.read(generation, 0, keys)
         if checkpoint is not None:
-            assert {s.meta for s in found if s is not None} == {b"%d" % checkpoint.offset}
+            assert {s.fields[b"h"] for s in found if s is not None} == {b"%d" % checkpoint.offset}
             assert None not in found
             seen.add(checkpoint.offset)
         await asyncio.sleep(0)
@@ -260,14 +258,14 @@ async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> No
     generations = [base + 1, base + 11, (base + 1) * 10]
     for generation in generations:
         for partition in (0, 1, 10):
-            writes = [write(A, push=[b"1"], recents=[b"r" * RECORD], due=DueChange.SET)]
+            writes = [write(A, put={b"0": b"1"}, recents={b"0": b"r"}, due=DueChange.SET)]
             assert (await store.apply(generation, partition, at("", 0), writes)).verdict is Verdict.APPLIED
-    assert await store.drop_partition(generations[0], 1) == 5
+    assert await store.drop_partition(generations[0], 1) == 4
     assert await store.checkpoint(generations[0], 0) is not None
     assert await store.checkpoint(generations[0], 10) is not None
     assert await store.checkpoint(generations[0], 1) is None
     assert await store.load(generations[0], 1, [A]) == [None]
-    assert await store.drop_generation(generations[0], 11) == 10
+    assert await store.drop_generation(generations[0], 11) == 8
     assert await store.due(generations[0], 0, 10**15, 10) == []
     for generation in generations[1:]:
         assert await store.checkpoint(generation, 0) is not None
@@ -276,21 +274,21 @@ async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> No
 
 
 async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(store: WindowStore, settings: Settings, generation: int) -> None:
-    old = await begin(store, generation, write(push=[b"old"]))
+    old = await begin(store, generation, write(put={b"0": b"old"}))
     if isinstance(store, MemoryStore):
         store.lose_everything()
     else:
         client = aredis.Redis.from_url(settings.redis)
         await client.flushdb()
         await client.aclose()
-    assert (await store.apply(generation, 0, at(old, 5), [write(push=[b"x"])])) == Applied(Verdict.FENCED, "")
+    assert (await store.apply(generation, 0, at(old, 5), [write(put={b"0": b"x"})])) == Applied(Verdict.FENCED, "")
     assert await store.load(generation, 0, [A]) == [None]
-    revision = await begin(store, generation, write(push=[b"new"]))
+    revision = await begin(store, generation, write(put={b"0": b"new"}))
     for offset in range(1, 6):
         assert revision != old
-        assert (await store.apply(generation, 0, at(old, 50), [write(push=[b"x"])])).verdict is Verdict.FENCED
+        assert (await store.apply(generation, 0, at(old, 50), [write(put={b"0": b"x"})])).verdict is Verdict.FENCED
         revision = (await store.apply(generation, 0, at(revision, offset), [])).revision
-    assert await tail_of(store, generation) == [b"new"]
+    assert await fields_of(store, generation) == {b"0": b"new"}
 
 
 async def test_of_racing_writers_exactly_one_is_applied_a_revision(store: WindowStore, generation: int) -> None:
@@ -305,13 +303,13 @@ async def test_of_racing_writers_exactly_one_is_applied_a_revision(store: Window
             if n >= steps:
                 return
             await asyncio.sleep(rng.random() * 0.002)
-            answer = await store.apply(generation, 0, at(checkpoint.revision, n, f"{me}"), [write(push=[b"%d" % n])])
+            answer = await store.apply(generation, 0, at(checkpoint.revision, n, f"{me}"), [write(put={b"%d" % n: b"x"})])
             if answer.verdict is Verdict.APPLIED:
                 won.append((n, me))
 
     await asyncio.gather(*(race(me) for me in range(writers)))
     assert [n for n, _ in won] == list(range(steps))
-    assert await tail_of(store, generation) == [b"%d" % n for n in range(steps)]
+    assert sorted(await fields_of(store, generation), key=int) == [b"%d" % n for n in range(steps)]
     assert len({me for _, me in won}) > 1
 
 
@@ -319,25 +317,27 @@ async def written_as_it_grew(store: WindowStore, generation: int, seed: int, len
     """Fold a random history in batches, write what changed after each, and compare what is stored."""
     rng = random.Random(seed)
     log = random_log(seed, length).log
-    window, mark, revision = Window(KEY, PARTITION, RULES), Mark(), ""
+    window, mark, revision = Window(KEY, PARTITION, RULES), NOTHING, ""
     i = 0
     while i < len(log):
         for _ in range(rng.randint(1, biggest)):
             if i < len(log):
                 apply_with_log(window, *log[i], log[:i])
                 i += 1
-        answer = await store.apply(generation, PARTITION, at(revision, i), [write_of(window, mark)])
+        change = write_of(window, mark)
+        answer = await store.apply(generation, PARTITION, at(revision, i), [change])
         assert answer.verdict is Verdict.APPLIED
         revision = answer.revision
         stored = (await store.load(generation, PARTITION, [KEY]))[0]
         assert stored is not None
-        loaded = stored.load(KEY, PARTITION, RULES)
+        loaded, mark = stored.open(KEY, PARTITION, RULES)
         assert loaded.image() == window.image(), f"after {i} events"
         due = await store.due(generation, PARTITION, 10**15, 10)
         assert due == ([KEY] if window.meta.due is not None else [])
         if rng.random() < 0.3:
             window = loaded
-        mark = mark_of(window)
+        else:
+            mark = change.after
 
 
 @given(st.integers(0, 2**32), st.integers(5, 150), st.integers(1, 40))
@@ -381,11 +381,28 @@ async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
 
 async def test_a_server_that_refuses_to_write_is_named_with_its_reason(settings: Settings, generation: int) -> None:
     client = aredis.Redis.from_url(settings.redis)
+    user = f"reader{generation}"
+    await client.execute_command("ACL", "SETUSER", user, "on", ">pass", "~*", "+@read", "+@connection")
+    store = RedisStore(settings.redis.replace("redis://", f"redis://{user}:pass@"), settings.topic_prefix)
+    try:
+        with pytest.raises(RedisUnavailable, match=r"refused: .*no permissions"):
+            await store.apply(generation, 0, Checkpoint(), [write()])
+    finally:
+        await client.execute_command("ACL", "DELUSER", user)
+        await client.aclose()
+        await store.close()
+
+
+async def test_another_kind_of_value_under_a_key_is_corrupt_and_not_an_outage(settings: Settings, generation: int) -> None:
+    client = aredis.Redis.from_url(settings.redis)
     store = RedisStore(settings.redis, settings.topic_prefix)
     await client.set(f"{settings.topic_prefix}:{{{generation}:0}}:state", "not a hash")
     try:
-        with pytest.raises(RedisUnavailable, match="refused: WRONGTYPE"):
-            await store.apply(generation, 0, Checkpoint(), [write()])
+        for call in (store.apply(generation, 0, Checkpoint(), [write()]), store.checkpoint(generation, 0)):
+            with pytest.raises(CorruptWindow, match="something else under a key of the windows"):
+                await call
+        await store.drop_partition(generation, 0)
+        assert await store.checkpoint(generation, 0) is None
     finally:
         await client.aclose()
         await store.close()

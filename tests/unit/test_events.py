@@ -11,11 +11,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections import events
+from projections.context import context_document
 from projections.events import Undecodable, absolute, decode_event, delta, full_type, is_known, short_type
 from projections.fold import apply
 from projections.names import Key
 from projections.policy import Rules
-from projections.render import DoesNotFit, context_document, render_openai
+from projections.render import DoesNotFit, render_openai
 from projections.window import Window, encode_entry, load_window
 
 KEY = Key("acme", "c1")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from projections import events
 from projections.fold import Status
-from projections.replay import apply_with_log, replay, restore, snapshot_offsets, take_snapshot
+from projections.replay import apply_with_log, replay
+from projections.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window import Window, encode_entry, load_window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log, request_of, summary_for
 

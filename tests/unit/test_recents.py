@@ -7,7 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.recents import LIMIT, RECORD, Recents, Seen
+from projections.recents import BLOCK, LIMIT, Recents, Seen, first_block
 
 
 def hash_of(i: int) -> bytes:
@@ -29,18 +29,29 @@ def test_the_oldest_of_more_than_1024_is_forgotten() -> None:
         recents.add(hash_of(i), i)
     assert [recents.find(hash_of(i)) is None for i in (0, 1, 2, 3)] == [True, True, True, False]
     assert recents.added == LIMIT + 3
-    assert len(recents.packed()) == LIMIT * RECORD
+    assert len(recents.packed()) < LIMIT * 10, "8 bytes an id, and a byte or two for the step to its position"
 
 
 def test_a_match_that_does_not_begin_at_a_record_is_no_match() -> None:
     recents = Recents()
-    first, second = hash_of(1)[:16], hash_of(2)[:16]
+    first, second = hash_of(1)[:8], hash_of(2)[:8]
     recents.add(first, 0)
-    recents.add(second, 0)
-    across = recents.packed()[8:24]
+    recents.add(second, 1)
+    across = first[4:] + second[:4]
     assert recents.find(across) is None
     recents.add(across, 5)
     assert recents.find(across) == Seen(5, False)
+
+
+def test_ids_are_known_and_unknown_rightly_over_many_thousands() -> None:
+    recents = Recents()
+    for i in range(5 * LIMIT):
+        assert recents.find(hash_of(i)) is None
+        recents.add(hash_of(i), 3 * i)
+        for back in (0, 1, LIMIT - 1, LIMIT, 2 * LIMIT):
+            expected = Seen(3 * (i - back), False) if back < LIMIT and back <= i else None
+            if i >= back:
+                assert recents.find(hash_of(i - back)) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 2**62), st.booleans()), unique_by=lambda t: t[0], max_size=40))
@@ -53,14 +64,19 @@ def test_packed_records_read_back(items: list[tuple[int, int, bool]]) -> None:
     assert again.packed() == recents.packed() and again.added == len(items)
 
 
-@given(st.integers(0, 2 * LIMIT), st.integers(-1, 2 * LIMIT))
-def test_the_newest_records_are_given_oldest_first(n: int, wanted: int) -> None:
-    recents = Recents()
-    for i in range(n):
-        recents.add(hash_of(i), i)
-    last = recents.last(wanted)
-    assert len(last) == max(0, min(n, wanted, LIMIT))
-    assert b"".join(last) == recents.packed()[len(recents.packed()) - len(last) * RECORD :]
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=12))
+def test_the_blocks_a_store_was_given_hold_the_newest_records(batches: list[int]) -> None:
+    recents, stored, added = Recents(), {}, 0
+    for size in batches:
+        before = added
+        for _ in range(size):
+            recents.add(hash_of(added), 2 * added)
+            added += 1
+        for n in range(max(first_block(added), before // BLOCK), -(-added // BLOCK)):
+            stored[n] = recents.block_of(n)
+        stored = {n: block for n, block in stored.items() if n >= first_block(added)}
+        again = Recents.from_blocks([stored[n] for n in sorted(stored)], added)
+        assert (again.packed(), again.added) == (recents.packed(), added)
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -11,7 +11,7 @@ from projections.compaction import why_not
 from projections.events import delta
 from projections.fold import apply
 from projections.lanes import Kind
-from projections.persistence import DueChange, mark_of, write_of
+from projections.persistence import DueChange, write_of
 from projections.window import Window
 from streams.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
@@ -76,7 +76,7 @@ def test_a_rollback_that_leaves_the_same_span_due_makes_its_request_be_sent_agai
         writer.append(events.Message("user", "word " * 10), tokens=40)
         writer.append(events.Message("assistant", "reply " * 10), tokens=30)
     writer.append(events.Message("user", "one more"), tokens=10)
-    window, mark, due = writer.window, mark_of(writer.window), writer.window.meta.due
+    window, mark, due = writer.window, write_of(writer.window).after, writer.window.meta.due
     before = request_for(window, 1)
     writer.append(events.Rollback(f"{PARTITION}-{writer.log[-2][0]}"))
     after = request_for(window, 1)

@@ -123,7 +123,7 @@ def test_a_rollback_into_a_summarised_span_reads_it_again_and_voids_the_summary(
     summary = talks.windows[KEY].meta.summary
     assert summary is not None
     outcome = last_outcome(talks, "3-2")
-    assert outcome.voided == [summary.summary_id] and outcome.accepted == []
+    assert outcome.voided == (summary.summary_id,) and outcome.accepted == ()
     back(talks, "3-2")
     assert talks.seen["history"] == 1
     window = talks.windows[KEY]
@@ -147,7 +147,7 @@ def test_a_summary_that_comes_back_by_a_rollback_of_a_rollback_is_announced_agai
     assert summary is not None
     back(talks, "3-2")
     outcome = last_outcome(talks, "3-9")
-    assert [s.summary_id for s in outcome.accepted] == [summary.summary_id] and outcome.voided == []
+    assert [s.summary_id for s in outcome.accepted] == [summary.summary_id] and outcome.voided == ()
     back(talks, "3-9")
     assert texts(talks.windows[KEY])[-1] == "later" and talks.windows[KEY].meta.summary == summary
 
@@ -165,7 +165,7 @@ def test_falling_back_along_a_chain_keeps_the_summary_that_still_holds() -> None
             if len(accepted) == 2:
                 kept_until = talks.next_offset - 1
     outcome = last_outcome(talks, f"3-{kept_until}")
-    assert outcome.voided == accepted[:1:-1], "newest first, down to the second"
+    assert list(outcome.voided) == accepted[:1:-1], "newest first, down to the second"
     back(talks, f"3-{kept_until}")
     now = talks.windows[KEY].meta.summary
     assert now is not None and now.summary_id == accepted[1]
@@ -194,7 +194,7 @@ def test_late_summaries_of_a_held_backlog_survive_a_rollback_into_it() -> None:
     target = 12
     assert talks.windows[KEY].tail[0].start <= target < talks.windows[KEY].tail[0].offset, "it is inside the held range"
     outcome = last_outcome(talks, f"3-{target}")
-    assert outcome.voided == []
+    assert outcome.voided == ()
     back(talks, f"3-{target}")
     assert talks.seen["history"] == 1
     now = talks.windows[KEY].meta.summary

@@ -210,7 +210,7 @@ async def _present(stack: Reach, conversation: Conversation) -> int:
     (stored,) = await stack.store.load(generation.number, partition, [conversation.key])
     if stored is None:
         return 0
-    recents = stored.load(conversation.key, partition, stack.control.state.rules(generation)).recents
+    recents = stored.recent_ids(conversation.key)
     for i in range(len(conversation.records) - 1, -1, -1):
         if recents.find(sha256(conversation.records[i].id.encode()).digest()) is not None:
             return i + 1

@@ -9,9 +9,10 @@ import click
 import orjson
 
 from projections.anthropic import anthropic_document
+from projections.context import context_document
 from projections.names import make_key
 from projections.neutral import window_events
-from projections.render import context_document, render_openai
+from projections.render import render_openai
 from projections.window import Window
 from streams.settings import Settings
 from threadfold.backend import MAX_PAGE, Backend

@@ -10,9 +10,10 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
+from projections.context import context_document
 from projections.errors import InvalidEvent, InvalidRequest
 from projections.openai import to_flat
-from projections.render import context_document, render_openai
+from projections.render import render_openai
 from threadfold.backend import MAX_PAGE, Appended, Applied
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import as_list, read_json

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from projections.names import Key
 from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
-from projections.recents import LIMIT, RECORD
 
 
 @dataclass(slots=True)
@@ -39,9 +38,14 @@ class MemoryStore:
         windows = self._of(generation, partition).windows
         return [_copy(windows.get(key)) for key in keys]
 
-    async def read(self, generation: int, partition: int, keys: list[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
-        """Checkpoint and windows as of one moment."""
-        return await self.checkpoint(generation, partition), await self.load(generation, partition, keys)
+    async def read(
+        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+    ) -> tuple[Checkpoint | None, list[Stored | None]]:
+        """Checkpoint and windows as of one moment; without their recent ids when they are not needed."""
+        found = await self.load(generation, partition, keys)
+        if not recents:
+            found = [None if stored is None else Stored(stored.fields, {}) for stored in found]
+        return await self.checkpoint(generation, partition), found
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         """Write a batch and its checkpoint, if ``checkpoint.revision`` is the revision in force.
@@ -95,19 +99,19 @@ class MemoryStore:
 
 
 def _changed(before: Stored | None, write: Write) -> Stored:
-    tail = [] if before is None or write.replace else before.tail[max(0, write.drop) :]
-    recents = _records(before.recents if before is not None else b"") + list(write.recents)
-    return Stored(write.meta, tail + write.push, b"".join(recents[-LIMIT:]))
-
-
-def _records(packed: bytes) -> list[bytes]:
-    return [packed[i : i + RECORD] for i in range(0, len(packed), RECORD)]
+    fields = {} if before is None or write.reset else dict(before.fields)
+    recents = {} if before is None else dict(before.recents)
+    for there, put, gone in ((fields, write.put, write.gone), (recents, write.recents_put, write.recents_gone)):
+        there.update(put)
+        for name in gone:
+            there.pop(name, None)
+    return Stored(fields, recents)
 
 
 def _copy(stored: Stored | None) -> Stored | None:
-    return None if stored is None else replace(stored, tail=list(stored.tail))
+    return None if stored is None else Stored(dict(stored.fields), dict(stored.recents))
 
 
 def _size(partition: _Partition) -> int:
     present: Iterable[object] = (partition.checkpoint is not None, bool(partition.due))
-    return sum(map(bool, present)) + sum(1 + bool(w.tail) + bool(w.recents) for w in partition.windows.values())
+    return sum(map(bool, present)) + sum(1 + bool(w.recents) for w in partition.windows.values())

@@ -1,0 +1,109 @@
+"""Chunks: runs of tail entries as they are stored, so that a read joins bytes and a write touches the end only.
+
+A chunk keeps what is known of its entries in columns, and their bodies one after the other, joined by commas: where it holds nothing but
+rendered messages (``mixed`` is false), its bodies are a piece of the rendered JSON array as they stand.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from projections.lanes import RENDERED, Entry
+
+SMALL = 4_080
+"""Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""
+MERGED = 8
+"""Small chunks in a row that are joined into one; the whole is within the 32 KiB class."""
+
+
+class _Extra(Struct, array_like=True, omit_defaults=True):
+    calls: tuple[tuple[str, str], ...] | None = None
+    link: tuple[int, int] | None = None
+    first: int = -1
+    count: int = 1
+    positions: list[int] | None = None
+    room: int = 0
+
+
+_NOTHING = _Extra()
+
+
+class Chunk(Struct, array_like=True):
+    """Columns of entries: offsets (the first, then differences), kinds, tokens, body sizes, what few entries have, bodies."""
+
+    mixed: bool
+    offsets: list[int]
+    kinds: bytes
+    tokens: list[int]
+    sizes: list[int]
+    extras: dict[int, _Extra]
+    bodies: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Chunk)
+decode_chunk = _decoder.decode
+"""Decode a stored chunk; raises :class:`msgspec.DecodeError` when the bytes are not one."""
+
+
+def stored_size(entry: Entry) -> int:
+    """About how many bytes an entry takes in a chunk; chunks are divided by it."""
+    size = len(entry.body) + 9
+    if entry.calls:
+        size += sum(len(id_) + len(name) + 4 for id_, name in entry.calls)
+    if entry.positions:
+        size += 2 * len(entry.positions)
+    return size
+
+
+def encode_chunk(entries: list[Entry]) -> bytes:
+    """The stored form of a run of entries."""
+    offsets, before = [], 0
+    extras: dict[int, _Extra] = {}
+    mixed = False
+    for i, e in enumerate(entries):
+        offsets.append(e.offset - before)
+        before = e.offset
+        if e.calls or e.link or e.first >= 0 or e.room or e.positions is not None or e.count != 1:
+            extras[i] = _Extra(e.calls, e.link, e.first, e.count, e.positions, e.room)
+        if e.kind not in RENDERED and e.body:
+            mixed = True
+    return _encoder.encode(
+        Chunk(
+            mixed,
+            offsets,
+            bytes([e.kind for e in entries]),
+            [e.tokens for e in entries],
+            [len(e.body) for e in entries],
+            extras,
+            b",".join([e.body for e in entries if e.body]),
+        )
+    )
+
+
+def entries_of(chunk: Chunk) -> list[Entry]:
+    """The entries of a chunk; raises :class:`ValueError` when its columns disagree."""
+    n = len(chunk.offsets)
+    if not n == len(chunk.kinds) == len(chunk.tokens) == len(chunk.sizes):
+        raise ValueError("the columns of a chunk are not of one length")
+    entries, offset, at = [], 0, 0
+    extras, bodies = chunk.extras, chunk.bodies
+    for i in range(n):
+        offset += chunk.offsets[i]
+        size = chunk.sizes[i]
+        body = bodies[at : at + size] if size else b""
+        if size:
+            at += size + 1
+        x = extras.get(i, _NOTHING) if extras else _NOTHING
+        entries.append(Entry(offset, chunk.kinds[i], chunk.tokens[i], body, x.calls, x.link, x.first, x.count, x.positions, x.room))
+    if at and at != len(bodies) + 1:
+        raise ValueError("the bodies of a chunk are not as long as it says")
+    return entries
+
+
+def bodies_after(chunk: Chunk, skip: int) -> bytes:
+    """The joined bodies of a chunk's entries but the first ``skip``."""
+    if not skip:
+        return chunk.bodies
+    return chunk.bodies[sum(size + 1 for size in chunk.sizes[:skip] if size) :]

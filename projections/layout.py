@@ -1,0 +1,219 @@
+"""How a window lies in a store: a few named fields, of which a batch writes those that changed.
+
+``h`` is the head: counters, and the view a reader needs; written with every batch. ``b`` is the base: the lanes before the tail and the
+summary in force; written when they change. Fields with a number are the tail's chunks, in order. New entries go to the newest chunk,
+which is written again until it is full; full small chunks are joined by eights. So each entry is written a few times, small while it is
+new, and a read of any length finds few fields. Recent ids lie apart, in numbered blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from projections.chunks import MERGED, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
+from projections.due import Due
+from projections.lanes import Lanes
+from projections.names import Key
+from projections.policy import Rules
+from projections.recents import BLOCK, LIMIT, Recents, first_block
+from projections.view import View, view_of
+from projections.window import InForce, Meta, Window
+
+HEAD = b"h"
+BASE = b"b"
+
+
+class Head(Struct, array_like=True):
+    """The counters of a window, how many entries at the front of its first chunk have left the tail, and its view."""
+
+    version: int
+    position: int
+    count: int
+    digest: bytes
+    rollback: int | None
+    due: Due | None
+    unknown: int
+    duplicates: int
+    skipped: int
+    erased: bool
+    skip: int
+    view: View
+
+
+class Base(Struct, array_like=True):
+    """What a window stands on before its tail."""
+
+    lanes: Lanes
+    summary: InForce | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_head = msgspec.msgpack.Decoder(Head).decode
+"""Decode field ``h``; raises :class:`msgspec.DecodeError`."""
+decode_base = msgspec.msgpack.Decoder(Base).decode
+"""Decode field ``b``; raises :class:`msgspec.DecodeError`."""
+
+
+class Placed(NamedTuple):
+    """A stored chunk: its number, the running numbers of its entries (the end excluded), and about how large it is."""
+
+    number: int
+    start: int
+    end: int
+    size: int
+
+
+class Mark(NamedTuple):
+    """What of a window a store already holds; the default is nothing."""
+
+    epoch: int = 0
+    base_epoch: int = -1
+    end: int = 0
+    added: int = 0
+    chunks: tuple[Placed, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the store holds nothing of the window."""
+        return self.base_epoch < 0
+
+
+class Changes(NamedTuple):
+    """The fields that bring a store up to date: those to put, those to delete, whether all others go first; and the mark after it."""
+
+    reset: bool
+    put: list[tuple[bytes, bytes]]
+    gone: list[bytes]
+    recents_put: list[tuple[bytes, bytes]]
+    recents_gone: list[bytes]
+    after: Mark
+
+
+def changes_of(window: Window, mark: Mark) -> Changes:
+    """What has to be written so that a store that is at ``mark`` holds the window as it is now."""
+    reset = mark.nothing or window.epoch != mark.epoch or window.start > mark.end
+    old = () if reset else mark.chunks
+    plan = _plan(window, old, window.start if reset else mark.end)
+    skip = max(0, window.start - plan[0].start) if plan else 0
+    put = [(HEAD, _encode_head(window, skip))]
+    if reset or window.base_epoch != mark.base_epoch:
+        put.append((BASE, _encode(Base(window.meta.base, window.meta.summary))))
+    known = set(old)
+    for chunk in plan:
+        if chunk not in known:
+            first = max(chunk.start, window.start) - window.start
+            put.append((b"%d" % chunk.number, encode_chunk(window.tail[first : chunk.end - window.start])))
+    kept = {chunk.number for chunk in plan}
+    gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
+    added = window.recents.added
+    blocks = range(max(first_block(added), mark.added // BLOCK), -(-added // BLOCK)) if added > mark.added else range(0)
+    return Changes(
+        reset,
+        put,
+        gone,
+        [(b"%d" % n, window.recents.block_of(n)) for n in blocks],
+        [b"%d" % n for n in range(first_block(mark.added), min(first_block(added), -(-mark.added // BLOCK)))],
+        Mark(window.epoch, window.base_epoch, window.start + len(window.tail), added, tuple(plan)),
+    )
+
+
+def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
+    """The chunks the tail lies in: those of ``old`` that still hold entries, and the entries from running number ``at`` on."""
+    start, end = window.start, window.start + len(window.tail)
+    plan = [chunk for chunk in old if chunk.end > start]
+    number = max((chunk.number for chunk in old), default=-1) + 1
+    first, size = at, 0
+    if at < end and plan and plan[-1].size < SMALL:
+        # The newest chunk is not full: it is written again with what came.
+        newest = plan.pop()
+        number, first, size = newest.number, max(newest.start, start), newest.size
+    for i in range(at, end):
+        more = stored_size(window.tail[i - start])
+        if size and size + more > SMALL:
+            plan.append(Placed(number, first, i, size))
+            number, first, size = number + 1, i, 0
+        size += more
+    if first < end:
+        plan.append(Placed(number, first, end, size))
+    return _merged(plan)
+
+
+def _merged(plan: list[Placed]) -> list[Placed]:
+    """Join small chunks by eights; the newest, which still grows, stays apart."""
+    run = len(plan) - 1
+    while run > 0 and plan[run - 1].size <= SMALL:
+        run -= 1
+    while len(plan) - 1 - run >= MERGED:
+        joined = plan[run : run + MERGED]
+        plan[run : run + MERGED] = [Placed(joined[0].number, joined[0].start, joined[-1].end, sum(c.size for c in joined))]
+        run += 1
+    return plan
+
+
+def _encode_head(window: Window, skip: int) -> bytes:
+    meta = window.meta
+    return _encode(
+        Head(
+            meta.version,
+            meta.position,
+            meta.count,
+            meta.digest,
+            meta.rollback,
+            meta.due,
+            meta.unknown,
+            meta.duplicates,
+            meta.skipped,
+            meta.erased,
+            skip,
+            view_of(window),
+        )
+    )
+
+
+def numbered(fields: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """The tail's fields, in order."""
+    return [(name, fields[name]) for name in sorted((name for name in fields if name not in (HEAD, BASE)), key=int)]
+
+
+def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, bytes], recents: dict[bytes, bytes]) -> tuple[Window, Mark]:
+    """Build a window from its fields, with the mark of a store that holds it.
+
+    Raises:
+        ValueError, KeyError, msgspec.DecodeError: the fields are not what was stored.
+    """
+    head, base = decode_head(fields[HEAD]), decode_base(fields[BASE])
+    meta = Meta(
+        head.version,
+        head.position,
+        head.count,
+        head.digest,
+        base.lanes,
+        base.summary,
+        head.rollback,
+        head.due,
+        head.unknown,
+        head.duplicates,
+        head.skipped,
+        head.erased,
+    )
+    tail, chunks, at = [], [], -head.skip
+    for name, value in numbered(fields):
+        entries = entries_of(decode_chunk(value))
+        chunks.append(Placed(int(name), at, at + len(entries), sum(map(stored_size, entries))))
+        at += len(entries)
+        tail += entries
+    del tail[: head.skip]
+    ids = load_recents(recents, head.count + head.skipped)
+    window = Window(key, partition, rules, meta, tail, ids)
+    if view_of(window) != head.view:
+        raise ValueError("its view is not that of its parts")
+    return window, Mark(window.epoch, window.base_epoch, len(tail), ids.added, tuple(chunks))
+
+
+def load_recents(recents: dict[bytes, bytes], added: int = LIMIT) -> Recents:
+    """The recent ids from their blocks; ``added`` matters only to whoever adds to them. Raises like :func:`load_window`."""
+    return Recents.from_blocks([recents[name] for name in sorted(recents, key=int)], added)

@@ -1,0 +1,161 @@
+"""Snapshots: the bounded part of a window without its tail's text, and the records that carry it on the snapshots topic.
+
+A snapshot is an index only: losing it costs time. It is of use to the very generation that wrote it, and to code that folds and lays out
+windows the same way; whatever else a record holds, it decodes to None and is not trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+
+import msgspec
+
+from projections import events
+from projections.bounds import control_body
+from projections.events import AnyEvent
+from projections.lanes import RANGES, Entry, Kind, clip
+from projections.names import Key
+from projections.openai import message_body, result_body
+from projections.policy import Rules
+from projections.recents import Recents
+from projections.window import VERSION as WINDOW_VERSION
+from projections.window import Meta, Window
+
+VERSION = 1
+"""Raised whenever the records below, or what the fold makes of the same events, change: older snapshots are left aside then."""
+
+MARKER_KEY = b"!marker"
+"""The key of a partition's marker; no conversation's key can be it (it has no slash)."""
+
+
+class Stamp(msgspec.Struct, array_like=True, frozen=True):
+    """By which code and rules a record was made; only a record of an equal stamp is believed."""
+
+    generation: int
+    rules: bytes
+    version: int = VERSION
+    window_version: int = WINDOW_VERSION
+
+
+class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+    """One conversation's record: its window as it stood when the partition's checkpoint was at ``offset``.
+
+    All the conversation's events up to ``offset`` are in it. ``digest`` identifies the log's record there, ``text`` is how many bytes of
+    text were left in the log, ``body`` is what :func:`take_snapshot` gave.
+    """
+
+    stamp: Stamp
+    offset: int
+    digest: str
+    text: int
+    body: bytes
+
+
+class Marker(msgspec.Struct, array_like=True, frozen=True):
+    """A round's end: every window of the partition is on the topic with all its events up to ``offset``, or has none of them.
+
+    ``digest`` identifies the log's record at ``offset``. Records of the snapshots topic before its offset ``clean`` have been looked
+    after by the marker's writer; later ones are good only when they say that they reach as far as the marker. ``timestamp``: ms.
+    """
+
+    stamp: Stamp
+    offset: int
+    digest: str
+    clean: int
+    timestamp: int
+
+
+def stamp_of(generation: int, rules: Rules) -> Stamp:
+    """The stamp of records that this code writes for a generation (tenants' policies are fixed by its number)."""
+    return Stamp(generation, sha256(msgspec.json.encode(rules.deployment, order="deterministic")).digest()[:8])
+
+
+def encode_snapshot(window: Window, stamp: Stamp, offset: int, digest: str) -> bytes:
+    """The record of a window as it stands at the partition's checkpoint ``offset``."""
+    text = sum(len(entry.body) for entry in window.tail)
+    return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, text, take_snapshot(window)))
+
+
+def encode_marker(marker: Marker) -> bytes:
+    """The record of a marker."""
+    return msgspec.msgpack.encode(marker)
+
+
+_snapshots = msgspec.msgpack.Decoder(Snapshot)
+_markers = msgspec.msgpack.Decoder(Marker)
+
+
+def decode_snapshot(value: bytes | None, stamp: Stamp) -> Snapshot | None:
+    """Read a conversation's record; None when it is not one, or of another stamp."""
+    try:
+        found = _snapshots.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.stamp == stamp else None
+
+
+def decode_marker(value: bytes | None, stamp: Stamp) -> Marker | None:
+    """Read a marker; None when it is not one, or of another stamp."""
+    try:
+        found = _markers.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.stamp == stamp else None
+
+
+def take_snapshot(window: Window) -> bytes:
+    """The bounded part of a window without its tail's text: what :func:`restore` needs beside the events at the tail's positions."""
+    bare = [
+        Entry(e.offset, e.kind, e.tokens, b"", e.calls, e.link, e.first, e.count, e.positions, e.room) if e.body else e for e in window.tail
+    ]
+    return msgspec.msgpack.encode((window.encode_meta(), bare, window.recents.packed()))
+
+
+class _Parts(msgspec.Struct, array_like=True):
+    meta: bytes
+    tail: list[Entry]
+    recents: bytes
+
+
+_parts = msgspec.msgpack.Decoder(_Parts)
+_meta = msgspec.msgpack.Decoder(Meta)
+
+
+def snapshot_offsets(snapshot: bytes) -> list[int]:
+    """The offsets of the events whose text the snapshot left in the log, ascending; raises ``ValueError`` when it cannot be read."""
+    return [entry.offset for entry in _parts.decode(snapshot).tail if _has_body(entry)]
+
+
+def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]) -> Window:
+    """Build the window a snapshot was taken of, byte for byte.
+
+    Args:
+        at: the events at :func:`snapshot_offsets`.
+
+    Raises:
+        KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation of the topic.
+        ValueError: the snapshot cannot be read.
+    """
+    parts = _parts.decode(snapshot)
+    for entry in parts.tail:
+        if _has_body(entry):
+            entry.body = body_of(at[entry.offset], entry)
+    return Window(key, partition, rules, _meta.decode(parts.meta), parts.tail, Recents(parts.recents))
+
+
+def _has_body(entry: Entry) -> bool:
+    return entry.kind not in RANGES and entry.kind != Kind.NOTE
+
+
+def body_of(event: AnyEvent, entry: Entry) -> bytes:
+    """The stored body of an event, as the fold made it for this entry; raises ``KeyError`` when the event is not of the entry's kind."""
+    if isinstance(event, events.MessageEvent):
+        body = message_body(event.data)
+    elif isinstance(event, events.ToolResultEvent):
+        body = result_body(event.data)
+    elif isinstance(event, events.OtherEvent):
+        raise KeyError(entry.offset)
+    else:
+        body = control_body(event.data)
+    return clip(body, 0, entry.room)[1] if entry.room else body

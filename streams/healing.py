@@ -1,0 +1,190 @@
+"""Healing from snapshots: what a lost Redis held is put back from the snapshots topic and the log, up to a marker; the fold does the rest.
+
+Nothing is believed that does not fit: the marker's and every later snapshot's record of the log must still be where they say, by its
+content, and one record that cannot be read, or that may shadow a newer one, sets all of the partition's snapshots aside: then the
+partition is folded from its first event, as it always could be. Until the last window is back, the checkpoint says that nothing is
+folded yet, so a crash in the middle begins anew, and no reader is served from half of a partition.
+
+The topic is read twice, keys first, so that memory holds a key and an offset a conversation, and windows a bounded number at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from projections.errors import KafkaUnavailable
+from projections.events import AnyEvent
+from projections.names import Key, Position, parse_key
+from projections.persistence import Checkpoint
+from projections.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
+from projections.window import Window
+from streams.history import event_of
+from streams.log import Log, Raw
+from streams.partition import Partition, identity
+from streams.snapshots import SnapshotTopic, find_marker
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 32 << 20
+"""Text and snapshots in memory at once; windows of one chunk share one pass over the part of the log in which their text stands."""
+WRITE_BYTES = 2 << 20
+WRITE_WINDOWS = 500
+
+
+class _Distrust(Exception):
+    """Why a partition's snapshots are set aside."""
+
+
+@dataclass(slots=True)
+class _Survey:
+    """The latest record of each conversation: its offset on the topic; and which records of the log must be as they were."""
+
+    marker: Marker
+    end: int
+    latest: dict[bytes, int] = field(default_factory=dict)
+    reach: int = -1
+
+
+async def heal_from_snapshots(partition: Partition, log: Log, topic: SnapshotTopic, target: int) -> int | None:
+    """Put a partition's windows back, when its latest marker is ahead of its checkpoint.
+
+    Args:
+        partition: with the stored checkpoint adopted (an empty one where the store has none); nothing else may fold it meanwhile.
+        target: the offset up to which it heals at least; it grows to what is found in windows.
+
+    Returns:
+        How many windows were put back; the checkpoint is at the marker then. None when snapshots are of no use here, with nothing changed
+        or, when that was found out late, with nothing of the partition in the store.
+
+    Raises:
+        Fenced, KafkaUnavailable, RedisUnavailable: begin again; a half restored partition counts as healing from its first event.
+    """
+    number, stamp = partition.number, stamp_of(partition.generation, partition.rules)
+    found = await find_marker(topic, log, number, stamp)
+    if found is None or found[0].offset <= partition.checkpoint.offset:
+        return None
+    marker, raw = found
+    try:
+        survey = await _survey(topic, log, number, stamp, marker)
+        await _begin(partition, max(target, marker.offset, survey.reach))
+        count = await _put_back(partition, log, topic, stamp, survey)
+    except _Distrust as why:
+        logger.error("partition %d: snapshots are set aside, it is folded from its first event: %s", number, why)
+        if partition.checkpoint.offset < 0:
+            await _begin(partition, target)
+        return None
+    await partition.put_back(Checkpoint("", marker.offset, raw.timestamp, marker.digest, partition.checkpoint.target), [])
+    logger.warning("partition %d: %d windows are back from snapshots, as of offset %d", number, count, marker.offset)
+    return count
+
+
+async def _begin(partition: Partition, target: int) -> None:
+    """An empty partition that heals from its first event."""
+    await partition.store.drop_partition(partition.generation, partition.number)
+    partition.adopt(Checkpoint())
+    await partition.set_target(target)
+
+
+async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, marker: Marker) -> _Survey:
+    """Read the topic's partition once; raises :class:`_Distrust`."""
+    survey = _Survey(marker, (await topic.ends())[number])
+    bad: dict[bytes, str] = {}
+    ahead: dict[int, str] = {}
+    async for row in topic.scan(number, 0, survey.end - 1):
+        if row.key is None or row.key == MARKER_KEY or parse_key(row.key) is None:
+            continue
+        survey.latest[row.key] = row.position.offset
+        bad.pop(row.key, None)
+        snapshot = decode_snapshot(row.value, stamp)
+        late = row.position.offset >= marker.clean
+        if row.value is None and not late:
+            del survey.latest[row.key]
+        elif snapshot is None:
+            bad[row.key] = "its latest snapshot cannot be read or is of another generation"
+        elif late and snapshot.offset < marker.offset:
+            bad[row.key] = "an older snapshot came after its latest one"
+        elif snapshot.offset > marker.offset:
+            ahead[snapshot.offset] = snapshot.digest
+    if bad:
+        key, why = next(iter(bad.items()))
+        raise _Distrust(f"{key.decode()}: {why}")
+    rows = await log.read(Position(number, offset) for offset in ahead)
+    for offset, digest in ahead.items():
+        there = rows.get(Position(number, offset))
+        if there is None or identity(there) != digest:
+            raise _Distrust(f"the log is not the one it was at offset {offset}")
+    survey.reach = max(ahead, default=-1)
+    return survey
+
+
+async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> int:
+    """Read the topic's partition again and write the windows of its latest records; returns how many."""
+    count = 0
+    async for chunk in _chunks(partition.number, topic, stamp, survey):
+        await partition.known({key.tenant for key, _ in chunk})
+        waiting: list[Window] = []
+        size = 0
+        for window in await _restored(partition, log, chunk):
+            waiting.append(window)
+            size += sum(len(entry.body) for entry in window.tail)
+            if size >= WRITE_BYTES or len(waiting) >= WRITE_WINDOWS:
+                await partition.put_back(partition.checkpoint, waiting)
+                waiting, size = [], 0
+        await partition.put_back(partition.checkpoint, waiting)
+        count += len(chunk)
+    return count
+
+
+async def _chunks(number: int, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> AsyncIterator[list[tuple[Key, Snapshot]]]:
+    """The latest snapshots, as many at a time as memory may hold with their text."""
+    chunk: list[tuple[Key, Snapshot]] = []
+    size = 0
+    wanted = set(survey.latest.values())
+    if wanted:
+        async for row in topic.scan(number, min(wanted), max(wanted)):
+            if row.position.offset not in wanted or row.key is None:
+                continue
+            key, snapshot = parse_key(row.key), decode_snapshot(row.value, stamp)
+            if key is None or snapshot is None:
+                raise _Distrust(f"the snapshot at {row.position} is not what it was a moment ago")
+            wanted.discard(row.position.offset)
+            chunk.append((key, snapshot))
+            size += snapshot.text + len(snapshot.body)
+            if size >= CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+    if wanted:
+        # Compaction ran between the two readings: there are newer ones now, and a newer marker perhaps.
+        raise KafkaUnavailable(f"{len(wanted)} snapshots of partition {number} were replaced while they were read: it begins again")
+    if chunk:
+        yield chunk
+
+
+async def _restored(partition: Partition, log: Log, chunk: list[tuple[Key, Snapshot]]) -> list[Window]:
+    """The windows of a chunk with their text, which is read from the log in one go."""
+    number = partition.number
+    try:
+        offsets = [snapshot_offsets(snapshot.body) for _, snapshot in chunk]
+    except ValueError as error:
+        raise _Distrust(f"a snapshot cannot be read: {error}") from None
+    rows = await log.read(Position(number, offset) for part in offsets for offset in part)
+    windows = []
+    for (key, snapshot), wanted in zip(chunk, offsets, strict=True):
+        try:
+            windows.append(restore(key, number, partition.rules, snapshot.body, _events(rows, key, number, wanted)))
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise _Distrust(f"{key}: its snapshot and the log do not fit ({error!r})") from None
+    return windows
+
+
+def _events(rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]) -> dict[int, AnyEvent]:
+    """The conversation's events among these rows."""
+    found: dict[int, AnyEvent] = {}
+    for offset in offsets:
+        raw = rows.get(Position(number, offset))
+        event = event_of(raw, key) if raw is not None else None
+        if event is not None:
+            found[offset] = event
+    return found

@@ -1,0 +1,208 @@
+"""Rounds: now and then, all windows of a partition that changed are written to the snapshots topic, and then a marker that says so.
+
+A marker at offset X promises: every conversation of the partition has its latest record on the topic, with all its events up to X, or has
+no events up to X. A round takes X from the checkpoint at its begin and the windows later, a few at a time between batches, so each of them
+may be ahead of X; that is why a healed partition passes over what a window has already. Three things could break the promise:
+
+- *a process that died between two rounds*: its successor reads the log from the last marker on for the keys that changed;
+- *a frozen process that wakes and writes an old snapshot over a newer one*: each round compares the offsets of its own records with the
+  range they fill; a gap is a stranger's record, whose conversation is written again before the marker;
+- *records of another generation or another log* (they could shadow a conversation): as long as no marker of this generation fits this
+  log, every key on the topic is written again or deleted.
+
+Records that come after a round's last one are judged by the reader (``streams.healing``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+from projections.errors import KafkaUnavailable, ThreadfoldError
+from projections.names import Key, parse_key
+from projections.persistence import Checkpoint
+from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
+from streams.log import Log
+from streams.partition import Fenced, Partition
+from streams.snapshots import Row, SnapshotTopic, find_marker
+
+logger = logging.getLogger(__name__)
+
+SLICE = 16
+"""Windows encoded in one go, between two batches: about 2 ms."""
+EVENTS_A_WINDOW = 8
+"""A round waits for so many events a changed window: where many conversations say little each, it would cost more than their fold."""
+MAX_CHANGED = 50_000
+"""So many changed conversations begin a round whatever else: they are remembered in memory."""
+WHEN_BEHIND = 10
+"""Rounds of a partition that is far behind its log's end are this much rarer."""
+RETRY_AFTER = 5.0
+
+
+@dataclass(slots=True)
+class _Past:
+    """What is known of a partition's snapshots."""
+
+    partition: Partition
+    stamp: Stamp
+    adopted: int
+    """Up to here the windows were changed by others."""
+    ready: bool = False
+    covered: int = -1
+    """The offset of the latest marker."""
+    clean: int = 0
+    """Records on the topic before this offset have been looked after."""
+    ours: set[int] = field(default_factory=set)
+    """Offsets from ``clean`` on that this process wrote."""
+    again: set[Key] = field(default_factory=set)
+    """Conversations to be written, or deleted where they have no window, beside those that changed."""
+    task: asyncio.Task[None] | None = None
+    not_before: float = 0.0
+    rounds: int = 0
+
+
+class Rounds:
+    """Takes the rounds of one process' partitions, in the background, one partition at a time."""
+
+    def __init__(self, log: Log, topic: SnapshotTopic, every: int) -> None:
+        """Args: ``every`` is how many events of a partition make a round due; 0 turns rounds off."""
+        self._log = log
+        self._topic = topic
+        self._every = every
+        self._pasts: dict[int, _Past] = {}
+        self._one = asyncio.Lock()
+        self._ended: set[asyncio.Task[None]] = set()
+
+    def take_over(self, partition: Partition) -> None:
+        """Begin with a partition whose checkpoint was just adopted or restored."""
+        self.forget([partition.number])
+        if self._every > 0:
+            partition.changed = set()
+            stamp = stamp_of(partition.generation, partition.rules)
+            self._pasts[partition.number] = _Past(partition, stamp, partition.checkpoint.offset)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Let go of partitions; a round under way ends without its marker."""
+        for number in numbers:
+            past = self._pasts.pop(number, None)
+            if past is not None and past.task is not None:
+                past.task.cancel()
+                self._ended.add(past.task)
+                past.task.add_done_callback(self._ended.discard)
+
+    async def stop(self) -> None:
+        """Let go of everything."""
+        self.forget(list(self._pasts))
+        await asyncio.gather(*self._ended, return_exceptions=True)
+
+    def covered(self, number: int) -> int:
+        """The offset of the latest marker this process knows of, -1 without one."""
+        past = self._pasts.get(number)
+        return -1 if past is None else past.covered
+
+    def consider(self, number: int, *, behind: bool = False) -> None:
+        """Begin what is due for a partition; called after every batch, and returns at once."""
+        past = self._pasts.get(number)
+        if past is None or past.task is not None or past.partition.checkpoint.healing:
+            return
+        if past.ready and not self._due(past, behind):
+            return
+        if time.monotonic() >= past.not_before:
+            past.task = asyncio.create_task(self._run(past), name=f"snapshots-{number}")
+
+    def _due(self, past: _Past, behind: bool) -> bool:
+        changed = len(past.partition.changed or ()) + len(past.again)
+        enough = max(self._every * (WHEN_BEHIND if behind else 1), EVENTS_A_WINDOW * changed)
+        return past.partition.checkpoint.offset - past.covered >= enough or changed >= MAX_CHANGED
+
+    async def _run(self, past: _Past) -> None:
+        number = past.partition.number
+        try:
+            async with self._one:
+                if past.ready:
+                    await self._round(past)
+                else:
+                    await self._learn(past)
+        except Fenced:
+            # Whoever owns the partition now takes it over, and its rounds.
+            past.not_before = time.monotonic() + RETRY_AFTER
+        except ThreadfoldError as error:
+            logger.warning("snapshots of partition %d wait: %s", number, error)
+            past.not_before = time.monotonic() + RETRY_AFTER
+        except Exception:
+            logger.exception("snapshots of partition %d failed; they are tried again", number)
+            past.not_before = time.monotonic() + RETRY_AFTER
+        finally:
+            past.task = None
+
+    async def _learn(self, past: _Past) -> None:
+        """Find the last marker, and what changed between it and the take-over."""
+        number = past.partition.number
+        found = await find_marker(self._topic, self._log, number, past.stamp)
+        if found is not None and found[0].offset <= past.adopted:
+            past.covered, past.clean = found[0].offset, found[0].clean
+        # Else all windows were folded since, or nobody has taken a snapshot of this generation and this log: begin with everything.
+        end = (await self._topic.ends())[number]
+        past.again |= {key async for key in _keys(self._topic, number, past.clean, end - 1)}
+        past.again |= {key async for key in _keys(self._log, number, past.covered + 1, past.adopted)}
+        past.clean = end
+        past.ready = True
+
+    async def _round(self, past: _Past) -> None:
+        """Write everything that changed, then the marker."""
+        partition = past.partition
+        async with partition.turn:
+            at, taken = partition.checkpoint, partition.changed or set()
+            partition.changed = set()
+        # Kept until the marker is safe: a round that fails is taken anew, with all of this.
+        past.again |= taken
+        written = set(past.again)
+        await self._publish(past, written)
+        await self._look_after_strangers(past)
+        clean = max(past.ours, default=past.clean - 1) + 1
+        marker = Marker(past.stamp, at.offset, at.digest, clean, int(time.time() * 1000))
+        ours = await self._topic.put(partition.number, [(MARKER_KEY, encode_marker(marker))])
+        past.covered, past.clean, past.ours, past.again = at.offset, clean, set(ours), set()
+        past.rounds += 1
+        logger.info("partition %d: %d windows under snapshots up to offset %d", partition.number, len(written), at.offset)
+
+    async def _publish(self, past: _Past, keys: set[Key]) -> None:
+        order = sorted(keys)
+        for i in range(0, len(order), SLICE):
+            past.ours |= set(await self._topic.put(past.partition.number, await self._rows(past, order[i : i + SLICE])))
+
+    async def _rows(self, past: _Past, keys: list[Key]) -> list[Row]:
+        partition = past.partition
+        async with partition.turn:
+            at: Checkpoint = partition.checkpoint
+            windows = await partition.windows(keys)
+            return [
+                (str(key).encode(), None if window is None else encode_snapshot(window, past.stamp, at.offset, at.digest))
+                for key, window in zip(keys, windows, strict=True)
+            ]
+
+    async def _look_after_strangers(self, past: _Past) -> None:
+        """Write again what somebody else wrote between this round's records."""
+        number, seen = past.partition.number, past.clean
+        for _ in range(3):
+            last = max(past.ours, default=-1)
+            gaps = [offset for offset in range(seen, last + 1) if offset not in past.ours]
+            if not gaps:
+                return
+            wanted, seen = set(gaps), last + 1
+            rows = [row async for row in self._topic.scan(number, gaps[0], gaps[-1]) if row.position.offset in wanted]
+            keys = {key for row in rows if row.key is not None and (key := parse_key(row.key)) is not None}
+            past.again |= keys
+            await self._publish(past, keys)
+        raise KafkaUnavailable(f"another process writes snapshots of partition {number}, too")
+
+
+async def _keys(log: SnapshotTopic | Log, partition: int, first: int, last: int) -> AsyncIterator[Key]:
+    """The conversations that records of a range name."""
+    async for raw in log.scan(partition, first, last):
+        key = parse_key(raw.key) if raw.key is not None else None
+        if key is not None:
+            yield key
