@@ -1,15 +1,14 @@
 """Figure `projection_scaling`: one and two worker processes of one group on the same filled topic.
 
-Counted is from the moment every process holds its share of the partitions (the group's rebalancing is not) to the moment the last one is done;
-what was folded before does not count. CPU seconds of the workers, Kafka and Redis and what was left idle are told beside it, because workers,
-broker and store share this machine's cores: where those end, so does the scaling.
+Counted is from the moment every process holds its share of the partitions (the group's rebalancing is not) to the moment the last one
+is done; what was folded before does not count. CPU seconds of the workers, Kafka and Redis and what was left idle are told beside it,
+because workers, broker and store share this machine's cores: where those end, so does the scaling.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
 
 import psutil
 

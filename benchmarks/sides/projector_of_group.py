@@ -1,7 +1,8 @@
 """One of several workers of `projection_scaling`: a projector that shares its group's partitions with others.
 
-It notes how much it has folded every few milliseconds, as soon as it holds exactly its share of the partitions; it prints ``ready`` then, and ``done`` when those are
-at their ends and stays in the group until its stdin ends, so that nobody's end gives others its partitions.
+It notes how much it has folded every few milliseconds, as soon as it holds exactly its share of the partitions; it prints ``ready``
+then, and ``done`` when those are at their ends and stays in the group until its stdin ends, so that nobody's end gives others its
+partitions.
 """
 
 from __future__ import annotations
