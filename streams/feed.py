@@ -43,11 +43,6 @@ class Feed:
         """Whether no more should be put for now."""
         return len(self._rows) >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
 
-    @property
-    def low(self) -> bool:
-        """Whether there is room for more again."""
-        return len(self._rows) <= self._batch_rows and self._bytes <= self._batch_bytes
-
     def close(self) -> None:
         """Drop what is queued, and stop after the batch at hand."""
         self._closed = True

@@ -36,6 +36,9 @@ from streams.snapshots import KafkaSnapshots
 
 logger = logging.getLogger(__name__)
 
+POLL = 0.2
+POLL_FULL = 0.01
+"""Seconds to wait for records: with room in every feed, and where one that is full may have room the next moment."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
 
@@ -59,7 +62,6 @@ class Projector:
         self._committed: dict[int, int] = {}
         self._served: dict[int, int] = {}
         self._feeds: dict[int, Feed] = {}
-        self._paused: set[int] = set()
         self._rest: dict[int, float] = {}
         self._preparing: asyncio.Task[None] | None = None
         self._heals_from_snapshots = True
@@ -114,7 +116,7 @@ class Projector:
             if self._unprepared and (self._preparing is None or self._preparing.done()):
                 # Beside the others: healing one partition must not hold those that are well.
                 self._preparing = asyncio.create_task(self._prepare_all(consumer), name="projector-prepare")
-            batches = await consumer.getmany(timeout_ms=200)
+            batches = await self._fetch(consumer)
         except KafkaError as error:
             logger.warning("waiting: %s", error)
             await asyncio.sleep(RETRY_PAUSE)
@@ -123,26 +125,25 @@ class Projector:
             feed = self._feeds.get(tp.partition)
             if feed is not None and tp.partition not in self._unprepared:
                 feed.put(rows)
-                self._pace(tp.partition)
 
-    def _pace(self, number: int) -> None:
-        """Fetch no more of a partition whose feed is full, until it has room again: nothing is queued without a bound."""
-        feed, tp = self._feeds.get(number), TopicPartition(self.topic, number)
-        if feed is None or self._consumer is None or tp not in self._consumer.assignment():
-            return
-        if feed.full and number not in self._paused:
-            self._consumer.pause(tp)
-            self._paused.add(number)
-        elif feed.low and number in self._paused:
-            self._consumer.resume(tp)
-            self._paused.discard(number)
+    async def _fetch(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Row]]:
+        """What has come for partitions whose feeds have room; of the others nothing is taken, so nothing is queued without a bound.
+
+        They are not paused: aiokafka would not look again at what it holds of a partition that was paused in between.
+        """
+        room = [TopicPartition(self.topic, number) for number, feed in self._feeds.items() if not feed.full]
+        wait = POLL if len(room) == len(self._feeds) else POLL_FULL
+        if self._feeds and not room:
+            await asyncio.sleep(wait)
+            return {}
+        batches: dict[TopicPartition, list[Row]] = await consumer.getmany(*room, timeout_ms=int(wait * 1000))
+        return batches
 
     async def _process(self, partition: Partition, rows: Sequence[Row]) -> None:
         """Fold one batch of a partition; what comes after a failure is fetched again once it is prepared anew."""
         number = partition.number
         if self.partitions.get(number) is not partition or number in self._unprepared:
             return
-        self._pace(number)
         try:
             async with partition.turn:
                 due = await partition.process(rows)
@@ -199,7 +200,6 @@ class Projector:
     def _let_go(self, number: int) -> None:
         """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
         self.partitions.pop(number, None)
-        self._paused.discard(number)
         feed = self._feeds.pop(number, None)
         if feed is not None:
             feed.close()
@@ -276,7 +276,7 @@ class Projector:
         if number not in self._unprepared or generation != self.generation:
             return False
         consumer.seek(tp, now.offset + 1)
-        self._take_over(consumer, partition)
+        self._take_over(partition)
         return True
 
     async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
@@ -286,11 +286,10 @@ class Projector:
             logger.error("partition %d: %s", number, error)
             return None
 
-    def _take_over(self, consumer: AIOKafkaConsumer, partition: Partition) -> None:
+    def _take_over(self, partition: Partition) -> None:
         """Feed a prepared partition: only rows from where it was sought come to it."""
         number = partition.number
         self._let_go(number)
-        consumer.resume(TopicPartition(self.topic, number))
         feed = Feed(partial(self._process, partition), batch_rows=self.settings.batch_events, batch_bytes=self.settings.batch_bytes)
         self.partitions[number], self._feeds[number] = partition, feed
         self.rounds.take_over(partition)

@@ -30,12 +30,12 @@ A, B = Key("acme", "a"), Key("acme", "b")
 _generations = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "real"])
+@pytest.fixture(params=["memory", "real", "compressed"])
 async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[WindowStore]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    real = RedisStore(settings.redis, settings.topic_prefix)
+    real = RedisStore(settings.redis, settings.topic_prefix, compress=request.param == "compressed")
     yield real
     await real.close()
 
@@ -119,6 +119,23 @@ async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(store
     assert await store.due(generation, 0, 10**15, 10) == []
     checkpoint = await store.checkpoint(generation, 0)
     assert checkpoint is not None and (checkpoint.revision, checkpoint.offset) == (second, 5)
+
+
+async def test_what_was_compressed_takes_less_and_is_read_by_a_store_that_does_not_compress(settings: Settings, generation: int) -> None:
+    plain, packed = (RedisStore(settings.redis, settings.topic_prefix, compress=on) for on in (False, True))
+    client = aredis.Redis.from_url(settings.redis)
+    fields = {b"0": b"the same words again, " * 400, b"1": b"short"}
+    revision = await begin(packed, generation, write(put=fields))
+    name = f"{settings.topic_prefix}:{{{generation}:0}}:w:{A}"
+    assert await client.hstrlen(name, "0") < len(fields[b"0"]) / 5 and await client.hget(name, "1") == b"short"
+    assert await fields_of(plain, generation) == await fields_of(packed, generation) == fields
+    await client.hset(name, "0", b"\x28\xb5\x2f\xfd not zstd")
+    assert (await fields_of(plain, generation))[b"0"] == b"\x28\xb5\x2f\xfd not zstd", "left for the window's own check"
+    assert (await plain.apply(generation, 0, at(revision, 1), [write(put=fields)])).verdict is Verdict.APPLIED
+    assert await client.hget(name, "0") == fields[b"0"]
+    await client.aclose()
+    await plain.close()
+    await packed.close()
 
 
 async def test_the_same_batch_again_is_a_duplicate_and_writes_nothing(store: WindowStore, generation: int) -> None:
