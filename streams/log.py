@@ -8,7 +8,8 @@ retry cannot reorder it; what is on its way has a bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -20,7 +21,7 @@ from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Pair
-from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, start_client
+from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
@@ -120,6 +121,12 @@ class Log(Protocol):
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """All records of a partition from offset ``first`` to ``last``, both included, in order."""
 
+    def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions from a first to a last offset, both included, as batches with their partition.
+
+        In order within a partition, of the partitions in turns; made for long ranges. Ends early where the log holds no more.
+        """
+
     async def ends(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
 
@@ -209,6 +216,29 @@ class KafkaLog:
             if at_next <= at:
                 return
             at = at_next
+
+    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        ends, lasts = await self.ends(), {}
+        for partition, (first, last) in ranges.items():
+            if max(first, 0) <= min(last, ends[partition] - 1):
+                lasts[TopicPartition(self.topic, partition)] = min(last, ends[partition] - 1)
+        if not lasts:
+            return
+        async with kafka_errors(self.settings, "reading the log"), sequential_consumer(self.settings, list(lasts)) as consumer:
+            for tp in lasts:
+                consumer.seek(tp, max(0, ranges[tp.partition][0]))
+            heard = time.monotonic()
+            while lasts:
+                batches = await consumer.getmany(*lasts, timeout_ms=1000)
+                now = time.monotonic()
+                heard = now if batches else heard
+                if now - heard > self.settings.append_timeout:
+                    raise KafkaUnavailable(f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}: check that it runs")
+                for tp, rows in batches.items():
+                    last = lasts[tp]
+                    yield tp.partition, rows if rows[-1].offset <= last else [row for row in rows if row.offset <= last]
+                    if rows[-1].offset >= last:
+                        del lasts[tp]
 
     async def _fetch(self, partition: int, at: int, last: int) -> tuple[list[Raw], int]:
         """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at`` itself: the log holds no more)."""
