@@ -9,12 +9,15 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from projections.lanes import RENDERED, Entry
+from projections.lanes import RANGES, RENDERED, Entry
 
 SMALL = 4_080
 """Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""
 MERGED = 8
 """Small chunks in a row that are joined into one; the whole is within the 32 KiB class."""
+
+PER_ENTRY = 9
+"""About the bytes an entry takes in a chunk beside its body."""
 
 
 class _Extra(Struct, array_like=True, omit_defaults=True):
@@ -49,7 +52,7 @@ decode_chunk = _decoder.decode
 
 def stored_size(entry: Entry) -> int:
     """About how many bytes an entry takes in a chunk; chunks are divided by it."""
-    size = len(entry.body) + 9
+    size = len(entry.body) + PER_ENTRY
     if entry.calls:
         size += sum(len(id_) + len(name) + 4 for id_, name in entry.calls)
     if entry.positions:
@@ -59,27 +62,23 @@ def stored_size(entry: Entry) -> int:
 
 def encode_chunk(entries: list[Entry]) -> bytes:
     """The stored form of a run of entries."""
-    offsets, before = [], 0
+    offsets, kinds, tokens, bodies = [], bytearray(), [], []
     extras: dict[int, _Extra] = {}
-    mixed = False
+    before, mixed = 0, False
     for i, e in enumerate(entries):
+        kind, body = e.kind, e.body
         offsets.append(e.offset - before)
         before = e.offset
-        if e.calls or e.link or e.first >= 0 or e.room or e.positions is not None or e.count != 1:
-            extras[i] = _Extra(e.calls, e.link, e.first, e.count, e.positions, e.room)
-        if e.kind not in RENDERED and e.body:
-            mixed = True
-    return _encoder.encode(
-        Chunk(
-            mixed,
-            offsets,
-            bytes([e.kind for e in entries]),
-            [e.tokens for e in entries],
-            [len(e.body) for e in entries],
-            extras,
-            b",".join([e.body for e in entries if e.body]),
-        )
-    )
+        kinds.append(kind)
+        tokens.append(e.tokens)
+        bodies.append(body)
+        if kind not in RENDERED:
+            mixed = mixed or bool(body)
+            if kind in RANGES:
+                extras[i] = _Extra(None, None, e.first, e.count, e.positions)
+        elif e.calls or e.link or e.room:
+            extras[i] = _Extra(e.calls, e.link, room=e.room)
+    return _encoder.encode(Chunk(mixed, offsets, bytes(kinds), tokens, list(map(len, bodies)), extras, b",".join(filter(None, bodies))))
 
 
 def entries_of(chunk: Chunk) -> list[Entry]:

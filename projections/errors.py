@@ -93,6 +93,12 @@ class Forbidden(ThreadfoldError):
     problem = 403
 
 
+class Overloaded(ThreadfoldError):
+    """As much as may be under way is under way; nothing was done. Try again shortly."""
+
+    problem = 503
+
+
 class KafkaUnavailable(ThreadfoldError):
     """Kafka did not answer; an append that failed this way is *unknown*: repeat it with the same ids."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -18,11 +18,13 @@ from projections.bounds import out_of_bounds
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
 from projections.freeform import why_not_kept
 from projections.names import Key, parse_position
+from projections.quick import quick_data
 
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
 """Types that only an operator's command writes."""
-_ENVELOPE = frozenset({"id", "time", "type", "traceparent", "conversation"})
+_ENVELOPE = ("id", "time", "type", "traceparent", "conversation")
+_FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})")
@@ -49,47 +51,100 @@ def make_record(
     max_bytes: int = 8 << 20,
     operator: bool = False,
 ) -> Record:
-    """Check one flat event and wrap it into its CloudEvents envelope, tokens counted.
-
-    Args:
-        key: the conversation it goes to.
-        flat: the decoded JSON object ``{"type", "id"?, "time"?, …fields}``.
-        where: how errors name it, like ``event 3``.
-        now: the time it gets when it has none, RFC 3339.
-        new_id: the id it gets when it has none.
-        encoding: the tokenizer its text is counted with.
-        max_bytes: the limit for the whole value.
-        operator: whether the reserved types are allowed.
+    """Check one flat event and wrap it into its CloudEvents envelope, tokens counted: an :class:`Intake` of one.
 
     Raises:
         InvalidEvent: a field is missing, unknown or wrong; the message names event and field.
         EventTooLarge: the value is over ``max_bytes``.
     """
-    if not isinstance(flat, dict):
-        raise InvalidEvent(f"{where}: expected an object, got {_json_type(flat)}")
-    name = flat.get("type")
-    if not isinstance(name, str):
-        raise InvalidEvent(f"{where}: field type: " + ("missing" if name is None else f"expected a string, got {_json_type(name)}"))
-    envelope: dict[str, Any] = {"specversion": "1.0", "id": _id(flat, where, new_id), "type": "", "source": key.source}
-    envelope["time"] = _time(flat, where, now)
-    if "traceparent" in flat:
-        envelope["traceparent"] = _traceparent(flat["traceparent"], where)
-    fields = {field: value for field, value in flat.items() if field not in _ENVELOPE}
-    _check_kept(fields, where)
+    intake = Intake(now=now, encoding=encoding, max_bytes=max_bytes, operator=operator)
+    intake.add(key, flat, where=where, new_id=new_id)
+    return intake.records()[0]
+
+
+class Intake:
+    """Checks flat events one by one, then counts the texts of all of them at once and wraps each into its CloudEvents envelope.
+
+    Args:
+        now: the time an event gets when it has none, RFC 3339.
+        encoding: the tokenizer its text is counted with.
+        max_bytes: the limit for a whole value.
+        operator: whether the reserved types are allowed.
+    """
+
+    def __init__(self, *, now: str, encoding: str = "o200k_base", max_bytes: int = 8 << 20, operator: bool = False) -> None:
+        self._now = now
+        self._now_is_a_time = _is_time(now)
+        self._max_bytes = max_bytes
+        self._operator = operator
+        self._encoding = encoding
+        self._bill = costs.Bill(encoding)
+        self._drafts: list[tuple[Key, str, dict[str, Any]]] = []
+
+    def add(self, key: Key, flat: object, *, where: str, new_id: str) -> None:
+        """Check one event and keep it for :meth:`records`.
+
+        Args:
+            key: the conversation it goes to.
+            flat: the decoded JSON object ``{"type", "id"?, "time"?, …fields}``; it is not changed.
+            where: how errors name it, like ``event 3``.
+            new_id: the id it gets when it has none.
+
+        Raises:
+            InvalidEvent: a field is missing, unknown or wrong; the message names event and field.
+        """
+        if not isinstance(flat, dict):
+            raise InvalidEvent(f"{where}: expected an object, got {_json_type(flat)}")
+        name = flat.get("type")
+        if not isinstance(name, str):
+            raise InvalidEvent(f"{where}: field type: " + ("missing" if name is None else f"expected a string, got {_json_type(name)}"))
+        # What is made here is not checked again for each event: this runs a hundred thousand times a second.
+        id_ = new_id if new_id and "id" not in flat else _id(flat, where, new_id)
+        time = self._now if self._now_is_a_time and "time" not in flat else _time(flat, where, self._now)
+        envelope: dict[str, Any] = {"specversion": "1.0", "id": id_, "type": name, "source": key.source, "time": time}
+        if "traceparent" in flat:
+            envelope["traceparent"] = _traceparent(flat["traceparent"], where)
+        data = quick_data(name, flat)
+        fields = flat.copy()
+        for field in _ENVELOPE:
+            fields.pop(field, None)
+        if data is None:
+            _check_kept(fields, where)
+            data = _checked(name, fields, where, self._operator)
+        if data is not None:
+            envelope["type"] = _FULL_TYPES[name]
+            envelope["tokens"] = None
+            self._bill.add(data)
+        envelope["data"] = fields
+        self._drafts.append((key, where, envelope))
+
+    def records(self) -> list[Record]:
+        """The records of the events added, in order.
+
+        Raises:
+            InvalidEvent: an event holds what JSON cannot carry.
+            EventTooLarge: a value is over the limit.
+        """
+        counted = iter(self._bill.counted())
+        records = []
+        for key, where, envelope in self._drafts:
+            if "tokens" in envelope:
+                count, exact = next(counted)
+                envelope["tokens"] = {"count": count, "encoding": self._encoding, "exact": exact}
+            value = _dump(envelope, where)
+            if len(value) > self._max_bytes:
+                raise EventTooLarge(f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for one event")
+            records.append(Record(key, envelope["id"], envelope["type"], value))
+        return records
+
+
+def _checked(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct | None:
+    """The data of an event of a known type, None for one of another family's; every rule is checked, and broken ones are named."""
     if name in events.DATA_TYPES:
-        data = _typed(name, fields, where, operator)
-        envelope["type"] = events.full_type(name)
-        counted = costs.measured(data, encoding)
-        envelope["tokens"] = {"count": counted.count, "encoding": counted.encoding, "exact": counted.exact}
-    elif _OTHER_TYPE.fullmatch(name) and not events.is_known(name):
-        envelope["type"] = name
-    else:
-        raise InvalidEvent(f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}")
-    envelope["data"] = fields
-    value = _dump(envelope, where)
-    if len(value) > max_bytes:
-        raise EventTooLarge(f"{where}: {len(value)} bytes are over the limit of {max_bytes} bytes for one event")
-    return Record(key, envelope["id"], envelope["type"], value)
+        return _typed(name, fields, where, operator)
+    if _OTHER_TYPE.fullmatch(name) and not events.is_known(name):
+        return None
+    raise InvalidEvent(f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}")
 
 
 def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct:
@@ -176,13 +231,21 @@ def _id(flat: dict[str, Any], where: str, new_id: str) -> str:
 
 def _time(flat: dict[str, Any], where: str, now: str) -> str:
     time = flat.get("time", now)
-    if isinstance(time, str) and len(time) <= 64 and _RFC3339.fullmatch(time):
-        try:
-            datetime.fromisoformat(time.upper())
-            return time
-        except ValueError:
-            return _not_a_time(where)
+    if isinstance(time, str) and len(time) <= 64 and _is_time(time):
+        return time
     return _not_a_time(where)
+
+
+@lru_cache(maxsize=1024)
+def _is_time(text: str) -> bool:
+    """Whether a text is an RFC 3339 time; a list's events mostly have the same one."""
+    if not _RFC3339.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text.upper())
+    except ValueError:
+        return False
+    return True
 
 
 def _not_a_time(where: str) -> str:
@@ -199,6 +262,7 @@ def _dump(envelope: dict[str, Any], where: str) -> bytes:
     try:
         return orjson.dumps(envelope)
     except (TypeError, orjson.JSONEncodeError) as error:
+        _check_kept(envelope["data"], where)  # the quick check leaves lone surrogates to be found here
         raise InvalidEvent(f"{where}: it cannot be written as JSON: {error}") from None
 
 

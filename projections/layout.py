@@ -9,12 +9,13 @@ new, and a read of any length finds few fields. Recent ids lie apart, in numbere
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from projections.chunks import MERGED, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
+from projections.chunks import MERGED, PER_ENTRY, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
 from projections.due import Due
 from projections.lanes import Lanes
 from projections.names import Key
@@ -131,8 +132,8 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
         # The newest chunk is not full: it is written again with what came.
         newest = plan.pop()
         number, first, size = newest.number, max(newest.start, start), newest.size
-    for i in range(at, end):
-        more = stored_size(window.tail[i - start])
+    for i, entry in enumerate(islice(window.tail, at - start, None), at):
+        more = len(entry.body) + PER_ENTRY if entry.calls is None and entry.positions is None else stored_size(entry)
         if size and size + more > SMALL:
             plan.append(Placed(number, first, i, size))
             number, first, size = number + 1, i, 0

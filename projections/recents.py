@@ -7,6 +7,10 @@ newest is ever written again.
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
+from operator import sub
+from sys import byteorder
 from typing import NamedTuple
 
 import msgspec
@@ -64,13 +68,13 @@ class Recents:
             at = self._hashes.find(wanted, at + 1)
         if at < 0:
             return None
-        mark = int.from_bytes(self._marks[at : at + 8], "big")
+        mark = int.from_bytes(self._marks[at : at + 8], byteorder)
         return Seen(mark >> 1, bool(mark & 1))
 
     def add(self, id_hash: bytes, offset: int, *, rejected: bool = False) -> None:
         """Remember an id; the oldest leaves when there are more than :data:`LIMIT`."""
         self._hashes += id_hash[:_HASH]
-        self._marks += (offset << 1 | rejected).to_bytes(8, "big")
+        self._marks += (offset << 1 | rejected).to_bytes(8, byteorder)
         self.added += 1
         if len(self._hashes) > LIMIT * _HASH:
             del self._hashes[:_HASH]
@@ -97,12 +101,8 @@ class Recents:
         return Recents(self.packed(), self.added)
 
     def _pack(self, first: int, last: int) -> bytes:
-        marks = self._marks[first * 8 : last * 8]
-        steps, before = [], 0
-        for i in range(0, len(marks), 8):
-            mark = int.from_bytes(marks[i : i + 8], "big")
-            steps.append(mark - before)
-            before = mark
+        marks = array("Q", self._marks[first * 8 : last * 8])
+        steps = [*marks[:1], *map(sub, marks[1:], marks)]
         return _encode((bytes(self._hashes[first * _HASH : last * _HASH]), steps))
 
     def _rebuild_filter(self) -> None:
@@ -124,10 +124,7 @@ def _unpacked(blocks: list[bytes]) -> tuple[bytearray, bytearray]:
         if len(some) != _HASH * len(steps):
             raise ValueError(f"{len(some)} bytes of hashes for {len(steps)} recent ids")
         hashes += some
-        mark = 0
-        for step in steps:
-            mark += step
-            marks += mark.to_bytes(8, "big")
+        marks += array("Q", accumulate(steps)).tobytes()
     return hashes, marks
 
 

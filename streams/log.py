@@ -1,25 +1,52 @@
 """The log: append records and learn their positions, read them back at positions and in ranges.
 
 An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it may still land later, so it is repeated
-with the same ids, and the fold recognises the repeat. A list for one partition goes out as one record batch, so a retry cannot reorder it.
+with the same ids, and the fold recognises the repeat. A list for one partition goes out in one record batch (``streams.appender``), so a
+retry cannot reorder it; what is on its way has a bound.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from projections.errors import EventTooLarge, KafkaUnavailable
-from projections.events import CONTENT_TYPE
+from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.intake import Record
-from projections.names import Position, partition_of
+from projections.names import Key, Position, partition_of
+from streams.appender import HEADERS as HEADERS
+from streams.appender import Appender, Row
 from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, start_client
 from streams.settings import Settings
 
-HEADERS = [("content-type", CONTENT_TYPE.encode())]
+MAX_UNDER_WAY = 128 << 20
+MAX_OF_A_PARTITION = 32 << 20
+"""Bytes of events that may be on their way into the log at once, in all and in one partition; one list of any size always may."""
+_NOWHERE = Position(-1, -1)
+
+
+class Row(Protocol):
+    """A record of one partition, as aiokafka hands it over."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+
+    @property
+    def timestamp(self) -> int:
+        """In ms, by the broker's clock."""
 
 
 class Raw(NamedTuple):
@@ -29,6 +56,46 @@ class Raw(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+        return self.position.offset
+
+
+class Load:
+    """How many bytes are on their way, so that what waits has a bound: beyond it callers are told at once instead of queued."""
+
+    def __init__(self, most: int = MAX_UNDER_WAY, most_of_one: int = MAX_OF_A_PARTITION) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._all = 0
+        self._parts: dict[int, int] = {}
+
+    @contextmanager
+    def of(self, sizes: Mapping[int, int]) -> Iterator[None]:
+        """Count these bytes of each partition in while the context lasts.
+
+        Raises:
+            Overloaded: there are others on their way, and these would be too many beside them.
+        """
+        size = sum(sizes.values())
+        if self._all and self._all + size > self._most:
+            raise Overloaded(f"{self._all >> 20} MiB of events are on their way into the log already: try again shortly")
+        for partition, part in sizes.items():
+            before = self._parts.get(partition, 0)
+            if before and before + part > self._most_of_one:
+                raise Overloaded(f"{before >> 20} MiB of events are on their way into partition {partition} already: try again shortly")
+        self._count(sizes, 1)
+        try:
+            yield
+        finally:
+            self._count(sizes, -1)
+
+    def _count(self, sizes: Mapping[int, int], sign: int) -> None:
+        for partition, part in sizes.items():
+            self._all += sign * part
+            self._parts[partition] = self._parts.get(partition, 0) + sign * part
 
 
 class Log(Protocol):
@@ -43,6 +110,7 @@ class Log(Protocol):
 
         Raises:
             EventTooLarge: one of them is over what Kafka takes in one message; nothing was appended.
+            Overloaded: too much is on its way already; nothing was appended.
             KafkaUnavailable: unknown whether they are in; repeat with the same ids.
         """
 
@@ -64,6 +132,8 @@ class KafkaLog:
         self.partitions = partitions
         self.topic = settings.topic(topic)
         self._producer = SharedProducer(settings)
+        self._appenders = [Appender(self.topic, partition) for partition in range(partitions)]
+        self._load = Load()
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
         self._starting = asyncio.Lock()
@@ -71,7 +141,8 @@ class KafkaLog:
         self._ends: dict[int, int] = {}
 
     async def stop(self) -> None:
-        """Flush and close the clients."""
+        """Close the clients; an append that is still under way fails, unknown whether it is in."""
+        await asyncio.gather(*(appender.stop() for appender in self._appenders))
         await self._producer.stop()
         if self._consumer is not None:
             await self._consumer.stop()
@@ -80,48 +151,35 @@ class KafkaLog:
     # -- appending -----------------------------------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
-        for record in records:
+        parts: dict[int, list[int]] = {}
+        rows: dict[int, list[Row]] = {}
+        for i, record in enumerate(records):
             # Before anything is sent: a batch is judged compressed, a record by itself is not.
             if len(record.value) > MAX_REQUEST - 1024:
                 raise EventTooLarge(f"event {record.id}: {len(record.value)} bytes are over what Kafka takes in one message")
-        async with kafka_errors(self.settings, "append (unknown whether it is in: repeat it with the same ids)"):
-            producer = await self._producer.get()
-            by_partition: dict[int, list[int]] = {}
-            for i, record in enumerate(records):
-                by_partition.setdefault(partition_of(record.key, self.partitions), []).append(i)
-            sent = await asyncio.gather(
-                *(self._append_partition(producer, p, [records[i] for i in indexes]) for p, indexes in by_partition.items())
-            )
-        positions: dict[int, Position] = {}
-        for (partition, indexes), offsets in zip(by_partition.items(), sent, strict=True):
-            positions.update({i: Position(partition, offset) for i, offset in zip(indexes, offsets, strict=True)})
-        return [positions[i] for i in range(len(records))]
+            partition, key = _place(record.key, self.partitions)
+            if partition not in parts:
+                parts[partition], rows[partition] = [], []
+            parts[partition].append(i)
+            rows[partition].append((key, record.value))
+        with self._load.of({partition: sum(len(value) for _, value in part) for partition, part in rows.items()}):
+            async with kafka_errors(self.settings, "append (unknown whether it is in: repeat it with the same ids)"):
+                offsets = await self._send(rows)
+        positions: list[Position] = [_NOWHERE] * len(records)
+        for partition, part in parts.items():
+            for i, offset in zip(part, offsets[partition], strict=True):
+                positions[i] = Position(partition, offset)
+        return positions
 
-    async def _append_partition(self, producer: AIOKafkaProducer, partition: int, records: list[Record]) -> list[int]:
+    async def _send(self, rows: dict[int, list[Row]]) -> dict[int, list[int]]:
+        """Send each partition's rows, side by side; returns their offsets."""
+        producer = await self._producer.get()
         async with asyncio.timeout(self.settings.append_timeout):
-            if len(records) == 1:
-                record = records[0]
-                key = str(record.key).encode()
-                sent = await producer.send_and_wait(self.topic, record.value, key, partition=partition, headers=HEADERS)
-                return [sent.offset]
-            offsets: list[int] = []
-            rest = records
-            while rest:
-                taken, base = await self._send_batch(producer, partition, rest)
-                offsets += range(base, base + taken)
-                rest = rest[taken:]
-            return offsets
-
-    async def _send_batch(self, producer: AIOKafkaProducer, partition: int, records: list[Record]) -> tuple[int, int]:
-        """Send as many records as one batch takes (the first one, however large); returns how many and the first one's offset."""
-        batch = producer.create_batch()
-        taken = 0
-        for record in records:
-            if batch.append(key=str(record.key).encode(), value=record.value, timestamp=None, headers=HEADERS) is None:
-                break
-            taken += 1
-        acknowledged = await (await producer.send_batch(batch, self.topic, partition=partition))
-        return taken, acknowledged.offset
+            if len(rows) == 1:
+                ((partition, part),) = rows.items()
+                return {partition: await self._appenders[partition].append(producer, part)}
+            sent = await asyncio.gather(*(self._appenders[partition].append(producer, part) for partition, part in rows.items()))
+            return dict(zip(rows, sent, strict=True))
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
@@ -206,6 +264,12 @@ class KafkaLog:
                 consumer.pause(*partitions)
                 self._consumer = consumer
             return self._consumer
+
+
+@lru_cache(maxsize=65536)
+def _place(key: Key, partitions: int) -> tuple[int, bytes]:
+    """A conversation's partition, and the key of its records."""
+    return partition_of(key, partitions), str(key).encode()
 
 
 def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:

@@ -28,7 +28,7 @@ from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, V
 from projections.policy import Rules
 from projections.window import Window
 from streams.history import fetch_history
-from streams.log import Log, Raw
+from streams.log import Log, Raw, Row
 
 
 class Fenced(ThreadfoldError):
@@ -65,10 +65,11 @@ class Voice(Protocol):
 
 @dataclass(slots=True)
 class Slot:
-    """A cached window and what the store already has of it."""
+    """A cached window, what the store already has of it, and the source its events must name."""
 
     window: Window
     mark: StoreMark
+    source: str
 
 
 @dataclass(slots=True)
@@ -83,9 +84,25 @@ class Counts:
     """Events that a window restored from a snapshot had already."""
 
 
-def identity(raw: Raw) -> str:
+def identity(raw: Row) -> str:
     """What tells a record from another one at the same offset: the hex SHA-256 of key and value."""
     return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
+
+
+def _event_of(row: Row, source: str | None = None) -> AnyEvent | str:
+    """The event of a record, or why it is none; ``source`` is what its key says, where that is known already."""
+    if source is None:
+        key = parse_key(row.key) if row.key is not None else None
+        if key is None:
+            return "the record's key is not tenant/conversation"
+        source = key.source
+    if row.value is None:
+        return "the record has no value"
+    try:
+        event = decode_event(row.value)
+    except Undecodable as error:
+        return f"the value is not an event: {error}"
+    return event if event.source == source else f"source {event.source[:300]!r} is not that of the record's key"
 
 
 class Partition:
@@ -113,7 +130,8 @@ class Partition:
         self.counts = Counts()
         self._learn = learn
         self._voice = voice
-        self._slots: OrderedDict[Key, Slot] = OrderedDict()
+        self._slots: OrderedDict[bytes, Slot] = OrderedDict()
+        """By the records' key as it is: a batch looks up each of its records here."""
         self._cached = cached_windows
         self._tenants: set[str] = set()
         self.changed: set[Key] | None = None
@@ -128,8 +146,8 @@ class Partition:
         self._slots.clear()
         self._settled = True
 
-    async def process(self, batch: Sequence[Raw]) -> list[Window]:
-        """Fold a batch and write it; returns the windows that became due by it.
+    async def process(self, rows: Sequence[Row]) -> list[Window]:
+        """Fold a batch, in order, and write it; returns the windows that became due by it.
 
         Records at or before the checkpoint are passed over.
 
@@ -137,90 +155,90 @@ class Partition:
             Fenced: nothing was written.
             RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint and go on from there.
         """
-        batch = [raw for raw in batch if raw.position.offset > self.checkpoint.offset]
-        if not batch:
+        if rows and rows[0].offset <= self.checkpoint.offset:
+            rows = [row for row in rows if row.offset > self.checkpoint.offset]
+        if not rows:
             return []
         spoken = Spoken()
-        decoded = [(raw, *self._decode(raw, spoken)) for raw in batch]
-        await self._load({key for _, key, event in decoded if key is not None and event is not None})
-        touched: dict[Key, Slot] = {}
+        await self._load(self._missing(rows))
+        touched: dict[bytes, Slot] = {}
         self._settled = False
-        for raw, key, event in decoded:
-            if key is not None and event is not None:
-                slot = self._slots[key]
-                if raw.position.offset <= slot.window.meta.position:
-                    self.counts.passed += 1
-                    continue
-                touched[key] = slot
-                self._note(key, await self._fold(slot.window, raw.position.offset, event), spoken)
+        slots, counts = self._slots, self.counts
+        for row in rows:
+            key, offset = row.key, row.offset
+            slot = slots.get(key) if key is not None else None
+            event = _event_of(row, slot.source if slot is not None else None)
+            if key is None or slot is None or isinstance(event, str):
+                counts.dead += 1
+                spoken.dead.append(DeadLetter(Position(self.number, offset), key, str(event)))
+                continue
+            window = slot.window
+            if offset <= window.meta.position:
+                counts.passed += 1
+                continue
+            touched[key] = slot
+            outcome = apply(window, offset, event)
+            if outcome.status is Status.APPLIED:
+                counts.applied += 1
+                if outcome.accepted:
+                    self._note(window, outcome, spoken)
+            else:
+                await self._fold_on(window, offset, event, outcome, spoken)
         if spoken:
+            batch = [Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp) for row in rows]
             await self._voice.speak(self.number, spoken, batch)
-        due = await self._write(batch[-1], touched)
+        due = await self._write(rows[-1], touched)
         self._settled = True
         return due
 
-    def _decode(self, raw: Raw, spoken: Spoken) -> tuple[Key | None, AnyEvent | None]:
-        key = parse_key(raw.key) if raw.key is not None else None
-        cause = None
-        if key is None:
-            cause = "the record's key is not tenant/conversation"
-        elif raw.value is None:
-            cause = "the record has no value"
-        else:
-            try:
-                event = decode_event(raw.value)
-            except Undecodable as error:
-                cause = f"the value is not an event: {error}"
-            else:
-                if event.source == key.source:
-                    return key, event
-                cause = f"source {event.source[:300]!r} is not that of the record's key"
-        self.counts.dead += 1
-        spoken.dead.append(DeadLetter(raw.position, raw.key, cause))
-        return None, None
+    def _missing(self, rows: Sequence[Row]) -> set[bytes]:
+        """The keys without a slot under which there is an event: what cannot be applied loads nothing and makes no tenant known."""
+        missing: set[bytes] = set()
+        for row in rows:
+            if row.key is not None and row.key not in self._slots and row.key not in missing and not isinstance(_event_of(row), str):
+                missing.add(row.key)
+        return missing
 
-    async def _load(self, keys: set[Key]) -> None:
-        await self.known({key.tenant for key in keys})
-        for key in keys & self._slots.keys():
-            self._slots.move_to_end(key)
-        missing = [key for key in keys if key not in self._slots]
-        if missing:
-            stored = await self.store.load(self.generation, self.number, missing)
-            for key, parts in zip(missing, stored, strict=True):
-                if parts is None:
-                    self._slots[key] = Slot(Window(key, self.number, self.rules), NOTHING)
-                else:
-                    self._slots[key] = Slot(*parts.open(key, self.number, self.rules))
+    async def _load(self, names: set[bytes]) -> None:
+        """Have a slot for each of these records' keys that is one."""
+        keys = {name: key for name in sorted(names - self._slots.keys()) if (key := parse_key(name)) is not None}
+        if not keys:
+            return
+        await self.known({key.tenant for key in keys.values()})
+        stored = await self.store.load(self.generation, self.number, list(keys.values()))
+        for (name, key), parts in zip(keys.items(), stored, strict=True):
+            opened = (Window(key, self.number, self.rules), NOTHING) if parts is None else parts.open(key, self.number, self.rules)
+            self._slots[name] = Slot(*opened, key.source)
 
-    async def _fold(self, window: Window, offset: int, event: AnyEvent) -> Outcome:
-        outcome = apply(window, offset, event)
+    async def _fold_on(self, window: Window, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
+        """What is not simply applied: a rollback that needs the log, a repeat, a rejected event."""
         if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
             history = await fetch_history(self.log, window, outcome.target)
             outcome = apply(window, offset, event, history)
-        return outcome
-
-    def _note(self, key: Key, outcome: Outcome, spoken: Spoken) -> None:
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
         elif outcome.status is Status.DUPLICATE:
             self.counts.duplicate += 1
         else:
             self.counts.rejected += 1
-        spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-        spoken.accepted += [(key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+        self._note(window, outcome, spoken)
 
-    async def _write(self, last: Raw, touched: dict[Key, Slot]) -> list[Window]:
+    def _note(self, window: Window, outcome: Outcome, spoken: Spoken) -> None:
+        spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
+        spoken.accepted += [(window.key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+
+    async def _write(self, last: Row, touched: dict[bytes, Slot]) -> list[Window]:
         before = self.checkpoint
-        checkpoint = Checkpoint(before.revision, last.position.offset, last.timestamp, identity(last), before.target)
+        checkpoint = Checkpoint(before.revision, last.offset, last.timestamp, identity(last), before.target)
         writes = [write_of(slot.window, slot.mark) for slot in touched.values()]
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
             slot.mark = write.after
         if self.changed is not None:
-            self.changed.update(touched)
+            self.changed.update(slot.window.key for slot in touched.values())
         while len(self._slots) > self._cached:
             self._slots.popitem(last=False)
-        return [touched[write.key].window for write in writes if write.due is DueChange.SET]
+        return [slot.window for slot, write in zip(touched.values(), writes, strict=True) if write.due is DueChange.SET]
 
     async def set_target(self, target: int) -> None:
         """Record up to where this partition heals (the windows stay as they are); raises :class:`Fenced` like :meth:`process`."""
@@ -252,7 +270,7 @@ class Partition:
         if not self._settled:
             # What was folded and not written may not have been spoken of: nobody may take it for done.
             raise Fenced(f"partition {self.number} of generation {self.generation} stopped in the middle of a batch")
-        found: dict[Key, Window] = {key: self._slots[key].window for key in keys if key in self._slots}
+        found = {key: slot.window for key in keys if (slot := self._slots.get(str(key).encode())) is not None}
         missing = [key for key in keys if key not in found]
         if missing:
             checkpoint, stored = await self.store.read(self.generation, self.number, missing)
@@ -277,8 +295,9 @@ class Partition:
     async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
         """Windows whose compaction request should go out (again) now."""
         keys = await self.store.due(self.generation, self.number, now_ms, limit)
-        await self._load(set(keys))
-        return [self._slots[key].window for key in keys if self._slots[key].window.meta.due is not None]
+        names = [str(key).encode() for key in keys]
+        await self._load(set(names))
+        return [self._slots[name].window for name in names if self._slots[name].window.meta.due is not None]
 
     async def check(self) -> None:
         """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say)."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
@@ -23,9 +23,10 @@ from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
 from streams.control import Control
+from streams.feed import Feed
 from streams.healing import heal_from_snapshots
 from streams.kafka import kafka_errors, make_consumer, start_client
-from streams.log import Log, Raw
+from streams.log import Log, Row
 from streams.partition import Fenced, Partition, identity
 from streams.publisher import Publisher
 from streams.requests import request_for
@@ -35,6 +36,9 @@ from streams.snapshots import KafkaSnapshots
 
 logger = logging.getLogger(__name__)
 
+POLL = 0.2
+POLL_FULL = 0.01
+"""Seconds to wait for records: with room in every feed, and where one that is full may have room the next moment."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
 
@@ -57,6 +61,9 @@ class Projector:
         self._unprepared: set[int] = set()
         self._committed: dict[int, int] = {}
         self._served: dict[int, int] = {}
+        self._feeds: dict[int, Feed] = {}
+        self._rest: dict[int, float] = {}
+        self._preparing: asyncio.Task[None] | None = None
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
@@ -81,8 +88,10 @@ class Projector:
                 await self._step(consumer)
         finally:
             self._stopping.set()
-            tick.cancel()
-            await asyncio.gather(tick, return_exceptions=True)
+            background = [tick, *([self._preparing] if self._preparing is not None else [])]
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, *(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
             await self._commit()
             await self.rounds.stop()
             await consumer.stop()
@@ -102,40 +111,56 @@ class Projector:
         self._stopping.set()
 
     async def _step(self, consumer: AIOKafkaConsumer) -> None:
-        """One round: prepare what is new, fetch, process."""
+        """One round: prepare what is new, fetch, and hand each partition's rows to its feed."""
         try:
             self._follow_generation()
-            if self._unprepared:
-                await self._prepare_all(consumer)
-            batches = await consumer.getmany(timeout_ms=200, max_records=self.settings.batch_events * 4)
-        except (KafkaError, KafkaUnavailable, RedisUnavailable) as error:
+            if self._unprepared and (self._preparing is None or self._preparing.done()):
+                # Beside the others: healing one partition must not hold those that are well.
+                self._preparing = asyncio.create_task(self._prepare_all(consumer), name="projector-prepare")
+            batches = await self._fetch(consumer)
+        except KafkaError as error:
             logger.warning("waiting: %s", error)
             await asyncio.sleep(RETRY_PAUSE)
             return
-        if batches:
-            await asyncio.gather(*(self._process(tp.partition, rows) for tp, rows in batches.items()))
+        for tp, rows in batches.items():
+            feed = self._feeds.get(tp.partition)
+            if feed is not None and tp.partition not in self._unprepared:
+                feed.put(rows)
 
-    async def _process(self, number: int, rows: list[Any]) -> None:
-        partition = self.partitions.get(number)
-        if partition is None or number in self._unprepared:
+    async def _fetch(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Row]]:
+        """What has come for partitions whose feeds have room; of the others nothing is taken, so nothing is queued without a bound.
+
+        They are not paused: aiokafka would not look again at what it holds of a partition that was paused in between.
+        """
+        room = [TopicPartition(self.topic, number) for number, feed in self._feeds.items() if not feed.full]
+        wait = POLL if len(room) == len(self._feeds) else POLL_FULL
+        if self._feeds and not room:
+            await asyncio.sleep(wait)
+            return {}
+        batches: dict[TopicPartition, list[Row]] = await consumer.getmany(*room, timeout_ms=int(wait * 1000))
+        return batches
+
+    async def _process(self, partition: Partition, rows: Sequence[Row]) -> None:
+        """Fold one batch of a partition; what comes after a failure is fetched again once it is prepared anew."""
+        number = partition.number
+        if self.partitions.get(number) is not partition or number in self._unprepared:
             return
-        raws = [Raw(Position(number, row.offset), row.key, row.value, row.timestamp) for row in rows]
         try:
-            for i in range(0, len(raws), self.settings.batch_events):
-                async with partition.turn:
-                    due = await partition.process(raws[i : i + self.settings.batch_events])
-                    self._served[number] = max(self._served.get(number, -1), partition.checkpoint.offset)
-                    await self._request(partition, due)
-                self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
+            async with partition.turn:
+                due = await partition.process(rows)
+                self._served[number] = max(self._served.get(number, -1), partition.checkpoint.offset)
+                await self._request(partition, due)
+            self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
         except Fenced as error:
-            logger.warning("%s; loading its checkpoint", error)
-            self._unprepared.add(number)
+            if self.partitions.get(number) is partition:
+                logger.warning("%s; loading its checkpoint", error)
+                self._unprepared.add(number)
         except CorruptWindow as error:
             await self._discard(number, error)
         except (KafkaUnavailable, RedisUnavailable) as error:
             logger.warning("partition %d waits: %s", number, error)
+            self._rest[number] = time.monotonic() + RETRY_PAUSE
             self._unprepared.add(number)
-            await asyncio.sleep(RETRY_PAUSE)
 
     def _lag(self, partition: Partition) -> int:
         """How many records the log has beyond the checkpoint, as far as the consumer was told."""
@@ -166,12 +191,18 @@ class Projector:
 
     def revoked(self, numbers: Iterable[int]) -> None:
         """Give partitions up: nothing of them is kept."""
-        numbers = list(numbers)
-        self.rounds.forget(numbers)
         for number in numbers:
-            self.partitions.pop(number, None)
+            self._let_go(number)
             self._unprepared.discard(number)
             self._served.pop(number, None)
+
+    def _let_go(self, number: int) -> None:
+        """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
+        self.partitions.pop(number, None)
+        self.rounds.forget([number])
+        feed = self._feeds.pop(number, None)
+        if feed is not None:
+            feed.close()
 
     def _follow_generation(self) -> None:
         live = self.control.state.live_generation
@@ -179,47 +210,56 @@ class Projector:
             self.generation = live.number
             self.rules = self.control.state.rules(live)
             self._unprepared |= set(self.partitions)
-            self.rounds.forget(list(self.partitions))
-            self.partitions.clear()
+            for number in list(self.partitions):
+                self._let_go(number)
 
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
-        assigned = {tp.partition for tp in consumer.assignment()}
-        for number in sorted(self._unprepared & assigned):
+        now = time.monotonic()
+        for number in sorted(self._unprepared & {tp.partition for tp in consumer.assignment()}):
+            if self._rest.get(number, 0.0) > now:
+                continue
             try:
-                await self._prepare(consumer, number)
+                if await self._prepare(consumer, number):
+                    self._unprepared.discard(number)
             except Fenced:
                 # The former owner wrote once more in this moment: load again in the next round.
                 continue
             except IllegalStateError:
                 # The partition was taken away while it was prepared.
                 self.revoked([number])
-                continue
-            self._unprepared.discard(number)
-        # Asked anew: a rebalance meanwhile may have brought partitions that are not in ``assigned``, and nobody else prepares them.
+            except (KafkaError, ThreadfoldError) as error:
+                logger.warning("waiting: %s", error)
+                await asyncio.sleep(RETRY_PAUSE)
+            except Exception:
+                logger.exception("preparing partition %d failed; it is tried again", number)
+                await asyncio.sleep(RETRY_PAUSE)
+        # Asked anew: a rebalance meanwhile may have brought partitions that were not assigned before, and nobody else prepares them.
         self._unprepared &= {tp.partition for tp in consumer.assignment()}
 
-    async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> None:
-        """Find where the partition goes on, say until where it heals, and seek there."""
+    async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> bool:
+        """Find where the partition goes on, say until where it heals, and seek there; False when it has to be done again."""
+        generation, rules = self.generation, self.rules
+        self._let_go(number)
         tp = TopicPartition(self.topic, number)
         committed = await consumer.committed(tp) or 0
         self._committed[number] = committed
         self.publisher.silent_before[number] = committed
         end = (await self.log.ends())[number]
-        checkpoint = await self.store.checkpoint(self.generation, number)
+        checkpoint = await self._stored_checkpoint(generation, number)
         reached = min(max(committed - 1, self._served.get(number, -1)), end - 1)
         if checkpoint is not None and not await self._is_ours(number, checkpoint, end):
             logger.warning("partition %d: the log is not the one its windows were folded from; folding it anew", number)
             checkpoint = None
         if checkpoint is None:
-            await self.store.drop_partition(self.generation, number)
+            await self.store.drop_partition(generation, number)
             checkpoint = Checkpoint()
         partition = Partition(
             number,
-            self.generation,
+            generation,
             self.store,
             self.log,
-            self.rules,
-            learn=self.control.learner(self.rules),
+            rules,
+            learn=self.control.learner(rules),
             voice=self.publisher,
             cached_windows=self.settings.cached_windows,
         )
@@ -232,9 +272,27 @@ class Projector:
         now = partition.checkpoint
         if now.healing:
             logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
+        if number not in self._unprepared or generation != self.generation:
+            return False
         consumer.seek(tp, now.offset + 1)
+        self._take_over(partition)
+        return True
+
+    async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
+        try:
+            return await self.store.checkpoint(generation, number)
+        except CorruptWindow as error:
+            logger.error("partition %d: %s", number, error)
+            return None
+
+    def _take_over(self, partition: Partition) -> None:
+        """Feed a prepared partition: only rows from where it was sought come to it."""
+        number = partition.number
+        self._let_go(number)
+        feed = Feed(partial(self._process, partition), batch_rows=self.settings.batch_events, batch_bytes=self.settings.batch_bytes)
+        self.partitions[number], self._feeds[number] = partition, feed
         self.rounds.take_over(partition)
-        self.partitions[number] = partition
+        feed.start(f"partition-{number}")
 
     async def _is_ours(self, number: int, checkpoint: Checkpoint, end: int) -> bool:
         """Whether the checkpoint's record is in this log, by its content."""

@@ -32,7 +32,7 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.require()
         self.control = Control(settings)
-        self.store = RedisStore(settings.redis, settings.topic_prefix)
+        self.store = RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
         self.log: KafkaLog | None = None
         self.projector: Projector | None = None
         self.compactor: Compactor | None = None

@@ -12,11 +12,13 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from projections.context import context_document
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.persistence import Stored
 from projections.policy import Rules
 from projections.recents import Recents
+from projections.render import render_openai
 from projections.store import RedisStore
 from projections.window import Window
 from streams.control import Control, State
@@ -178,6 +180,32 @@ class Backend:
             raise UnknownConversation(f"conversation {conversation} is not known: nothing was appended to it")
         return window
 
+    async def context(
+        self,
+        tenant: str,
+        conversation: str,
+        *,
+        max_tokens: int | None = None,
+        after: str | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> bytes:
+        """The context document in OpenAI's format, as JSON: where nothing has to be shortened, bytes are joined and no message is parsed.
+
+        Raises:
+            DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
+            InvalidPosition, WaitTimedOut, UnknownConversation, Erased, Healing, CorruptWindow, RedisUnavailable: as :meth:`window` says.
+        """
+        key = make_key(tenant, conversation)
+        if after is not None:
+            await self._waiting.reach(self._own_position(key, after), timeout)
+        stored = await self._stored(key, recents=False)
+        partition = partition_of(key, self.log.partitions)
+        joined = stored.context(key, partition, max_tokens) if stored is not None else None
+        if joined is not None:
+            return joined
+        window = await self.window(tenant, conversation)
+        return context_document(window, render_openai(window, max_tokens))
+
     async def history(self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.pages``).
 
@@ -225,9 +253,9 @@ class Backend:
             raise Erased(f"conversation {key.conversation} was erased")
         return window
 
-    async def _stored(self, key: Key) -> Stored | None:
+    async def _stored(self, key: Key, *, recents: bool = True) -> Stored | None:
         partition = partition_of(key, self.log.partitions)
-        checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key])
+        checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
         if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset):
             raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
         return found[0]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.errors import RedisUnavailable
+from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key
 from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
 from projections.replay import apply_with_log
@@ -30,12 +30,12 @@ A, B = Key("acme", "a"), Key("acme", "b")
 _generations = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "real"])
+@pytest.fixture(params=["memory", "real", "compressed"])
 async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[WindowStore]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    real = RedisStore(settings.redis, settings.topic_prefix)
+    real = RedisStore(settings.redis, settings.topic_prefix, compress=request.param == "compressed")
     yield real
     await real.close()
 
@@ -119,6 +119,23 @@ async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(store
     assert await store.due(generation, 0, 10**15, 10) == []
     checkpoint = await store.checkpoint(generation, 0)
     assert checkpoint is not None and (checkpoint.revision, checkpoint.offset) == (second, 5)
+
+
+async def test_what_was_compressed_takes_less_and_is_read_by_a_store_that_does_not_compress(settings: Settings, generation: int) -> None:
+    plain, packed = (RedisStore(settings.redis, settings.topic_prefix, compress=on) for on in (False, True))
+    client = aredis.Redis.from_url(settings.redis)
+    fields = {b"0": b"the same words again, " * 400, b"1": b"short"}
+    revision = await begin(packed, generation, write(put=fields))
+    name = f"{settings.topic_prefix}:{{{generation}:0}}:w:{A}"
+    assert await client.hstrlen(name, "0") < len(fields[b"0"]) / 5 and await client.hget(name, "1") == b"short"
+    assert await fields_of(plain, generation) == await fields_of(packed, generation) == fields
+    await client.hset(name, "0", b"\x28\xb5\x2f\xfd not zstd")
+    assert (await fields_of(plain, generation))[b"0"] == b"\x28\xb5\x2f\xfd not zstd", "left for the window's own check"
+    assert (await plain.apply(generation, 0, at(revision, 1), [write(put=fields)])).verdict is Verdict.APPLIED
+    assert await client.hget(name, "0") == fields[b"0"]
+    await client.aclose()
+    await plain.close()
+    await packed.close()
 
 
 async def test_the_same_batch_again_is_a_duplicate_and_writes_nothing(store: WindowStore, generation: int) -> None:
@@ -381,11 +398,28 @@ async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
 
 async def test_a_server_that_refuses_to_write_is_named_with_its_reason(settings: Settings, generation: int) -> None:
     client = aredis.Redis.from_url(settings.redis)
+    user = f"reader{generation}"
+    await client.execute_command("ACL", "SETUSER", user, "on", ">pass", "~*", "+@read", "+@connection")
+    store = RedisStore(settings.redis.replace("redis://", f"redis://{user}:pass@"), settings.topic_prefix)
+    try:
+        with pytest.raises(RedisUnavailable, match=r"refused: .*no permissions"):
+            await store.apply(generation, 0, Checkpoint(), [write()])
+    finally:
+        await client.execute_command("ACL", "DELUSER", user)
+        await client.aclose()
+        await store.close()
+
+
+async def test_another_kind_of_value_under_a_key_is_corrupt_and_not_an_outage(settings: Settings, generation: int) -> None:
+    client = aredis.Redis.from_url(settings.redis)
     store = RedisStore(settings.redis, settings.topic_prefix)
     await client.set(f"{settings.topic_prefix}:{{{generation}:0}}:state", "not a hash")
     try:
-        with pytest.raises(RedisUnavailable, match="refused: WRONGTYPE"):
-            await store.apply(generation, 0, Checkpoint(), [write()])
+        for call in (store.apply(generation, 0, Checkpoint(), [write()]), store.checkpoint(generation, 0)):
+            with pytest.raises(CorruptWindow, match="something else under a key of the windows"):
+                await call
+        await store.drop_partition(generation, 0)
+        assert await store.checkpoint(generation, 0) is None
     finally:
         await client.aclose()
         await store.close()

@@ -280,13 +280,14 @@ async def test_verify_finds_a_window_that_was_changed(settings: Settings, data: 
     await window_of(data, "t", "victim", 2)
     key = Key("t", "victim")
     generation = worker.control.state.live
-    tail = f"{settings.topic_prefix}:{{{generation}:{partition_of(key, settings.partitions)}}}:t:{key}"
+    window = f"{settings.topic_prefix}:{{{generation}:{partition_of(key, settings.partitions)}}}:w:{key}"
     async with aredis.Redis.from_url(settings.redis) as client:
-        kept = await client.lpop(tail)
+        kept = await client.hget(window, "0")
+        await client.hdel(window, "0")
         try:
             ran = await cli("verify", "--all", "--data", data)
         finally:
-            await client.lpush(tail, kept)
+            await client.hset(window, "0", kept)
     assert ran.code == 1
     assert "differs: t/victim" in ran.lines
     assert ran.lines[-1].endswith(", differing: 1")

@@ -34,7 +34,7 @@ async def reach(settings: Settings) -> AsyncIterator[Reach]:
     Raises:
         KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
     """
-    control, store = Control(settings), RedisStore(settings.redis, settings.topic_prefix)
+    control, store = Control(settings), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
     log: KafkaLog | None = None
     try:
         await control.start()

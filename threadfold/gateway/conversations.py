@@ -10,10 +10,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from projections.context import context_document
 from projections.errors import InvalidEvent, InvalidRequest
 from projections.openai import to_flat
-from projections.render import render_openai
 from threadfold.backend import MAX_PAGE, Appended, Applied
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import as_list, read_json
@@ -117,9 +115,8 @@ async def get_context(
 ) -> Response:
     """What a model is sent: the system lane, the summary, the tail, within the policy's ceiling and `max_tokens`."""
     _check_format(format)
-    window = await caller.backend.window(caller.tenant, conversation, after=after)
-    # The document is joined from bytes that are stored as they are rendered; nothing of them is parsed here.
-    return Response(context_document(window, render_openai(window, max_tokens)), media_type="application/json")
+    document = await caller.backend.context(caller.tenant, conversation, max_tokens=max_tokens, after=after)
+    return Response(document, media_type="application/json")
 
 
 @router.get("/conversations/{conversation}/history")

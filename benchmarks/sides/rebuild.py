@@ -1,0 +1,50 @@
+"""Our side of `replay`: folding the log from zero, by the product's own functions.
+
+``rebuild`` is ``streams.rebuild.rebuild`` of a candidate generation beside a live one (``threadfold generations build``); ``verify`` is
+``streams.verify.verify`` of every conversation (``threadfold verify --deep``): it folds into windows in memory and compares them with the store's
+at the end. The clock runs around the call; an earlier candidate's windows are dropped before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from benchmarks.support.children import answer, read_job
+from benchmarks.support.meters import Meter
+from streams.rebuild import rebuild
+from streams.settings import Settings
+from streams.verify import verify
+from streams.worker import Runtime
+
+
+async def run(settings: Settings, groups: dict[str, list[int]], how: str) -> None:
+    """Fold once, and answer with events a second."""
+    runtime = Runtime(settings)
+    await runtime.start()
+    log, control, store = runtime.log, runtime.control, runtime.store
+    assert log is not None
+    live = control.state.live_generation
+    for number in control.state.generations:
+        if number > live.number:
+            await store.drop_generation(number, log.partitions)
+    wanted = sum((await log.ends()).values())
+    begin, meter = time.perf_counter(), Meter(groups)
+    if how == "rebuild":
+        events = (await rebuild(settings, control, log, store)).events
+    else:
+        report = await verify(log, store, live, control.state.rules(live))
+        events = report.events
+        if report.differing:
+            raise RuntimeError(f"{len(report.differing)} windows differ from the log")
+    seconds = time.perf_counter() - begin
+    usage = meter.stop()
+    await runtime.stop()
+    if events != wanted:
+        raise RuntimeError(f"{events} of {wanted} events were folded")
+    answer(events / seconds, usage=usage, events=events, seconds=round(seconds, 3))
+
+
+if __name__ == "__main__":
+    settings, groups, job = read_job()
+    asyncio.run(run(settings, groups, job["how"]))

@@ -1,0 +1,1 @@
+"""What the figures share: the stack, the texts they send, meters and the machine they ran on."""

@@ -1,0 +1,119 @@
+"""One partition's way into the log: what comes while a record batch is under way goes out together in the next one.
+
+So batches adapt to load by themselves: a single event that finds nothing under way is sent at once, and under load each request carries
+what came during the one before. At most one batch of a partition is under way, which is all that an idempotent aiokafka producer allows
+anyway; it waits for its place in the order of arrival (aiokafka's own ``send_batch`` lets many callers race for it, and counts the time of
+those that lose several times over).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import ProducerClosed
+
+from projections.events import CONTENT_TYPE
+
+HEADERS = [("content-type", CONTENT_TYPE.encode())]
+Row = tuple[bytes, bytes]
+"""A record's key and value."""
+
+
+class _Job:
+    """Rows of one caller: how many are in batches already, the offsets of those that are acknowledged, and who waits for them."""
+
+    __slots__ = ("done", "offsets", "rows", "taken")
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.taken = 0
+        self.offsets: list[int] = []
+        self.done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+
+
+class Appender:
+    """Appends to one partition. One instance serves any number of callers in one event loop; their number and bytes are theirs to bound."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._jobs: deque[_Job] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    async def append(self, producer: AIOKafkaProducer, rows: Sequence[Row]) -> list[int]:
+        """Append rows in order and return their offsets once all are acknowledged.
+
+        Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot reorder them. A caller that is cancelled
+        leaves unknown what is in: rows that were not sent yet never are.
+
+        Raises:
+            KafkaError: as the producer raises it; unknown which of the rows are in.
+        """
+        job = _Job(rows)
+        self._jobs.append(job)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all(producer), name=f"append-{self._topic}-{self._partition}")
+        return await job.done
+
+    async def stop(self) -> None:
+        """Send nothing more; who still waits is told that the producer is closed."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def _send_all(self, producer: AIOKafkaProducer) -> None:
+        aboard: list[tuple[_Job, int]] = []
+        try:
+            while self._jobs:
+                batch, aboard = self._fill(producer)
+                if not aboard:
+                    break  # all who waited are gone
+                try:
+                    acknowledged = await producer.send_batch(batch, self._topic, partition=self._partition)
+                    offset = (await acknowledged).offset
+                except Exception as error:  # noqa: BLE001 (it is told to those who wait, and the next batch is tried)
+                    self._fail([job for job, _ in aboard], error)
+                else:
+                    self._tell(aboard, offset)
+        finally:
+            self._sending = None
+            self._fail([*(job for job, _ in aboard), *self._jobs], ProducerClosed())
+            self._jobs.clear()
+
+    def _fill(self, producer: AIOKafkaProducer) -> tuple[object, list[tuple[_Job, int]]]:
+        """A batch of what waits, as much as it takes; and whose rows are in it, and how many of each."""
+        batch = producer.create_batch()
+        append = batch.append
+        aboard: list[tuple[_Job, int]] = []
+        while self._jobs:
+            job = self._jobs[0]
+            before = at = job.taken
+            if not job.done.done():
+                for key, value in job.rows[before:] if before else job.rows:
+                    if append(timestamp=None, key=key, value=value, headers=HEADERS) is None:
+                        break
+                    at += 1
+                job.taken = at
+                if at > before:
+                    aboard.append((job, at - before))
+                if at < len(job.rows):
+                    break
+            self._jobs.popleft()
+        # Nothing comes after: an open batch would be held back for the producer's linger.
+        batch.close()
+        return batch, aboard
+
+    def _tell(self, aboard: list[tuple[_Job, int]], offset: int) -> None:
+        for job, count in aboard:
+            job.offsets.extend(range(offset, offset + count))
+            offset += count
+            if len(job.offsets) == len(job.rows) and not job.done.done():
+                job.done.set_result(job.offsets)
+
+    def _fail(self, jobs: Sequence[_Job], error: Exception) -> None:
+        for job in jobs:
+            if not job.done.done():
+                job.done.set_exception(error)
