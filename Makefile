@@ -3,11 +3,14 @@
 #   PYTHON=python3.12    the interpreter that .venv is made with (otherwise the newest of 3.13, 3.12, 3.11, then python3)
 #   TEST_ARGS='-k fold'  passed to pytest
 #   DEMO_ARGS='--help'   passed to the demo
+#   FIGURE=projection    the figures that bench measures (otherwise all); BENCH_ARGS=--quick is passed to it
 
 SHELL = /bin/sh
 PYTHON ?=
 TEST_ARGS ?=
 DEMO_ARGS ?=
+FIGURE ?=
+BENCH_ARGS ?=
 VENV = .venv/bin
 UV_VERSION = 0.13.8
 # Universal: one lock for every system and Python from 3.11 on, and no address of an index in it.
@@ -15,7 +18,7 @@ COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.1
 	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint types lock clean
+.PHONY: help setup test demo bench lint types lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +31,10 @@ test: setup ## run the whole test suite, on the embedded Kafka and Redis
 
 demo: setup ## play real conversations through the pipeline, wipe Redis, and see every window come back
 	$(VENV)/python -m threadfold.demo $(DEMO_ARGS)
+
+bench: setup ## measure figures beside their peers, one JSON line each, and say what moved since the committed ones
+	@.ci/setup bench
+	$(VENV)/python -m benchmarks $(FIGURE) $(BENCH_ARGS)
 
 lint: setup ## ruff: rules and formatting
 	$(VENV)/ruff check .
@@ -50,7 +57,9 @@ lock: setup ## write requirements/*.lock again; LOCK_ARGS=--upgrade takes newer 
 	$(COMPILE) $(LOCK_ARGS) pyproject.toml --output-file requirements/runtime.lock
 	$(COMPILE) $(LOCK_ARGS) --extra embedded --extra demo --extra dev pyproject.toml requirements/build.in \
 		--output-file requirements/dev.lock
+	$(COMPILE) $(LOCK_ARGS) --constraint requirements/dev.lock --extra embedded --extra bench pyproject.toml \
+		--output-file requirements/bench.lock
 
 clean: ## remove .venv, caches and build output; data folders stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
-	find projections streams threadfold tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find projections streams threadfold benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

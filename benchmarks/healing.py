@@ -1,9 +1,10 @@
 """Figure `healing`: Redis emptied, and how long until every window is right again, for a log of 100,000 and of 1,000,000 events.
 
-Both logs belong to the same number of conversations, whose windows stand on summaries and hold about as much, whatever the log's length. A
-projector catches up with the log, so it has done for healing whatever it does while it runs, and is stopped in order. Redis is emptied; a new
-projector's time runs from the first partition it is assigned to all partitions at their ends and none healing. Then every
-conversation's window has to have as many events as the log has of it, and a sample is compared with a fold from zero, byte for byte.
+Both logs belong to the same number of conversations, whose windows stand on summaries and hold about as much, whatever the log's
+length. A projector catches up with the log, so it has done for healing whatever it does while it runs, and is stopped in order. Redis
+is emptied; a new projector's time runs from the first partition it is assigned to all partitions at their ends and none healing. Then
+every conversation's window has to have as many events as the log has of it, and a sample is compared with a fold from zero, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Healing:
         conversations = 40 if args.quick else CONVERSATIONS
         with running_stack() as bench:
             logs = {name: await _Log.made(bench, name, events, conversations) for name, events in (("short", short), ("long", long))}
-            rounds = await interleave({"ours": partial(logs["long"].heal, bench), "short_log": partial(logs["short"].heal, bench)}, args.rounds())
+            sides = {"ours": partial(logs["long"].heal, bench), "short_log": partial(logs["short"].heal, bench)}
+            rounds = await interleave(sides, args.rounds())
         table = {name: log.told for name, log in logs.items()}
         parameters = {"short": short, "long": long, "conversations": conversations, "partitions": 8, "sample": SAMPLE}
         return rounds.result(self.name, "s", parameters, better="lower", more={"table": table})

@@ -1,10 +1,10 @@
 """Figure `memory`: bytes of Redis a conversation, against the raw JSON of the same messages.
 
-Windows are folded in process and written by the store as a worker writes them; many conversations get the content of a few prototypes, each
-its own copy. What is told is the growth of Redis' ``used_memory``. The raw JSON is that of the messages rendered from the window, as one array
-a conversation, without anything that a store would need around it. Typical windows have messages of 60 tokens (users) and 180
-(assistants); tool-heavy ones four tool results of 6,000 tokens with calls and short messages between; long ones are single conversations
-of up to 100,000 events that stand on summaries, as they are when the next summary is due.
+Windows are folded in process and written by the store as a worker writes them; many conversations get the content of a few prototypes,
+each its own copy. What is told is the growth of Redis' ``used_memory``. The raw JSON is that of the messages rendered from the window,
+as one array a conversation, without anything that a store would need around it. Typical windows have messages of 60 tokens (users) and
+180 (assistants); tool-heavy ones four tool results of 6,000 tokens with calls and short messages between; long ones are single
+conversations of up to 100,000 events that stand on summaries, as they are when the next summary is due.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _prototypes(settings: Settings, values: Any) -> list[Window]:
 
 def _typical(key: Key, rng: random.Random) -> Iterable[bytes]:
     """Users and assistants in turn up to 30,000 tokens."""
-    pairs = TOKENS // 248
+    pairs = TOKENS // 233
     for i in range(pairs):
         for role, characters in (("user", USER), ("assistant", ASSISTANT)):
             flat = {"type": "message", "role": role, "content": text(rng, round(characters * rng.uniform(0.4, 1.6)))}

@@ -1,8 +1,8 @@
 """Figure `projection`: catching up with a filled topic, one process, into Redis.
 
-The topic holds message events of about 470 bytes of 1,000 conversations that take turns. Every side runs in a fresh process on the same Kafka
-and the same topic, with a consumer group of its own; Redis is emptied before each. The slow peer reads only a part of the topic: a rate
-counts, and its windows are shorter then, which favours it.
+The topic holds message events of about 470 bytes of 1,000 conversations that take turns. Every side runs in a fresh process on the same
+Kafka and the same topic, with a consumer group of its own; Redis is emptied before each. The slow peer reads only a part of the topic:
+a rate counts, and its windows are shorter then, which favours it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Figure `visible`: from an append's acknowledgement to its being readable in the window, at 5,000 events a second.
 
-This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50 events (ten of each of five conversations, like
-five agents' turns), on a fixed schedule that does not wait for answers; a worker as ``threadfold worker`` runs it folds them in another process. For every second append one
-of its events is followed: its partition's checkpoint is read until it is at or past the event. Reads come half a millisecond apart, which
-is in the figure. The first seconds are a warm-up.
+This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50 events (ten of each of five
+conversations, like five agents' turns), on a fixed schedule that does not wait for answers; a worker as ``threadfold worker`` runs it
+folds them in another process. For every second append one of its events is followed: its partition's checkpoint is read until it is at
+or past the event. Reads come half a millisecond apart, which is in the figure. The first seconds are a warm-up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from benchmarks.support.children import job_of, start_side
 from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, conversation, text
-from streams.settings import Settings
 from threadfold.backend import Appended, Backend
 
 LIST = 50

@@ -1,9 +1,9 @@
 """Figure `window_read`: reading a window of 30,000 tokens, in process, as the bytes the gateway answers with.
 
-200 conversations are read in turn, so that nothing of one conversation stays warm in a cache of ours or of the processor. The peers keep
-messages of the same texts: `redis_session_125` reads the last 125 items (30,000 tokens as well) of such sessions on the same Redis,
-`redis_session_whole` all of one session of 20,000 messages, `langgraph_sqlite` plays turns on a state of 800 messages. The table has reads with
-eight at a time, and our reads of conversations of 1,000 to 100,000 events, whose windows stand on summaries.
+200 conversations are read in turn, so that nothing of one conversation stays warm in a cache of ours or of the processor. The peers
+keep messages of the same texts: `redis_session_125` reads the last 125 items (30,000 tokens as well) of such sessions on the same
+Redis, `redis_session_whole` all of one session of 20,000 messages, `langgraph_sqlite` plays turns on a state of 800 messages. The table
+has reads with eight at a time, and our reads of conversations of 1,000 to 100,000 events, whose windows stand on summaries.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from aiokafka.errors import ProducerClosed
 from projections.events import CONTENT_TYPE
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
-Row = tuple[bytes, bytes]
+Pair = tuple[bytes, bytes]
 """A record's key and value."""
 
 
@@ -27,7 +27,7 @@ class _Job:
 
     __slots__ = ("done", "offsets", "rows", "taken")
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Pair]) -> None:
         self.rows = rows
         self.taken = 0
         self.offsets: list[int] = []
@@ -43,7 +43,7 @@ class Appender:
         self._jobs: deque[_Job] = deque()
         self._sending: asyncio.Task[None] | None = None
 
-    async def append(self, producer: AIOKafkaProducer, rows: Sequence[Row]) -> list[int]:
+    async def append(self, producer: AIOKafkaProducer, rows: Sequence[Pair]) -> list[int]:
         """Append rows in order and return their offsets once all are acknowledged.
 
         Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot reorder them. A caller that is cancelled

@@ -19,7 +19,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
-from streams.appender import Appender, Row
+from streams.appender import Appender, Pair
 from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, start_client
 from streams.settings import Settings
 
@@ -152,7 +152,7 @@ class KafkaLog:
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
         parts: dict[int, list[int]] = {}
-        rows: dict[int, list[Row]] = {}
+        rows: dict[int, list[Pair]] = {}
         for i, record in enumerate(records):
             # Before anything is sent: a batch is judged compressed, a record by itself is not.
             if len(record.value) > MAX_REQUEST - 1024:
@@ -171,7 +171,7 @@ class KafkaLog:
                 positions[i] = Position(partition, offset)
         return positions
 
-    async def _send(self, rows: dict[int, list[Row]]) -> dict[int, list[int]]:
+    async def _send(self, rows: dict[int, list[Pair]]) -> dict[int, list[int]]:
         """Send each partition's rows, side by side; returns their offsets."""
         producer = await self._producer.get()
         async with asyncio.timeout(self.settings.append_timeout):

@@ -216,6 +216,8 @@ class Projector:
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
         now = time.monotonic()
         for number in sorted(self._unprepared & {tp.partition for tp in consumer.assignment()}):
+            if self._stopping.is_set():
+                return
             if self._rest.get(number, 0.0) > now:
                 continue
             try:

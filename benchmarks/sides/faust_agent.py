@@ -1,10 +1,11 @@
 """Peer `faust_agent`: a Faust app whose agent does the same fold (``projections.fold.apply``) and writes the windows into Redis.
 
 It is written as a Faust user would who knows that a round trip an event is dear: events are taken in lists (``take_events``, which also
-tells partition and offset), each is decoded and folded into a window kept in a dict, and the windows that a list touched are written with one
-pipeline: new messages are pushed, a hash has position and count. There is no fence and no atomic checkpoint. ``per_event`` in the job
-writes after every event instead. Settings are Faust's own, but for what it needs to run here: no leader topic and no declaring of topics
-(Faust's topic creation fails on Kafka 4), no web server, raw values. The clock runs from the first event to the last of ``events``.
+tells partition and offset), each is decoded and folded into a window kept in a dict, and the windows that a list touched are written
+with one pipeline: new messages are pushed, a hash has position and count. There is no fence and no atomic checkpoint. ``per_event`` in
+the job writes after every event instead. Settings are Faust's own, but for what it needs to run here: no leader topic and no declaring
+of topics (Faust's topic creation fails on Kafka 4), no web server, raw values. The clock runs from the first event to the last of
+``events``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WITHIN = 0.2
 KEEP = 400
 
 
-class _App(faust.App):
+class _App(faust.App):  # type: ignore[misc]
     def _create_directories(self) -> None:
         """Faust would make folders for tables in the working directory; there are no tables."""
 
@@ -97,7 +98,7 @@ def make_app(settings: Settings, groups: dict[str, list[int]], events: int, per_
             answer(state["done"] / seconds, usage=state["meter"].stop(), events=state["done"], seconds=round(seconds, 3))
             os._exit(0)  # nothing more of Faust is wanted, and its orderly end takes seconds
 
-    @app.agent(topic)
+    @app.agent(topic)  # type: ignore[untyped-decorator]
     async def project(stream: Any) -> None:
         if per_event:
             async for event in stream.events():

@@ -1,9 +1,9 @@
 """Peer `quix_streams`: a Quix Streams app that keeps the same bounded window in its state store (RocksDB), with its own defaults.
 
-It is written as a Quix user would who knows that a state value is encoded whole at every write: each message has a state key of its own in a
-ring of the last ``keep``, and a small value tells count, tokens and position. There are no pairing, lanes, digests or duplicates in it, so it
-does less than our fold; nothing is written to Redis; the store's changelog topic and the commit every 5 seconds are Quix' defaults.
-The clock runs from the first event to the last; a commit that comes after the last event is not in it.
+It is written as a Quix user would who knows that a state value is encoded whole at every write: each message has a state key of its own
+in a ring of the last ``keep``, and a small value tells count, tokens and position. There are no pairing, lanes, digests or duplicates
+in it, so it does less than our fold; nothing is written to Redis; the store's changelog topic and the commit every 5 seconds are Quix'
+defaults. The clock runs from the first event to the last; a commit that comes after the last event is not in it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import redis.asyncio as aredis
 from benchmarks.harness import percentile
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from projections.render import context_document, render_openai
+from projections.context import context_document
+from projections.render import render_openai
 from streams.settings import Settings
 from threadfold.backend import Backend
 

@@ -41,7 +41,7 @@ async def answer_of(name: str, process: asyncio.subprocess.Process, limit: float
     """Wait for a side's answer and its end; one that takes longer than ``limit`` seconds is ended."""
     try:
         async with asyncio.timeout(limit):
-            out, _ = await process.communicate()
+            out, _ = await process.communicate(b"")  # which closes its stdin; without an input it would stay open
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -1,7 +1,8 @@
 """Logs with summaries in them, as a running platform has: built in memory, to be appended to Kafka or folded as they are.
 
 Events are folded while the log grows, and whenever a window is due, the product's compactor reads the span from the log and appends a
-summary event, just as live. Only the summary's text is a fixed one: a figure that reads windows or logs does not depend on what a summary says.
+summary event, just as live. Only the summary's text is a fixed one: a figure that reads windows or logs does not depend on what a
+summary says.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Meter:
 
 def _cpu(processes: Sequence[psutil.Process]) -> float:
     times = [process.cpu_times() for process in processes]
-    return sum(t.user + t.system for t in times)
+    return float(sum(t.user + t.system for t in times))
 
 
 def peak_bytes(process: psutil.Process) -> int:

@@ -23,6 +23,9 @@ from streams.topics import create_topics
 from threadfold.embedded.stack import EmbeddedStack
 
 APPEND_AT_ONCE = 5_000
+SETTLED = 4
+STIR = 20_000
+"""Bytes by which Redis' memory goes up and down while nothing happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,18 @@ class Bench:
     def flush(self) -> None:
         """Empty Redis, at once and in the foreground."""
         with sync_redis.Redis.from_url(self.stack.redis) as client:
-            client.flushall(asynchronous=False)
+            client.execute_command("FLUSHALL", "SYNC")
 
     def used_memory(self) -> int:
-        """What Redis says its data takes, in bytes."""
+        """What Redis says it uses, in bytes, once that no longer changes (buffers of closed connections go a moment later)."""
         with sync_redis.Redis.from_url(self.stack.redis) as client:
-            return int(client.info("memory")["used_memory"])
+            last, same = -1, 0
+            while same < SETTLED:
+                used = int(client.info("memory")["used_memory"])
+                same = same + 1 if abs(used - last) < STIR else 0
+                last = used
+                time.sleep(0.05)
+            return last
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Varied, natural-looking texts and the records they become: the same ones for the same seed.
 
-Records are made by ``make_record`` once for each text; conversation, id and time are then put in their places in the bytes, because a log of a
-million events should not take a minute of counting tokens before anything is measured.
+Records are made by ``make_record`` once for each text; conversation, id and time are then put in their places in the bytes, because a
+log of a million events should not take a minute of counting tokens before anything is measured.
 """
 
 from __future__ import annotations
@@ -18,16 +18,72 @@ NOW = "2026-01-01T00:00:00Z"
 _NAME = "conversation-0000000"
 _ID = "00000000-0000-7000-8000-000000000000"
 
-_OPENINGS = ("Could you check whether", "I am not sure if", "We were told that", "Please look up why", "It seems that", "Yesterday I saw that",
-             "Our records say that", "As far as I can tell,", "The driver wrote that", "Before we go on:", "Thanks! So", "Hm,")  # fmt: skip
-_SUBJECTS = ("the parcel", "that invoice", "my second order", "the crate of glass", "our weekly delivery", "the blue suitcase", "the refund",
-             "her birthday present", "the missing label", "the return shipment", "a pallet of paper", "the customs form")  # fmt: skip
-_VERBS = ("left the depot in", "was scanned twice in", "is still waiting in", "should arrive in", "was sent back to", "got stuck near",
-          "has been weighed again in", "was signed for in", "went missing between the office and", "is insured as far as")  # fmt: skip
-_PLACES = ("Turku", "Gdańsk", "Riga", "Bergen", "Kiel", "Tallinn", "Aarhus", "Malmö", "Rostock", "Oulu", "Stavanger", "Klaipėda")
-_ENDS = ("on Tuesday afternoon.", "before the weekend, I hope.", "and nobody can say why?", "after the storm had passed.", "for 14.90 euros.",
-         "because the address lacked a number.", "with order number", "as was agreed on the phone.", "at a quarter past nine.",
-         "which is two days late already.")  # fmt: skip
+_OPENINGS = (
+    "Could you check whether",
+    "I am not sure if",
+    "We were told that",
+    "Please look up why",
+    "It seems that",
+    "Yesterday I saw that",
+    "Our records say that",
+    "As far as I can tell,",
+    "The driver wrote that",
+    "Before we go on:",
+    "Thanks! So",
+    "Hm,",
+)
+_SUBJECTS = (
+    "the parcel",
+    "that invoice",
+    "my second order",
+    "the crate of glass",
+    "our weekly delivery",
+    "the blue suitcase",
+    "the refund",
+    "her birthday present",
+    "the missing label",
+    "the return shipment",
+    "a pallet of paper",
+    "the customs form",
+)
+_VERBS = (
+    "left the depot in",
+    "was scanned twice in",
+    "is still waiting in",
+    "should arrive in",
+    "was sent back to",
+    "got stuck near",
+    "has been weighed again in",
+    "was signed for in",
+    "went missing between the office and",
+    "is insured as far as",
+)
+_PLACES = (
+    "Turku",
+    "Gdańsk",
+    "Riga",
+    "Bergen",
+    "Kiel",
+    "Tallinn",
+    "Aarhus",
+    "Malmö",
+    "Rostock",
+    "Oulu",
+    "Stavanger",
+    "Klaipėda",
+)
+_ENDS = (
+    "on Tuesday afternoon.",
+    "before the weekend, I hope.",
+    "and nobody can say why?",
+    "after the storm had passed.",
+    "for 14.90 euros.",
+    "because the address lacked a number.",
+    "with order number",
+    "as was agreed on the phone.",
+    "at a quarter past nine.",
+    "which is two days late already.",
+)
 
 
 def sentence(rng: random.Random) -> str:

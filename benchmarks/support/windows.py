@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from projections.events import AnyEvent, decode_event
 from projections.names import Key, partition_of
-from projections.persistence import Checkpoint, Mark, WindowStore, write_of
+from projections.persistence import Checkpoint, WindowStore, write_of
 from projections.policy import Rules
 from projections.replay import replay
 from projections.window import Window
@@ -71,7 +71,7 @@ class Writer:
         writes = []
         for window, key in copies:
             own, window.key = window.key, key
-            writes.append(write_of(window, Mark()))
+            writes.append(write_of(window))
             window.key = own
         before = self._checkpoints.get(partition, Checkpoint())
         now = Checkpoint(before.revision, before.offset + len(copies), 0, "", -1)
