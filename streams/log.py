@@ -284,6 +284,12 @@ class KafkaLog:
             ends = await consumer.end_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
             return {tp.partition: offset for tp, offset in ends.items()}
 
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """The first offset that a partition holds records from, and the one that the next record will get."""
+        async with kafka_errors(self.settings, "reading the log"):
+            consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
+            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:
             if self._consumer is None:

@@ -191,8 +191,6 @@ class Projector:
 
     def revoked(self, numbers: Iterable[int]) -> None:
         """Give partitions up: nothing of them is kept."""
-        numbers = list(numbers)
-        self.rounds.forget(numbers)
         for number in numbers:
             self._let_go(number)
             self._unprepared.discard(number)
@@ -201,6 +199,7 @@ class Projector:
     def _let_go(self, number: int) -> None:
         """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
         self.partitions.pop(number, None)
+        self.rounds.forget([number])
         feed = self._feeds.pop(number, None)
         if feed is not None:
             feed.close()
@@ -211,7 +210,6 @@ class Projector:
             self.generation = live.number
             self.rules = self.control.state.rules(live)
             self._unprepared |= set(self.partitions)
-            self.rounds.forget(list(self.partitions))
             for number in list(self.partitions):
                 self._let_go(number)
 

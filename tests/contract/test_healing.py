@@ -80,8 +80,8 @@ class Place:
 
     async def latest(self) -> dict[bytes, Raw]:
         """The latest record of each key on the topic, deletions left out."""
-        end = (await self.topic.ends())[NUMBER]
-        found = {row.key: row async for row in self.topic.scan(NUMBER, 0, end - 1) if row.key is not None}
+        begin, end = await self.topic.bounds(NUMBER)
+        found = {row.key: row async for row in self.topic.scan(NUMBER, begin, end - 1) if row.key is not None}
         return {key: row for key, row in found.items() if row.value is not None}
 
 
@@ -419,6 +419,27 @@ async def test_an_old_snapshot_that_comes_into_a_round_is_written_over_before_th
     await place.topic.put(NUMBER, [(old.key or b"", old.value)])
     await place.settle()
     place.topic.compact(NUMBER)
+    assert await place.heal(await place.lose()) == len(talks.keys)
+    assert await place.parts.images() == place.parts.expected(talks)
+
+
+async def test_where_snapshots_were_deleted_none_is_believed_and_the_next_round_writes_all_again() -> None:
+    place = in_memory()
+    assert isinstance(place.topic, MemorySnapshots)
+    talks, raws = await filled(place)
+    partition = await place.own()
+    await partition.process(raws[:10])
+    await place.settle()
+    place.topic.delete(NUMBER, 2)
+    assert len(await place.latest()) == 3
+    assert await place.heal(place.parts.partition()) is None
+    await partition.process(raws[10:])
+    await place.settle()
+    assert await place.heal(await place.lose()) == len(talks.keys)
+    assert await place.parts.images() == place.parts.expected(talks)
+    place.topic.rows[NUMBER], place.topic.next[NUMBER], place.topic.begin[NUMBER] = [], 0, 0
+    partition = await place.own()
+    await place.settle()
     assert await place.heal(await place.lose()) == len(talks.keys)
     assert await place.parts.images() == place.parts.expected(talks)
 

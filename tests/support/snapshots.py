@@ -17,6 +17,7 @@ class MemorySnapshots:
     def __init__(self, partitions: int) -> None:
         self.rows: list[list[Raw]] = [[] for _ in range(partitions)]
         self.next = [0] * partitions
+        self.begin = [0] * partitions
         self.fail_after: int | None = None
 
     async def usable(self) -> str | None:
@@ -41,8 +42,13 @@ class MemorySnapshots:
             if first <= row.position.offset <= last:
                 yield row
 
-    async def ends(self) -> dict[int, int]:
-        return dict(enumerate(self.next))
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        return self.begin[partition], self.next[partition]
+
+    def delete(self, partition: int, before: int) -> None:
+        """Delete records, as an operator's tool does."""
+        self.begin[partition] = before
+        self.rows[partition] = [row for row in self.rows[partition] if row.position.offset >= before]
 
     def compact(self, partition: int) -> None:
         """Keep the latest record of each key, and deletions not at all, as Kafka does in the end."""
