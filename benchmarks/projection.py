@@ -18,7 +18,7 @@ from benchmarks.support.texts import Messages
 from streams.settings import Settings
 
 CONVERSATIONS = 1_000
-KEEP = 720
+KEEP = 680
 """Messages in Quix' ring: 30,000 tokens, our working budget, are about as many messages here."""
 
 
