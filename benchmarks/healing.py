@@ -72,7 +72,7 @@ class _Log:
     async def heal(self, bench: Bench) -> Measured:
         """Have it projected, empty Redis, and time the healing."""
         settings = fresh_group(self.settings)
-        bench.flush()
+        await bench.forget(settings)
         before = await run_side("projector", bench, settings, whole=False)
         bench.flush()
         healed = await run_side("projector", bench, settings, whole=False)

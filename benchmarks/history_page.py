@@ -2,7 +2,8 @@
 
 One conversation has more than 50,000 events and stands on a chain of summaries, whose text alone is a fixed one; every fourth record of
 the log is its own, the others are of 30 more conversations, so that a page's records lie scattered in the log. Pages are read as the
-gateway reads them (``Backend.history``), one after another: over and over the newest ones, and on from the cursor 1,000 pages deep.
+gateway reads them (``Backend.history``), one after another: the newest page over and over (`newest_page`: it lies in the
+window's tail, whose positions are at hand), the 20 pages after it (`next_pages`), and 20 from the cursor 1,000 pages deep (ours).
 """
 
 from __future__ import annotations
@@ -70,7 +71,12 @@ class HistoryPage:
                     told["depth_1"] = pages.told
                     return Measured(pages.told["p50_ms"])
 
-                rounds = await interleave({"ours": deep, "newest_page": newest}, args.rounds())
+                async def shallow() -> Measured:
+                    pages = await _read(backend, await _cursor_at(backend, 1), seconds)
+                    told["depth_2"] = pages.told
+                    return Measured(pages.told["p50_ms"])
+
+                rounds = await interleave({"ours": deep, "newest_page": newest, "next_pages": shallow}, args.rounds())
         parameters = {"depth": depth, "page": PAGE, "events": events, "others": OTHERS, "partitions": 8, "seconds": seconds}
         more = {"table": told, "summaries": grown.summaries}
         return rounds.result(self.name, "ms (p50)", parameters, better="lower", more=more)

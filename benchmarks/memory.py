@@ -132,7 +132,7 @@ def _prototypes(settings: Settings, values: Any) -> list[Window]:
 
 def _typical(key: Key, rng: random.Random) -> Iterable[bytes]:
     """Users and assistants in turn up to 30,000 tokens."""
-    pairs = TOKENS // 233
+    pairs = TOKENS // 245
     for i in range(pairs):
         for role, characters in (("user", USER), ("assistant", ASSISTANT)):
             flat = {"type": "message", "role": role, "content": text(rng, round(characters * rng.uniform(0.4, 1.6)))}
@@ -147,7 +147,7 @@ def _tool_heavy(key: Key, rng: random.Random) -> Iterable[bytes]:
         call = {"id": f"call_{i}", "name": "find_parcels", "arguments": '{"place":"Turku","days":7}'}
         flats.append({"type": "message", "role": "assistant", "tool_calls": [call]})
         flats.append(
-            {"type": "tool.result", "tool_call_id": f"call_{i}", "name": "find_parcels", "content": text(rng, RESULT_TOKENS * 43 // 10)}
+            {"type": "tool.result", "tool_call_id": f"call_{i}", "name": "find_parcels", "content": text(rng, RESULT_TOKENS * 467 // 100)}
         )
         flats += [{"type": "message", "role": ("assistant", "user")[j % 2], "content": text(rng, ASSISTANT)} for j in range(7)]
         for flat in flats:

@@ -46,7 +46,7 @@ class ProjectionScaling:
 
 
 async def _workers(bench: Bench, settings: Settings, count: int) -> Measured:
-    bench.flush()
+    await bench.forget(settings)
     settings = fresh_group(settings)
     job = job_of(bench, settings, share=PARTITIONS // count)
     processes = [await start_side("projector_of_group", job) for _ in range(count)]

@@ -25,7 +25,7 @@ from streams.settings import Settings
 
 WINDOWS = 200
 MESSAGES = 125
-CHARACTERS = 1_065
+CHARACTERS = 1_040
 """Characters of a message: 240 tokens, so 125 of them are 30,000."""
 LONG = 9_000_000
 """Numbers of the long conversations, one each length, begin here."""

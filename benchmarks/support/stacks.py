@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
@@ -17,12 +18,14 @@ from benchmarks.harness import say
 from benchmarks.support.machine import note_load, note_servers
 from projections.intake import Record
 from streams.control import Control
+from streams.kafka import admin_client
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics
 from threadfold.embedded.stack import EmbeddedStack
 
 APPEND_AT_ONCE = 5_000
+GONE = 30.0
 SETTLED = 4
 STIR = 20_000
 """Bytes by which Redis' memory goes up and down while nothing happens."""
@@ -44,6 +47,19 @@ class Bench:
         """Empty Redis, at once and in the foreground."""
         with sync_redis.Redis.from_url(self.stack.redis) as client:
             client.execute_command("FLUSHALL", "SYNC")
+
+    async def forget(self, settings: Settings) -> None:
+        """Empty Redis, and the snapshots topic that would bring it back: what is projected next is folded from the log."""
+        self.flush()
+        topic = settings.topic("snapshots")
+        async with admin_client(settings) as admin:
+            await admin.delete_topics([topic])
+            deadline = time.monotonic() + GONE
+            while topic in await admin.list_topics():
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"topic {topic} was not deleted within {GONE:g} s")
+                await asyncio.sleep(0.05)
+        await create_topics(settings)
 
     def used_memory(self) -> int:
         """What Redis says it uses, in bytes, once that no longer changes (buffers of closed connections go a moment later)."""

@@ -1,105 +1,47 @@
-"""Varied, natural-looking texts and the records they become: the same ones for the same seed.
+"""Real chat text and the records it becomes: the same for the same seed.
 
-Records are made by ``make_record`` once for each text; conversation, id and time are then put in their places in the bytes, because a
-log of a million events should not take a minute of counting tokens before anything is measured.
+The text is what people wrote to each other (the chitchat dataset, as in the demo), because made-up sentences compress far better than what
+people say, and Kafka's and our own compression would look better than they are. Records are made by ``make_record`` once for each text;
+conversation and id are then put in their places in the bytes, because a log of a million events should not take a minute of counting
+tokens before anything is measured.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from projections.intake import Record, make_record
 from projections.names import Key
+from threadfold.demo.sources import load_sessions
 
 TENANT = "acme"
 NOW = "2026-01-01T00:00:00Z"
 _NAME = "conversation-0000000"
 _ID = "00000000-0000-7000-8000-000000000000"
 
-_OPENINGS = (
-    "Could you check whether",
-    "I am not sure if",
-    "We were told that",
-    "Please look up why",
-    "It seems that",
-    "Yesterday I saw that",
-    "Our records say that",
-    "As far as I can tell,",
-    "The driver wrote that",
-    "Before we go on:",
-    "Thanks! So",
-    "Hm,",
-)
-_SUBJECTS = (
-    "the parcel",
-    "that invoice",
-    "my second order",
-    "the crate of glass",
-    "our weekly delivery",
-    "the blue suitcase",
-    "the refund",
-    "her birthday present",
-    "the missing label",
-    "the return shipment",
-    "a pallet of paper",
-    "the customs form",
-)
-_VERBS = (
-    "left the depot in",
-    "was scanned twice in",
-    "is still waiting in",
-    "should arrive in",
-    "was sent back to",
-    "got stuck near",
-    "has been weighed again in",
-    "was signed for in",
-    "went missing between the office and",
-    "is insured as far as",
-)
-_PLACES = (
-    "Turku",
-    "Gdańsk",
-    "Riga",
-    "Bergen",
-    "Kiel",
-    "Tallinn",
-    "Aarhus",
-    "Malmö",
-    "Rostock",
-    "Oulu",
-    "Stavanger",
-    "Klaipėda",
-)
-_ENDS = (
-    "on Tuesday afternoon.",
-    "before the weekend, I hope.",
-    "and nobody can say why?",
-    "after the storm had passed.",
-    "for 14.90 euros.",
-    "because the address lacked a number.",
-    "with order number",
-    "as was agreed on the phone.",
-    "at a quarter past nine.",
-    "which is two days late already.",
-)
+MEAN = 24
+"""Half of a chat message's characters: what a text is over or under its length by, for it ends with a whole message."""
 
 
-def sentence(rng: random.Random) -> str:
-    """One sentence of about 75 characters."""
-    end = rng.choice(_ENDS)
-    number = f" {rng.randrange(10_000, 99_999)}." if end.endswith("number") else ""
-    return f"{rng.choice(_OPENINGS)} {rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_PLACES)} {end}{number}"
+@cache
+def _chat() -> tuple[str, ...]:
+    """What people wrote in the chitchat dataset, message by message, in the order of their times."""
+    return tuple(message.text for session in load_sessions() for turn in session.messages for message in turn if message.text.strip())
 
 
 def text(rng: random.Random, characters: int) -> str:
-    """Sentences of about ``characters`` characters together."""
+    """Real chat of about ``characters`` characters: messages that followed one another, from a random place on."""
+    chat = _chat()
+    at = rng.randrange(len(chat))
     parts: list[str] = []
     size = 0
-    while size < characters - 35:
-        parts.append(sentence(rng))
+    while size < characters - MEAN:
+        parts.append(chat[at % len(chat)])
         size += len(parts[-1]) + 1
+        at += 1
     return " ".join(parts)
 
 
