@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -52,6 +52,8 @@ def outcome(flat: Any) -> Record | tuple[type[Exception], str]:
 
 
 @given(flat=FLAT)
+@example(flat={"type": "tool.result", "tool_call_id": "a", "pinned": "\ud800"})
+@example(flat={"type": "message", "role": "user", "content": "\ud800"})
 @hypothesis_settings(max_examples=600, deadline=None)
 def test_the_quick_check_changes_neither_records_nor_errors(flat: dict[str, Any]) -> None:
     before = dict(flat)
