@@ -6,10 +6,12 @@ rendered messages (``mixed`` is false), its bodies are a piece of the rendered J
 
 from __future__ import annotations
 
+from operator import sub
+
 import msgspec
 from msgspec import Struct
 
-from projections.lanes import RANGES, RENDERED, Entry
+from projections.lanes import LAST_RENDERED, RANGES, Entry
 
 SMALL = 4_080
 """Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""
@@ -62,23 +64,28 @@ def stored_size(entry: Entry) -> int:
 
 def encode_chunk(entries: list[Entry]) -> bytes:
     """The stored form of a run of entries."""
-    offsets, kinds, tokens, bodies = [], bytearray(), [], []
+    offsets = [e.offset for e in entries]
+    kinds = bytes([e.kind for e in entries])
+    bodies = [e.body for e in entries]
     extras: dict[int, _Extra] = {}
-    before, mixed = 0, False
+    mixed = max(kinds) > LAST_RENDERED
+    if mixed:
+        extras = {i: _Extra(None, None, e.first, e.count, e.positions) for i, e in enumerate(entries) if e.kind in RANGES}
+        mixed = any(e.kind > LAST_RENDERED and e.body for e in entries)
     for i, e in enumerate(entries):
-        kind, body = e.kind, e.body
-        offsets.append(e.offset - before)
-        before = e.offset
-        kinds.append(kind)
-        tokens.append(e.tokens)
-        bodies.append(body)
-        if kind not in RENDERED:
-            mixed = mixed or bool(body)
-            if kind in RANGES:
-                extras[i] = _Extra(None, None, e.first, e.count, e.positions)
-        elif e.calls or e.link or e.room:
+        if e.calls or e.link or e.room:
             extras[i] = _Extra(e.calls, e.link, room=e.room)
-    return _encoder.encode(Chunk(mixed, offsets, bytes(kinds), tokens, list(map(len, bodies)), extras, b",".join(filter(None, bodies))))
+    return _encoder.encode(
+        Chunk(
+            mixed,
+            [*offsets[:1], *map(sub, offsets[1:], offsets)],
+            kinds,
+            [e.tokens for e in entries],
+            list(map(len, bodies)),
+            extras,
+            b",".join(filter(None, bodies)),
+        )
+    )
 
 
 def entries_of(chunk: Chunk) -> list[Entry]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from projections import events
-from projections.tokens import MESSAGE_OVERHEAD, bound, count_all, plausible
+from projections.tokens import LONGEST_TOKEN_BYTES, MESSAGE_OVERHEAD, bound, count_all, plausible
 
 IMAGE_TOKENS = {"low": 85, "auto": 765, "high": 1105}
 """Tokens of an image by its ``detail``, after OpenAI's published tile arithmetic for a 1024-pixel image (85 + 170 a tile)."""
@@ -106,16 +106,22 @@ def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
 
     A claim is not believed when it is missing, in another encoding, or impossible for the text's byte length.
     """
-    if isinstance(data, events.Message) and isinstance(data.content, str) and not data.tool_calls and not data.name:
-        # Most of all events: the walk below would come to the same.
-        fixed, n_bytes = MESSAGE_OVERHEAD, _bytes(data.content)
-    else:
-        texts: list[str] = []
-        fixed = cost(data, _taken_into(texts))
-        n_bytes = sum(map(_bytes, texts))
+    texts: list[str] = []
+    fixed = cost(data, _taken_into(texts))
+    n_bytes = sum(map(_bytes, texts))
     if claim is None or claim.encoding != encoding or not plausible(claim.count - fixed, n_bytes):
         return fixed + bound(n_bytes)
     return claim.count
+
+
+def believed_text(text: str, claim: events.Tokens | None, encoding: str) -> int:
+    """What :func:`believed` gives for a message of this text and nothing else."""
+    n_bytes = len(text) if text.isascii() else _bytes(text)
+    if claim is not None and claim.encoding == encoding:
+        count = claim.count
+        if n_bytes <= (count - MESSAGE_OVERHEAD) * LONGEST_TOKEN_BYTES and count - MESSAGE_OVERHEAD <= n_bytes:
+            return count
+    return MESSAGE_OVERHEAD + bound(n_bytes)
 
 
 def _taken_into(texts: list[str]) -> CountText:

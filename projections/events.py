@@ -326,7 +326,7 @@ def decode_event(value: bytes) -> AnyEvent:
     Raises:
         Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
     """
-    if _nesting(value) > MAX_NESTING:
+    if value.count(b"[") + value.count(b"{") > MAX_NESTING and _nesting(value) > MAX_NESTING:
         # Python's own limit would depend on the caller's stack: the same record would be an event here and none there.
         raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
     try:
@@ -350,9 +350,7 @@ def decode_event(value: bytes) -> AnyEvent:
 
 
 def _nesting(value: bytes) -> int:
-    """How deep arrays and objects nest in a JSON text, at most; counted only where there are brackets enough to matter."""
-    if value.count(b"[") + value.count(b"{") <= MAX_NESTING:
-        return 0
+    """How deep arrays and objects nest in a JSON text, at most."""
     depth = deepest = 0
     for match in _BRACKETS.finditer(value):
         bracket = match[0][:1]

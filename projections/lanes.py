@@ -42,6 +42,8 @@ class Kind(IntEnum):
 
 
 RENDERED = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT})
+LAST_RENDERED = int(Kind.RESULT)
+"""Rendered kinds are the numbers up to this one."""
 RANGES = frozenset({Kind.HELD, Kind.ABANDONED})
 
 

@@ -33,6 +33,11 @@ class _Message(msgspec.Struct, omit_defaults=True):
     tool_calls: list[_Call] | None = None
 
 
+class _Text(msgspec.Struct):
+    role: str
+    content: str
+
+
 class _Result(msgspec.Struct, omit_defaults=True):
     tool_call_id: str
     content: Any
@@ -54,6 +59,11 @@ def message_body(data: events.Message) -> bytes:
     if content == []:
         content = None if calls else ""
     return _encode(_Message(data.role, content, data.name or None, calls))
+
+
+def text_body(role: str, text: str) -> bytes:
+    """What :func:`message_body` gives for a message of nothing but text; it never has attachments (JSON escapes the text's quotes)."""
+    return _encode(_Text(role, text))
 
 
 def result_body(data: events.ToolResult) -> bytes:

@@ -19,6 +19,7 @@ LIMIT = 1_024
 BLOCK = 128
 """Records in one stored block."""
 _HASH = 8
+_BYTES = LIMIT * _HASH
 _FILTER_BITS = 16
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -73,11 +74,12 @@ class Recents:
 
     def add(self, id_hash: bytes, offset: int, *, rejected: bool = False) -> None:
         """Remember an id; the oldest leaves when there are more than :data:`LIMIT`."""
-        self._hashes += id_hash[:_HASH]
+        hashes = self._hashes
+        hashes += id_hash[:_HASH]
         self._marks += (offset << 1 | rejected).to_bytes(8, byteorder)
         self.added += 1
-        if len(self._hashes) > LIMIT * _HASH:
-            del self._hashes[:_HASH]
+        if len(hashes) > _BYTES:
+            del hashes[:_HASH]
             del self._marks[:8]
         self._unfiltered += 1
         if self._unfiltered > LIMIT:

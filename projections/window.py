@@ -231,6 +231,30 @@ class Window:
         if self.tail_tokens > self.limits.hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
             self._hold_oldest()
 
+    def push_text(self, entry: Entry) -> None:
+        """What :meth:`push` does, for a user's or an assistant's message of nothing but text."""
+        limits = self.limits
+        if entry.tokens > limits.ceiling:
+            self.push(entry)
+            return
+        lanes, tail = self.lanes, self.tail
+        tail.append(entry)
+        lanes.closed = None
+        lanes.last_message = entry.offset
+        if entry.kind == Kind.USER:
+            lanes.turn_ended = False
+            for call in lanes.calls:
+                call.dead = True
+        self.tail_bytes += len(entry.body)
+        self.tail_tokens = tokens = self.tail_tokens + entry.tokens
+        self.tail_messages += 1
+        if self.awaited:
+            self.flat = False
+        if tokens + self.held_tokens > limits.mark and self.meta.due is None:
+            self._mark(len(tail))
+        if tokens > limits.hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
+            self._hold_oldest()
+
     def drop_head(self, n: int) -> None:
         """Take the first ``n`` entries out of the tail; the lanes before the tail move past them."""
         base = self.meta.base

@@ -16,12 +16,13 @@ from streams.log import Row
 class Feed:
     """Rows of one partition, in order, for ``work``, which is awaited with one batch at a time."""
 
-    def __init__(self, work: Callable[[list[Row]], Awaitable[None]], *, batch_rows: int, batch_bytes: int) -> None:
+    def __init__(self, work: Callable[[Sequence[Row]], Awaitable[None]], *, batch_rows: int, batch_bytes: int) -> None:
         """Args: ``batch_rows`` and ``batch_bytes`` bound a batch (one row is always taken); twice as much is full."""
         self._work = work
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
-        self._rows: deque[Row] = deque()
+        self._rows: deque[Sequence[Row]] = deque()
+        self._count = 0
         self._bytes = 0
         self._more = asyncio.Event()
         self._closed = False
@@ -33,20 +34,22 @@ class Feed:
 
     def put(self, rows: Sequence[Row]) -> None:
         """Queue rows that follow those before; the caller stops when the feed is :attr:`full`. Nothing happens once it is closed."""
-        if not self._closed:
-            self._rows.extend(rows)
-            self._bytes += sum(map(_size, rows))
+        if rows and not self._closed:
+            self._rows.append(rows)
+            self._count += len(rows)
+            self._bytes += _size(rows)
             self._more.set()
 
     @property
     def full(self) -> bool:
         """Whether no more should be put for now."""
-        return len(self._rows) >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
+        return self._count >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
 
     def close(self) -> None:
         """Drop what is queued, and stop after the batch at hand."""
         self._closed = True
         self._rows.clear()
+        self._count = self._bytes = 0
         self._more.set()
 
     async def closed(self) -> None:
@@ -63,16 +66,37 @@ class Feed:
                 continue
             await self._work(self._take())
 
-    def _take(self) -> list[Row]:
-        rows, size = self._rows, 0
+    def _take(self) -> Sequence[Row]:
+        """The next batch: rows that were put together stay together as far as the bounds allow, and are not looked at one by one."""
         batch: list[Row] = []
-        while rows and len(batch) < self._batch_rows and (not batch or size + _size(rows[0]) <= self._batch_bytes):
-            row = rows.popleft()
-            size += _size(row)
-            batch.append(row)
-        self._bytes -= size
+        room = self._batch_bytes
+        while self._rows and len(batch) < self._batch_rows:
+            rows = self._rows.popleft()
+            n = min(len(rows), self._batch_rows - len(batch))
+            if _size(rows) > room:
+                n = min(n, _within(rows, room))
+            if not batch:
+                n = max(n, 1)
+            if n < len(rows):
+                self._rows.appendleft(rows[n:])
+            batch += rows[:n]
+            size = _size(rows[:n])
+            room -= size
+            self._bytes -= size
+            if n < len(rows):
+                break
+        self._count -= len(batch)
         return batch
 
 
-def _size(row: Row) -> int:
-    return len(row.value or b"") + 100
+def _size(rows: Sequence[Row]) -> int:
+    return sum([len(row.value or b"") for row in rows]) + 100 * len(rows)
+
+
+def _within(rows: Sequence[Row], room: int) -> int:
+    """How many of the first rows are within ``room`` bytes."""
+    for n, row in enumerate(rows):
+        room -= _size([row])
+        if room < 0:
+            return n
+    return len(rows)

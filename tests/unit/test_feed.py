@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from projections.names import Position
 from streams.feed import Feed
@@ -23,7 +24,7 @@ class Work:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def __call__(self, batch: list[Row]) -> None:
+    async def __call__(self, batch: Sequence[Row]) -> None:
         self.busy += 1
         assert self.busy == 1, "one batch at a time"
         self.batches.append([row.offset for row in batch])
