@@ -107,8 +107,7 @@ class Intake:
         if "traceparent" in flat:
             envelope["traceparent"] = _traceparent(flat["traceparent"], where)
         for field in _ENVELOPE:
-            if field in fields:
-                del fields[field]
+            fields.pop(field, None)
         data = quick_data(name, flat)
         if data is None:
             _check_kept(fields, where)
