@@ -23,7 +23,7 @@ from projections.quick import quick_data
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
 """Types that only an operator's command writes."""
-_ENVELOPE = ("id", "time", "type", "traceparent", "conversation")
+_ENVELOPE = ("conversation", "id", "time", "traceparent")
 _FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -101,13 +101,14 @@ class Intake:
         # What is made here is not checked again for each event: this runs a hundred thousand times a second.
         id_ = new_id if new_id and "id" not in flat else _id(flat, where, new_id)
         time = self._now if self._now_is_a_time and "time" not in flat else _time(flat, where, self._now)
-        envelope: dict[str, Any] = {"specversion": "1.0", "id": id_, "type": name, "source": key.source, "time": time}
+        envelope: dict[str, Any] = {"specversion": "1.0", "id": id_, "type": name, "source": _source(key), "time": time}
+        fields = dict(flat)
+        del fields["type"]
         if "traceparent" in flat:
             envelope["traceparent"] = _traceparent(flat["traceparent"], where)
-        data = quick_data(name, flat)
-        fields = flat.copy()
         for field in _ENVELOPE:
             fields.pop(field, None)
+        data = quick_data(name, flat)
         if data is None:
             _check_kept(fields, where)
             data = _checked(name, fields, where, self._operator)
@@ -136,6 +137,11 @@ class Intake:
                 raise EventTooLarge(f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for one event")
             records.append(Record(key, envelope["id"], envelope["type"], value))
         return records
+
+
+@lru_cache(maxsize=16384)
+def _source(key: Key) -> str:
+    return key.source
 
 
 def _checked(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct | None:

@@ -176,7 +176,7 @@ def count_many(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> list[T
     """Counts of many texts, in their order, each equal to what :func:`measure` gives.
 
     Texts of long-stable characters go to ``toktok-rs`` in one call where it is installed and passed its self-test (figure
-    ``tokens``: about ten times faster on chat messages, one thread); all others to tiktoken, one by one.
+    ``tokens``: about seven times faster on chat messages, one thread); all others to tiktoken, one by one.
     """
     counts, inexact = count_all(texts, encoding)
     return [TokenCount(n, i not in inexact) for i, n in enumerate(counts)]

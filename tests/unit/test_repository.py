@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A package may import itself and those before it.
 LAYERS = ["projections", "streams", "threadfold"]
 MAX_LINES = 450
-LOCKS = ["build.lock", "dev.lock", "runtime.lock"]
+LOCKS = ["bench.lock", "build.lock", "dev.lock", "runtime.lock"]
 SKIPPED = {".venv", ".git", "__pycache__", "build", "dist", "threadfold-data", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 
 
@@ -109,12 +109,16 @@ def test_the_locks_pin_what_the_project_asks_for_and_agree_with_each_other() -> 
     extras = project["project"]["optional-dependencies"]
     asked = project["project"]["dependencies"]
     backend = project["build-system"]["requires"]
+    peers = extras.pop("bench")
     assert_pinned([*asked, *backend, *(line for extra in extras.values() for line in extra)], "dev.lock")
+    assert_pinned([*asked, *extras["embedded"], *peers], "bench.lock")
     assert_pinned(asked, "runtime.lock")
     assert_pinned(backend, "build.lock")
     everything = pins("dev.lock")
     for lock in ("runtime.lock", "build.lock"):
         assert {name: pin for name, pin in pins(lock).items() if everything.get(name) != pin} == {}, lock
+    shared = {name: pin for name, pin in pins("bench.lock").items() if name in everything}
+    assert {name: pin[0] for name, pin in shared.items() if everything[name][0] != pin[0]} == {}, "bench.lock"
 
 
 def test_the_image_carries_no_test_tool_and_no_embedded_server() -> None:
