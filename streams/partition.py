@@ -254,12 +254,20 @@ class Partition:
         await self.put_back(replace(self.checkpoint, target=target), [])
 
     async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
-        """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`."""
+        """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`.
+
+        As many as the cache has room for stay in it.
+        """
         checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
-        verdict = await self._apply(checkpoint, [write_of(window) for window in windows])
+        writes = [write_of(window) for window in windows]
+        verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE:
             # The same record, but another's write: neither its target nor its windows are these.
             raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+        for window, write in zip(windows, writes, strict=True):
+            if len(self._slots) >= self._cached:
+                break
+            self._slots[str(window.key).encode()] = Slot(window, write.after, window.key.source)
 
     async def known(self, tenants: set[str]) -> None:
         """Make the rules know these tenants' policies."""

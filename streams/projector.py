@@ -41,6 +41,8 @@ POLL_FULL = 0.01
 """Seconds to wait for records: with room in every feed, and where one that is full may have room the next moment."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
+LAST_ROUNDS = 3.0
+"""Seconds that snapshots which are due may hold up the end."""
 
 
 class Projector:
@@ -93,6 +95,7 @@ class Projector:
                 task.cancel()
             await asyncio.gather(*background, *(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
             await self._commit()
+            await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()
             await consumer.stop()
             await self.snapshots.stop()

@@ -38,7 +38,7 @@ EVENTS_A_WINDOW = 32
 """A round waits for so many events a changed window, so that snapshots (about 12 KB each) do not outweigh the events themselves."""
 MAX_CHANGED = 50_000
 """So many changed conversations begin a round whatever else: they are remembered in memory."""
-WHEN_BEHIND = 10
+WHEN_BEHIND = 4
 """Rounds of a partition that is far behind its log's end are this much rarer."""
 RETRY_AFTER = 5.0
 
@@ -95,6 +95,24 @@ class Rounds:
                 past.task.cancel()
                 self._ended.add(past.task)
                 past.task.add_done_callback(self._ended.discard)
+
+    async def finish(self, limit: float) -> None:
+        """Take the rounds that are due, for ``limit`` seconds at most: whoever stops right after a catch-up leaves little to fold again.
+
+        To be called by the owner still, when nothing is folded any more.
+        """
+        try:
+            async with asyncio.timeout(limit):
+                for past in list(self._pasts.values()):
+                    if past.task is not None:
+                        await asyncio.wait([past.task])
+                    if not past.partition.checkpoint.healing:
+                        if not past.ready:
+                            await self._run(past)
+                        if past.ready and self._due(past, behind=False):
+                            await self._run(past)
+        except TimeoutError:
+            logger.info("stopping before all snapshots are written: healing would fold more")
 
     async def stop(self) -> None:
         """Let go of everything."""

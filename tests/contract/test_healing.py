@@ -233,6 +233,14 @@ async def test_windows_ahead_of_the_marker_are_not_served_before_the_others_are_
     assert await place.parts.images() == place.parts.expected(talks)
 
 
+async def test_whoever_stops_in_order_takes_the_rounds_that_are_due(place: Place) -> None:
+    talks, raws = await filled(place)
+    await (await place.own()).process(raws)
+    await place.rounds.finish(10.0)
+    assert await place.heal(await place.lose()) == len(talks.keys)
+    assert await place.parts.images() == place.parts.expected(talks)
+
+
 async def test_a_round_that_fails_leaves_no_marker_and_the_next_one_has_everything() -> None:
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
