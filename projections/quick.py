@@ -57,5 +57,5 @@ def quick_data(name: str, flat: dict[str, Any]) -> msgspec.Struct | None:
         return None
     try:
         return msgspec.convert(flat, form)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for a lone surrogate where no text belongs
         return None

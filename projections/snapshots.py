@@ -56,12 +56,14 @@ class Marker(msgspec.Struct, array_like=True, frozen=True):
     """A round's end: every window of the partition is on the topic with all its events up to ``offset``, or has none of them.
 
     ``digest`` identifies the log's record at ``offset``. Records of the snapshots topic before its offset ``clean`` have been looked
-    after by the marker's writer; later ones are good only when they say that they reach as far as the marker. ``timestamp``: ms.
+    after by the marker's writer; later ones are good only when they say that they reach as far as the marker. ``begin`` is the first offset
+    there was: when it has moved, somebody deleted records. ``timestamp``: ms.
     """
 
     stamp: Stamp
     offset: int
     digest: str
+    begin: int
     clean: int
     timestamp: int
 
@@ -141,7 +143,8 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
     for entry in parts.tail:
         if _has_body(entry):
             entry.body = body_of(at[entry.offset], entry)
-    return Window(key, partition, rules, _meta.decode(parts.meta), parts.tail, Recents(parts.recents))
+    meta = _meta.decode(parts.meta)
+    return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))
 
 
 def _has_body(entry: Entry) -> bool:

@@ -18,7 +18,7 @@ from aiokafka.errors import ProducerClosed
 from projections.events import CONTENT_TYPE
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
-Row = tuple[bytes, bytes]
+Pair = tuple[bytes, bytes]
 """A record's key and value."""
 
 
@@ -27,7 +27,7 @@ class _Job:
 
     __slots__ = ("done", "offsets", "rows", "taken")
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Pair]) -> None:
         self.rows = rows
         self.taken = 0
         self.offsets: list[int] = []
@@ -43,7 +43,7 @@ class Appender:
         self._jobs: deque[_Job] = deque()
         self._sending: asyncio.Task[None] | None = None
 
-    async def append(self, producer: AIOKafkaProducer, rows: Sequence[Row]) -> list[int]:
+    async def append(self, producer: AIOKafkaProducer, rows: Sequence[Pair]) -> list[int]:
         """Append rows in order and return their offsets once all are acknowledged.
 
         Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot reorder them. A caller that is cancelled
@@ -63,6 +63,7 @@ class Appender:
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
+        self._end([])  # a task that is cancelled before its first step ends without a word
 
     async def _send_all(self, producer: AIOKafkaProducer) -> None:
         aboard: list[tuple[_Job, int]] = []
@@ -79,9 +80,7 @@ class Appender:
                 else:
                     self._tell(aboard, offset)
         finally:
-            self._sending = None
-            self._fail([*(job for job, _ in aboard), *self._jobs], ProducerClosed())
-            self._jobs.clear()
+            self._end(aboard)
 
     def _fill(self, producer: AIOKafkaProducer) -> tuple[object, list[tuple[_Job, int]]]:
         """A batch of what waits, as much as it takes; and whose rows are in it, and how many of each."""
@@ -105,6 +104,12 @@ class Appender:
         # Nothing comes after: an open batch would be held back for the producer's linger.
         batch.close()
         return batch, aboard
+
+    def _end(self, aboard: list[tuple[_Job, int]]) -> None:
+        """Nothing is sent any more: who still waits learns it."""
+        self._sending = None
+        self._fail([*(job for job, _ in aboard), *self._jobs], ProducerClosed())
+        self._jobs.clear()
 
     def _tell(self, aboard: list[tuple[_Job, int]], offset: int) -> None:
         for job, count in aboard:

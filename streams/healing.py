@@ -89,10 +89,10 @@ async def _begin(partition: Partition, target: int) -> None:
 
 async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, marker: Marker) -> _Survey:
     """Read the topic's partition once; raises :class:`_Distrust`."""
-    survey = _Survey(marker, (await topic.ends())[number])
+    survey = _Survey(marker, (await topic.bounds(number))[1])
     bad: dict[bytes, str] = {}
     ahead: dict[int, str] = {}
-    async for row in topic.scan(number, 0, survey.end - 1):
+    async for row in topic.scan(number, marker.begin, survey.end - 1):
         if row.key is None or row.key == MARKER_KEY or parse_key(row.key) is None:
             continue
         survey.latest[row.key] = row.position.offset

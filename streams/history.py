@@ -10,13 +10,13 @@ from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
 from projections.replay import Logged, history_from
 from projections.window import Window
-from streams.log import Log, Raw
+from streams.log import Log, Row
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
 
 
-def event_of(raw: Raw, key: Key) -> AnyEvent | None:
+def event_of(raw: Row, key: Key) -> AnyEvent | None:
     """The record's event when it belongs to the conversation ``key`` and can be decoded, else None (both are nobody's history)."""
     if raw.key != str(key).encode() or raw.value is None:
         return None

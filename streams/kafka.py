@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
 
@@ -69,6 +69,18 @@ def make_consumer(settings: Settings, *, group: str | None = None, **options: An
         heartbeat_interval_ms=int(settings.session_timeout * 1000 / 4),
         **options,
     )
+
+
+@asynccontextmanager
+async def sequential_consumer(settings: Settings, partitions: list[TopicPartition]) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of its own for some partitions, which reads ahead; closed at the end."""
+    consumer = make_consumer(settings)
+    await start_client(consumer, settings)
+    try:
+        consumer.assign(partitions)
+        yield consumer
+    finally:
+        await consumer.stop()
 
 
 @asynccontextmanager

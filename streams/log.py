@@ -8,7 +8,8 @@ retry cannot reorder it; what is on its way has a bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -19,8 +20,8 @@ from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
-from streams.appender import Appender, Row
-from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, start_client
+from streams.appender import Appender, Pair
+from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
@@ -120,6 +121,12 @@ class Log(Protocol):
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """All records of a partition from offset ``first`` to ``last``, both included, in order."""
 
+    def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions from a first to a last offset, both included, as batches with their partition.
+
+        In order within a partition, of the partitions in turns; made for long ranges. Ends early where the log holds no more.
+        """
+
     async def ends(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
 
@@ -152,7 +159,7 @@ class KafkaLog:
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
         parts: dict[int, list[int]] = {}
-        rows: dict[int, list[Row]] = {}
+        rows: dict[int, list[Pair]] = {}
         for i, record in enumerate(records):
             # Before anything is sent: a batch is judged compressed, a record by itself is not.
             if len(record.value) > MAX_REQUEST - 1024:
@@ -171,7 +178,7 @@ class KafkaLog:
                 positions[i] = Position(partition, offset)
         return positions
 
-    async def _send(self, rows: dict[int, list[Row]]) -> dict[int, list[int]]:
+    async def _send(self, rows: dict[int, list[Pair]]) -> dict[int, list[int]]:
         """Send each partition's rows, side by side; returns their offsets."""
         producer = await self._producer.get()
         async with asyncio.timeout(self.settings.append_timeout):
@@ -209,6 +216,29 @@ class KafkaLog:
             if at_next <= at:
                 return
             at = at_next
+
+    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        ends, lasts = await self.ends(), {}
+        for partition, (first, last) in ranges.items():
+            if max(first, 0) <= min(last, ends[partition] - 1):
+                lasts[TopicPartition(self.topic, partition)] = min(last, ends[partition] - 1)
+        if not lasts:
+            return
+        async with kafka_errors(self.settings, "reading the log"), sequential_consumer(self.settings, list(lasts)) as consumer:
+            for tp in lasts:
+                consumer.seek(tp, max(0, ranges[tp.partition][0]))
+            heard = time.monotonic()
+            while lasts:
+                batches = await consumer.getmany(*lasts, timeout_ms=1000)
+                now = time.monotonic()
+                heard = now if batches else heard
+                if now - heard > self.settings.append_timeout:
+                    raise KafkaUnavailable(f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}: check that it runs")
+                for tp, rows in batches.items():
+                    last = lasts[tp]
+                    yield tp.partition, rows if rows[-1].offset <= last else [row for row in rows if row.offset <= last]
+                    if rows[-1].offset >= last:
+                        del lasts[tp]
 
     async def _fetch(self, partition: int, at: int, last: int) -> tuple[list[Raw], int]:
         """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at`` itself: the log holds no more)."""
@@ -253,6 +283,12 @@ class KafkaLog:
             consumer = await self._get_consumer()
             ends = await consumer.end_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
             return {tp.partition: offset for tp, offset in ends.items()}
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """The first offset that a partition holds records from, and the one that the next record will get."""
+        async with kafka_errors(self.settings, "reading the log"):
+            consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
+            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
 
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:

@@ -137,6 +137,8 @@ class Partition:
         self.changed: set[Key] | None = None
         """Conversations written since whoever takes snapshots emptied it; None: nobody does."""
         self._settled = True
+        self._last: Row | None = None
+        self._touched: dict[bytes, Slot] = {}
         self.turn = asyncio.Lock()
         """Whoever folds, asks for due windows or looks at the store holds it: each of these suspends while windows are half loaded."""
 
@@ -144,7 +146,7 @@ class Partition:
         """Begin (again) at a checkpoint; nothing cached is kept."""
         self.checkpoint = checkpoint
         self._slots.clear()
-        self._settled = True
+        self._last, self._touched, self._settled = None, {}, True
 
     async def process(self, rows: Sequence[Row]) -> list[Window]:
         """Fold a batch, in order, and write it; returns the windows that became due by it.
@@ -155,15 +157,20 @@ class Partition:
             Fenced: nothing was written.
             RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint and go on from there.
         """
-        if rows and rows[0].offset <= self.checkpoint.offset:
-            rows = [row for row in rows if row.offset > self.checkpoint.offset]
+        await self.fold(rows)
+        return await self.write()
+
+    async def fold(self, rows: Sequence[Row]) -> None:
+        """Fold a batch and speak of it; the store gets it with the next :meth:`write`. Raises like :meth:`process`."""
+        done = self.checkpoint.offset if self._last is None else self._last.offset
+        if rows and rows[0].offset <= done:
+            rows = [row for row in rows if row.offset > done]
         if not rows:
-            return []
+            return
         spoken = Spoken()
         await self._load(self._missing(rows))
-        touched: dict[bytes, Slot] = {}
         self._settled = False
-        slots, counts = self._slots, self.counts
+        slots, counts, touched = self._slots, self.counts, self._touched
         for row in rows:
             key, offset = row.key, row.offset
             slot = slots.get(key) if key is not None else None
@@ -187,9 +194,7 @@ class Partition:
         if spoken:
             batch = [Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp) for row in rows]
             await self._voice.speak(self.number, spoken, batch)
-        due = await self._write(rows[-1], touched)
-        self._settled = True
-        return due
+        self._last = rows[-1]
 
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
         """The keys without a slot under which there is an event: what cannot be applied loads nothing and makes no tenant known."""
@@ -227,8 +232,11 @@ class Partition:
         spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
         spoken.accepted += [(window.key, summary.offset, summary.summary_id) for summary in outcome.accepted]
 
-    async def _write(self, last: Row, touched: dict[bytes, Slot]) -> list[Window]:
-        before = self.checkpoint
+    async def write(self) -> list[Window]:
+        """Write what was folded since, with its checkpoint; returns the windows that became due. Raises like :meth:`process`."""
+        before, last, touched = self.checkpoint, self._last, self._touched
+        if last is None:
+            return []
         checkpoint = Checkpoint(before.revision, last.offset, last.timestamp, identity(last), before.target)
         writes = [write_of(slot.window, slot.mark) for slot in touched.values()]
         await self._apply(checkpoint, writes)
@@ -238,6 +246,7 @@ class Partition:
             self.changed.update(slot.window.key for slot in touched.values())
         while len(self._slots) > self._cached:
             self._slots.popitem(last=False)
+        self._last, self._touched, self._settled = None, {}, True
         return [slot.window for slot, write in zip(touched.values(), writes, strict=True) if write.due is DueChange.SET]
 
     async def set_target(self, target: int) -> None:
@@ -273,11 +282,12 @@ class Partition:
         found = {key: slot.window for key in keys if (slot := self._slots.get(str(key).encode())) is not None}
         missing = [key for key in keys if key not in found]
         if missing:
-            await self.known({key.tenant for key in missing})
             checkpoint, stored = await self.store.read(self.generation, self.number, missing)
             if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
                 raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
-            found.update({key: parts.load(key, self.number, self.rules) for key, parts in zip(missing, stored, strict=True) if parts})
+            there = {key: parts for key, parts in zip(missing, stored, strict=True) if parts is not None}
+            await self.known({key.tenant for key in there})
+            found.update({key: parts.load(key, self.number, self.rules) for key, parts in there.items()})
         # A conversation whose only records were no events has a slot (to fold into) but no window.
         return [window if window is not None and window.meta.position >= 0 else None for window in map(found.get, keys)]
 

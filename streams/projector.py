@@ -87,6 +87,7 @@ class Projector:
             while not self._stopping.is_set():
                 await self._step(consumer)
         finally:
+            self._stopping.set()
             background = [tick, *([self._preparing] if self._preparing is not None else [])]
             for task in background:
                 task.cancel()
@@ -190,8 +191,6 @@ class Projector:
 
     def revoked(self, numbers: Iterable[int]) -> None:
         """Give partitions up: nothing of them is kept."""
-        numbers = list(numbers)
-        self.rounds.forget(numbers)
         for number in numbers:
             self._let_go(number)
             self._unprepared.discard(number)
@@ -200,6 +199,7 @@ class Projector:
     def _let_go(self, number: int) -> None:
         """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
         self.partitions.pop(number, None)
+        self.rounds.forget([number])
         feed = self._feeds.pop(number, None)
         if feed is not None:
             feed.close()
@@ -210,13 +210,14 @@ class Projector:
             self.generation = live.number
             self.rules = self.control.state.rules(live)
             self._unprepared |= set(self.partitions)
-            self.rounds.forget(list(self.partitions))
             for number in list(self.partitions):
                 self._let_go(number)
 
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
         now = time.monotonic()
         for number in sorted(self._unprepared & {tp.partition for tp in consumer.assignment()}):
+            if self._stopping.is_set():
+                return
             if self._rest.get(number, 0.0) > now:
                 continue
             try:
@@ -318,13 +319,15 @@ class Projector:
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""
-        while True:
+        # Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation: the flag ends it then.
+        while not self._stopping.is_set():
             await asyncio.sleep(DUE_EVERY)
             try:
                 await self._commit()
                 for number, partition in list(self.partitions.items()):
                     if number not in self._unprepared and not partition.checkpoint.healing:
                         await self._look_after(number, partition)
+                        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
             except Exception:
                 logger.exception("looking after the partitions failed; it is tried again")
 

@@ -7,8 +7,8 @@ partitions heal, so that readers never step back.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,14 @@ import msgspec
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from streams.control import Control, Generation, State
-from streams.log import Log, Raw
+from streams.log import Log
 from streams.partition import Partition
 from streams.publisher import Silence
 from streams.settings import Settings
 
 Progress = Callable[[int, int], None]
-PARALLEL = 4
+UNWRITTEN = 400_000
+"""Records folded at most before the store is written: their windows are in memory, and are folded again when a rebuild is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,10 @@ async def rebuild(
         return Partition(number, generation.number, store, log, rules, learn=learn, voice=Silence(), cached_windows=settings.cached_windows)
 
     folded = _Counter(progress, sum((await log.ends()).values()))
-    gate = asyncio.Semaphore(PARALLEL)
     for _ in range(2):
         # The second round folds what came while the first, long one ran.
         ends = await _spoken(store, state.live_generation.number, await log.ends())
-        await asyncio.gather(*(_fold(partition(p), log, store, ends[p], settings.batch_events, gate, folded) for p in ends))
+        await _fold({p: partition(p) for p in ends}, log, store, ends, folded)
     if switch:
         for number in range(log.partitions):
             await _heal_to_live(partition(number), store, state.live_generation.number)
@@ -137,20 +137,23 @@ class _Counter:
             self._progress(min(self.events, self._total), self._total)
 
 
-async def _fold(partition: Partition, log: Log, store: WindowStore, end: int, size: int, gate: asyncio.Semaphore, folded: _Counter) -> None:
-    async with gate:
+async def _fold(partitions: dict[int, Partition], log: Log, store: WindowStore, ends: dict[int, int], folded: _Counter) -> None:
+    """Fold each partition from its checkpoint up to its end; the store is written now and then only, and at the end."""
+    for partition in partitions.values():
         checkpoint = await store.checkpoint(partition.generation, partition.number)
         if checkpoint is None:
             # A drop that was cut off may have left windows of an earlier generation of this number.
             await store.drop_partition(partition.generation, partition.number)
         partition.adopt(checkpoint or Checkpoint())
-        batch: list[Raw] = []
-        async for raw in log.scan(partition.number, partition.checkpoint.offset + 1, end - 1):
-            batch.append(raw)
-            if len(batch) >= size:
-                await partition.process(batch)
-                folded.add(len(batch))
-                batch = []
-        if batch:
-            await partition.process(batch)
-            folded.add(len(batch))
+    unwritten = dict.fromkeys(partitions, 0)
+    ranges = {number: (partition.checkpoint.offset + 1, ends[number] - 1) for number, partition in partitions.items()}
+    async with aclosing(log.stream(ranges)) as batches:
+        async for number, rows in batches:
+            await partitions[number].fold(rows)
+            folded.add(len(rows))
+            unwritten[number] += len(rows)
+            if unwritten[number] >= UNWRITTEN // len(partitions):
+                await partitions[number].write()
+                unwritten[number] = 0
+    for partition in partitions.values():
+        await partition.write()

@@ -2,11 +2,12 @@
 
 A marker at offset X promises: every conversation of the partition has its latest record on the topic, with all its events up to X, or has
 no events up to X. A round takes X from the checkpoint at its begin and the windows later, a few at a time between batches, so each of them
-may be ahead of X; that is why a healed partition passes over what a window has already. Three things could break the promise:
+may be ahead of X; that is why a healed partition passes over what a window has already. Four things could break the promise:
 
 - *a process that died between two rounds*: its successor reads the log from the last marker on for the keys that changed;
 - *a frozen process that wakes and writes an old snapshot over a newer one*: each round compares the offsets of its own records with the
   range they fill; a gap is a stranger's record, whose conversation is written again before the marker;
+- *records that were deleted by hand, or with the topic*: the marker names the topic's first offset, each round looks at it;
 - *records of another generation or another log* (they could shadow a conversation): as long as no marker of this generation fits this
   log, every key on the topic is written again or deleted.
 
@@ -32,9 +33,9 @@ from streams.snapshots import Row, SnapshotTopic, find_marker
 logger = logging.getLogger(__name__)
 
 SLICE = 16
-"""Windows encoded in one go, between two batches: about 2 ms."""
-EVENTS_A_WINDOW = 8
-"""A round waits for so many events a changed window: where many conversations say little each, it would cost more than their fold."""
+"""Windows encoded in one go, between two batches: about 1 ms."""
+EVENTS_A_WINDOW = 32
+"""A round waits for so many events a changed window, so that snapshots (about 12 KB each) do not outweigh the events themselves."""
 MAX_CHANGED = 50_000
 """So many changed conversations begin a round whatever else: they are remembered in memory."""
 WHEN_BEHIND = 10
@@ -53,6 +54,8 @@ class _Past:
     ready: bool = False
     covered: int = -1
     """The offset of the latest marker."""
+    begin: int = 0
+    """The first offset there is on the topic."""
     clean: int = 0
     """Records on the topic before this offset have been looked after."""
     ours: set[int] = field(default_factory=set)
@@ -104,7 +107,7 @@ class Rounds:
         return -1 if past is None else past.covered
 
     def consider(self, number: int, *, behind: bool = False) -> None:
-        """Begin what is due for a partition; called after every batch, and returns at once."""
+        """Begin what is due for a partition; called after every batch and now and then besides, and returns at once."""
         past = self._pasts.get(number)
         if past is None or past.task is not None or past.partition.checkpoint.healing:
             return
@@ -141,11 +144,12 @@ class Rounds:
     async def _learn(self, past: _Past) -> None:
         """Find the last marker, and what changed between it and the take-over."""
         number = past.partition.number
+        past.begin, end = await self._topic.bounds(number)
+        past.covered, past.clean, past.ours = -1, past.begin, set()
         found = await find_marker(self._topic, self._log, number, past.stamp)
-        if found is not None and found[0].offset <= past.adopted:
+        if found is not None and found[0].offset <= past.adopted and found[0].begin == past.begin:
             past.covered, past.clean = found[0].offset, found[0].clean
         # Else all windows were folded since, or nobody has taken a snapshot of this generation and this log: begin with everything.
-        end = (await self._topic.ends())[number]
         past.again |= {key async for key in _keys(self._topic, number, past.clean, end - 1)}
         past.again |= {key async for key in _keys(self._log, number, past.covered + 1, past.adopted)}
         past.clean = end
@@ -154,6 +158,12 @@ class Rounds:
     async def _round(self, past: _Past) -> None:
         """Write everything that changed, then the marker."""
         partition = past.partition
+        begin, end = await self._topic.bounds(partition.number)
+        if begin != past.begin or end < past.clean:
+            # The topic was made anew, or records were deleted: what has changed since some marker is no longer enough.
+            logger.warning("partition %d: its snapshots were deleted; all of them are written again", partition.number)
+            past.ready, past.adopted = False, partition.checkpoint.offset
+            return
         async with partition.turn:
             at, taken = partition.checkpoint, partition.changed or set()
             partition.changed = set()
@@ -163,7 +173,7 @@ class Rounds:
         await self._publish(past, written)
         await self._look_after_strangers(past)
         clean = max(past.ours, default=past.clean - 1) + 1
-        marker = Marker(past.stamp, at.offset, at.digest, clean, int(time.time() * 1000))
+        marker = Marker(past.stamp, at.offset, at.digest, past.begin, clean, int(time.time() * 1000))
         ours = await self._topic.put(partition.number, [(MARKER_KEY, encode_marker(marker))])
         past.covered, past.clean, past.ours, past.again = at.offset, clean, set(ours), set()
         past.rounds += 1

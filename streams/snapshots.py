@@ -41,8 +41,8 @@ class SnapshotTopic(Protocol):
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """The records from offset ``first`` to ``last``, both included, in order; offsets that compaction removed are passed over."""
 
-    async def ends(self) -> dict[int, int]:
-        """For each partition the offset the next record will get."""
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """The first offset that a partition holds records from (compaction leaves it), and the one that the next record will get."""
 
 
 class KafkaSnapshots:
@@ -81,25 +81,26 @@ class KafkaSnapshots:
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         return self._log.scan(partition, first, last)
 
-    async def ends(self) -> dict[int, int]:
-        return await self._log.ends()
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        return await self._log.bounds(partition)
 
 
 async def find_marker(topic: SnapshotTopic, log: Log, partition: int, stamp: Stamp) -> tuple[Marker, Raw] | None:
     """The partition's latest marker and the log's record it names.
 
-    None when there is no marker, or the latest is of another stamp, or the log is not the one it was made of.
+    None when there is no marker, or the latest is of another stamp, or the log is not the one it was made of, or records that it counts on
+    were deleted.
     """
-    end = (await topic.ends())[partition]
+    begin, end = await topic.bounds(partition)
     first, step, value = end, LOOK_BACK, None
-    while first > 0 and value is None:
+    while first > begin and value is None:
         # Backwards in growing steps: the latest marker is at most one round of snapshots away from the end.
-        last, first, step = first - 1, max(0, first - step), step * 4
+        last, first, step = first - 1, max(begin, first - step), step * 4
         async for row in topic.scan(partition, first, last):
             if row.key == MARKER_KEY:
                 value = row.value
     marker = decode_marker(value, stamp)
-    if marker is None:
+    if marker is None or marker.begin != begin:
         return None
     position = Position(partition, marker.offset)
     raw = (await log.read([position])).get(position) if marker.offset < (await log.ends())[partition] else None

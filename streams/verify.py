@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,9 +20,11 @@ from projections.policy import Rules
 from projections.window import Window
 from streams.control import Generation
 from streams.history import event_of, fetch_history
-from streams.log import Log, Raw
+from streams.log import Log, Row
 
 GROUP = 100
+FAR = 2_000
+"""Records from which on a range is worth a consumer of its own."""
 Progress = Callable[[int, int], None]
 
 
@@ -50,13 +53,18 @@ class _Fold:
         """Fold on to ``offset``, included."""
         if offset <= self.offset:
             return
-        async for raw in self.log.scan(self.partition, self.offset + 1, offset):
-            await self._fold(raw)
-            if raw.position.offset % 1000 == 0:
-                progress(raw.position.offset)
+        if offset - self.offset > FAR:
+            async with aclosing(self.log.stream({self.partition: (self.offset + 1, offset)})) as batches:
+                async for _, rows in batches:
+                    for row in rows:
+                        await self._fold(row)
+                    progress(rows[-1].offset if rows else self.offset)
+        else:
+            async for raw in self.log.scan(self.partition, self.offset + 1, offset):
+                await self._fold(raw)
         self.offset = offset
 
-    async def _fold(self, raw: Raw) -> None:
+    async def _fold(self, raw: Row) -> None:
         key = parse_key(raw.key) if raw.key is not None else None
         if key is None or (self.wanted is not None and key not in self.wanted):
             return
@@ -66,9 +74,9 @@ class _Fold:
         window = self.windows.get(key)
         if window is None:
             window = self.windows[key] = Window(key, self.partition, self.rules)
-        outcome = apply(window, raw.position.offset, event)
+        outcome = apply(window, raw.offset, event)
         if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
-            apply(window, raw.position.offset, event, await fetch_history(self.log, window, outcome.target))
+            apply(window, raw.offset, event, await fetch_history(self.log, window, outcome.target))
         self.events += 1
 
 

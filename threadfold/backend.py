@@ -122,6 +122,7 @@ class Backend:
 
         Raises:
             InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was appended.
+            Overloaded: too much is on its way into the log already (``streams.log``); nothing was appended.
             KafkaUnavailable: after at most ``append_timeout`` seconds; unknown whether they are in, repeat with the same ids.
         """
         drafter = Drafter(tenant, self._live_rules(), self.log.partitions, self.settings.max_event_bytes)

@@ -14,7 +14,7 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.projector import Projector
 from streams.settings import Settings
-from streams.worker import Runtime
+from streams.worker import Runtime, rest_collector
 
 POLL = 0.01
 
@@ -38,6 +38,7 @@ async def run(settings: Settings, groups: dict[str, list[int]], whole: bool) -> 
     """Catch up, and answer with events a second; ``whole``: every event of the log has to be folded by this process."""
     runtime = Runtime(settings)
     await runtime.start()
+    rest_collector()
     projector, log = runtime.projector, runtime.log
     assert projector is not None and log is not None
     ends = await log.ends()

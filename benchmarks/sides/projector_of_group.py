@@ -17,7 +17,7 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.projector import Projector
 from streams.settings import Settings
-from streams.worker import Runtime
+from streams.worker import Runtime, rest_collector
 
 POLL = 0.01
 
@@ -49,6 +49,7 @@ async def run(settings: Settings, share: int) -> None:
     """Project a share, and answer with what was left of it at each moment."""
     runtime = Runtime(settings)
     await runtime.start()
+    rest_collector()
     projector, log = runtime.projector, runtime.log
     assert projector is not None and log is not None
     progress = Progress(projector, await log.ends(), share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,6 +15,7 @@ from streams.settings import Settings
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.gateway import bodies, create_gateway
+from threadfold.gateway.room import Room
 
 POLICY = {
     "model_window": 4000,
@@ -422,6 +424,32 @@ async def test_sizes_are_limited(call: Client, monkeypatch: pytest.MonkeyPatch) 
 
     headers = {"Authorization": f"Bearer {call.keys['acme']}"}
     is_problem(await call.http.post("/v1/events", content=chunks(), headers=headers), 413, "1000 bytes")
+
+
+async def test_more_than_the_gateway_holds_at_once_is_refused_until_there_is_room_again(call: Client) -> None:
+    app = Room(call.http._transport.app, requests=2, body_bytes=2000)  # type: ignore[attr-defined]
+    headers = {"Authorization": f"Bearer {call.keys['acme']}"}
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield json.dumps(say("x" * 1500)).encode()
+        begun.set()
+        await release.wait()
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", headers=headers) as http:
+        first = asyncio.create_task(http.post("/v1/conversations/room/events", content=slow()))
+        await asyncio.wait_for(begun.wait(), 10)
+        is_problem(await http.post("/v1/conversations/room/events", json=say("x" * 800)), 503, "MiB of requests are under way")
+        assert (await http.post("/v1/conversations/room/events", json=say("small"))).status_code == 202
+        second = await asyncio.wait_for(http.post("/v1/conversations/room/events", content=slow()), 10)
+        is_problem(second, 503, "MiB of requests")
+        app._most_requests = 1
+        is_problem(await http.get("/v1/conversations/room/context"), 503, "1 requests are under way")
+        assert (await http.get("/healthz")).status_code == 200
+        release.set()
+        assert (await first).status_code == 202
+        assert (await http.post("/v1/conversations/room/events", json=say("x" * 1900))).status_code == 202
+    assert (app._requests, app._bytes) == (0, 0)
 
 
 async def test_unknown_routes_and_methods_and_parameters_are_problems_too(call: Client) -> None:

@@ -26,12 +26,13 @@ async def test_a_partition_assigned_while_others_are_prepared_is_prepared_in_the
     consumer = Assignment(0)
     prepared: list[int] = []
 
-    async def prepare(_: object, number: int) -> None:
+    async def prepare(_: object, number: int) -> bool:
         prepared.append(number)
         if consumer.numbers == (0,):
             consumer.numbers = (0, 1)
             projector.revoked([0])
             projector.assigned([0, 1])
+        return True
 
     monkeypatch.setattr(projector, "_prepare", prepare)
     projector.assigned([0])

@@ -49,7 +49,7 @@ async def test_a_held_range_is_summarised_without_what_was_taken_back() -> None:
     for i in range(60):
         await put(user(f"Plain sentence number {i} about rain."))
     await part.process([raw async for raw in log.scan(0, 0, 1000)])
-    window: Window = part._slots[KEY].window
+    window: Window = part._slots[str(KEY).encode()].window
     request = request_for(window, 1)
     assert request is not None
     at = await Compactor(Settings(), log).answer(request)

@@ -20,6 +20,7 @@ from threadfold.backend import Backend
 from threadfold.gateway import problems
 from threadfold.gateway.access import Connection
 from threadfold.gateway.conversations import router
+from threadfold.gateway.room import Room
 
 logger = logging.getLogger(__name__)
 RECONNECT = 1.0
@@ -51,6 +52,7 @@ def create_gateway(settings: Settings) -> FastAPI:
     app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, redoc_url=None)
     app.state.connection = Connection()
     problems.install(app)
+    app.add_middleware(Room)
     app.include_router(router)
 
     @app.get("/healthz")

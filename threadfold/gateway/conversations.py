@@ -146,7 +146,8 @@ async def _append(caller: Caller, conversation: str, flats: Sequence[object], no
 
 
 def _shown(item: Appended | Applied) -> dict[str, str]:
-    shown = {"id": item.id, "position": str(item.position)}
+    partition, offset = item.position
+    shown = {"id": item.id, "position": f"{partition}-{offset}"}
     if isinstance(item, Applied):
         shown["status"] = item.status
     return shown

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
 from projections.intake import Record
 from projections.names import Position, partition_of
-from streams.log import Raw
+from streams.log import Raw, Row
 
 
 class MemoryLog:
@@ -57,6 +57,13 @@ class MemoryLog:
         while at <= last and at < len(self._rows[partition]):
             yield self._rows[partition][at]
             at += 1
+
+    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions from a first to a last offset, both included, as batches with their partition."""
+        for partition, (first, last) in ranges.items():
+            rows = self._rows[partition][max(0, first) : last + 1]
+            for i in range(0, len(rows), 100):
+                yield partition, rows[i : i + 100]
 
     async def ends(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""

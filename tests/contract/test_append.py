@@ -1,0 +1,131 @@
+"""Appending under load on a real Kafka: order, fairness, what is refused, and what a caller that gives up leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka.errors import ProducerClosed
+
+from projections.errors import KafkaUnavailable, Overloaded
+from projections.intake import Record
+from projections.names import Key
+from streams.log import KafkaLog, Load
+from streams.settings import Settings
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+async def log(settings: Settings) -> AsyncIterator[KafkaLog]:
+    made = KafkaLog(settings, PARTITIONS)
+    yield made
+    await made.stop()
+
+
+def records(conversation: str, *ids: str, size: int = 0) -> list[Record]:
+    return [Record(Key("acme", conversation), id_, "threadfold.message.v1", id_.encode() + b" " * size) for id_ in ids]
+
+
+async def test_five_hundred_callers_on_one_partition_are_all_served_each_list_in_order_and_unmixed(log: KafkaLog) -> None:
+    lists = [records("hot", *(f"{caller}-{i}" for i in range(5))) for caller in range(500)]
+    answers = await asyncio.gather(*(log.append(some) for some in lists))
+    starts = sorted(positions[0].offset for positions in answers)
+    for positions in answers:
+        assert [p.offset for p in positions] == list(range(positions[0].offset, positions[0].offset + 5))
+    assert [b - a for a, b in itertools.pairwise(starts)] == [5] * 499
+    found = await log.read([p for positions in answers for p in positions])
+    for some, positions in zip(lists, answers, strict=True):
+        assert [found[p].value for p in positions] == [r.value for r in some]
+
+
+async def test_what_came_while_a_batch_was_under_way_goes_out_together(log: KafkaLog) -> None:
+    await log.append(records("warm", "w"))
+    producer = await log._producer.get()
+    sent: list[int] = []
+    send_batch = producer.send_batch
+
+    async def counted(batch, topic, *, partition):  # type: ignore[no-untyped-def]
+        sent.append(batch.record_count())
+        return await send_batch(batch, topic, partition=partition)
+
+    producer.send_batch = counted
+    await asyncio.gather(*(log.append(records("together", f"t{i}")) for i in range(300)))
+    assert sum(sent) == 300
+    assert len(sent) <= 3
+
+
+async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing_and_the_others_are_served(log: KafkaLog) -> None:
+    await log.append(records("quit", "first"))
+    ahead = asyncio.create_task(log.append(records("quit", "ahead", size=500_000)))
+    await asyncio.sleep(0)
+    gone = asyncio.create_task(log.append(records("quit", "gone")))
+    behind = asyncio.create_task(log.append(records("quit", "behind")))
+    await asyncio.sleep(0)
+    gone.cancel()
+    first, last = (await ahead)[0], (await behind)[0]
+    values = [raw.value async for raw in log.scan(first.partition, first.offset, last.offset)]
+    assert [value.split()[0] for value in values if value] == [b"ahead", b"behind"]
+    assert gone.cancelled()
+    assert log._load._all == 0
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+async def test_a_stopped_log_tells_those_who_still_wait(log: KafkaLog, steps: int) -> None:
+    await log.append(records("stop", "before"))
+    waiting = asyncio.create_task(log.append(records("stop", "waiting")))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await log.stop()
+    with pytest.raises(KafkaUnavailable, match="unknown whether it is in") as caught:
+        await waiting
+    assert isinstance(caught.value.__cause__, ProducerClosed)
+
+
+async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(log: KafkaLog) -> None:
+    await log.append(records("fail", "before"))
+    producer = await log._producer.get()
+    send_batch = producer.send_batch
+
+    async def broken(batch, topic, *, partition):  # type: ignore[no-untyped-def]
+        raise OSError("no route to it")
+
+    producer.send_batch = broken
+    with pytest.raises(KafkaUnavailable, match="no route to it"):
+        await log.append(records("fail", "lost"))
+    producer.send_batch = send_batch
+    position = (await log.append(records("fail", "after")))[0]
+    assert (await log.read([position]))[position].value == b"after"
+
+
+async def test_beyond_the_bound_a_list_is_refused_at_once_and_accepted_again_later(settings: Settings) -> None:
+    log = KafkaLog(settings, PARTITIONS)
+    log._load = Load(most=1_000_000, most_of_one=600_000)
+    try:
+        under_way = asyncio.create_task(log.append(records("full", "a", size=500_000)))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="into partition"):
+            await log.append(records("full", "b", size=200_000))
+        await under_way
+        assert len(await log.append(records("full", "c", size=200_000))) == 1
+    finally:
+        await log.stop()
+
+
+def test_load_is_bounded_in_all_and_for_each_partition_and_given_back() -> None:
+    load = Load(most=100, most_of_one=60)
+    with load.of({0: 50}):
+        with pytest.raises(Overloaded, match="partition 0"), load.of({0: 11}):
+            pass
+        with load.of({1: 50}), pytest.raises(Overloaded, match="into the log"), load.of({2: 1}):
+            pass
+        with load.of({0: 10, 1: 40}):
+            pass
+    with load.of({0: 1000}):  # alone, one of any size
+        pass
+    with pytest.raises(KeyError), load.of({3: 60}):
+        raise KeyError
+    with load.of({3: 100}):
+        pass
