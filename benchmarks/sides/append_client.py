@@ -64,7 +64,7 @@ def clock_counting(spent: list[float], fast: bool) -> None:
         spent.append(time.thread_time() - begin)
         return found
 
-    costs.count_all = clocked  # type: ignore[attr-defined]
+    costs.count_all = clocked  # type: ignore[assignment, attr-defined]
 
 
 async def backend(settings: Settings, lists: list[Items], callers: int, groups: dict[str, list[int]]) -> tuple[Any, ...]:
