@@ -140,17 +140,17 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
         size += more
     if first < end:
         plan.append(Placed(number, first, end, size))
-    return _merged(plan)
+    return _merged(plan, start)
 
 
-def _merged(plan: list[Placed]) -> list[Placed]:
+def _merged(plan: list[Placed], start: int) -> list[Placed]:
     """Join small chunks by eights; the newest, which still grows, stays apart."""
     run = len(plan) - 1
     while run > 0 and plan[run - 1].size <= SMALL:
         run -= 1
     while len(plan) - 1 - run >= MERGED:
         joined = plan[run : run + MERGED]
-        plan[run : run + MERGED] = [Placed(joined[0].number, joined[0].start, joined[-1].end, sum(c.size for c in joined))]
+        plan[run : run + MERGED] = [Placed(joined[0].number, max(joined[0].start, start), joined[-1].end, sum(c.size for c in joined))]
         run += 1
     return plan
 

@@ -169,3 +169,19 @@ def test_a_field_that_was_cut_or_is_missing_is_a_corrupt_window(name: bytes) -> 
             store.stored.load(KEY, PARTITION, RULES)
         with pytest.raises(CorruptWindow):
             store.stored.context(KEY, PARTITION)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_chunks_joined_after_their_first_entries_left_read_back(seed: int) -> None:
+    rng = random.Random(seed)
+    writer, store = long_talk(0, 1), Fields()
+    for i in range(120):
+        for _ in range(rng.randint(1, 8)):
+            say(writer, "user", f"{i} " + "word " * rng.randint(20, 70))
+        if rng.random() < 0.1 and len(writer.window.tail) > 40:
+            writer.window.drop_head(rng.randint(1, 40))
+            writer.window.refold()
+        if rng.random() < 0.8:
+            store.write(writer.window)
+            assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
