@@ -326,7 +326,8 @@ def decode_event(value: bytes) -> AnyEvent:
     Raises:
         Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
     """
-    if value.count(b"[") + value.count(b"{") > MAX_NESTING and _nesting(value) > MAX_NESTING:
+    # Objects alone take five bytes a level: most records are shorter than that, and their brackets need not be counted.
+    if (len(value) > 5 * MAX_NESTING or b"[" in value) and _brackets(value) > MAX_NESTING and _nesting(value) > MAX_NESTING:
         # Python's own limit would depend on the caller's stack: the same record would be an event here and none there.
         raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
     try:
@@ -340,13 +341,17 @@ def decode_event(value: bytes) -> AnyEvent:
             raise Undecodable(str(known_error)) from None
         return other
     data = event.data
-    if isinstance(data, Message | ToolResult) and not isinstance(data.content, list):
+    if (type(data) is Message or type(data) is ToolResult) and type(data.content) is not list:
         return event
     for field, free in _free_form(data):
         reason = why_not_kept(free)
         if reason is not None:
             raise Undecodable(f"field {field}: {reason}")
     return event
+
+
+def _brackets(value: bytes) -> int:
+    return value.count(b"[") + value.count(b"{")
 
 
 def _nesting(value: bytes) -> int:

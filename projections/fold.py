@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -49,6 +50,18 @@ class Outcome(NamedTuple):
     voided: tuple[str, ...] = ()
 
 
+# What Outcome(…) does, without a call of Python for each event.
+_outcome: partial[Outcome] = partial(tuple.__new__, Outcome)
+
+
+def id_hash_of(event_id: str) -> bytes:
+    """The SHA-256 of an event's id (which may hold lone surrogates)."""
+    try:
+        return sha256(event_id.encode()).digest()
+    except UnicodeEncodeError:
+        return sha256(event_id.encode("utf-8", "surrogatepass")).digest()
+
+
 @dataclass(slots=True)
 class History:
     """What a rollback beyond the window needs from the log.
@@ -68,7 +81,7 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
     Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats.
     """
     meta = window.meta
-    id_hash = sha256(event.id.encode("utf-8", "surrogatepass")).digest()
+    id_hash = id_hash_of(event.id)
     seen = window.recents.find(id_hash)
     if seen is not None:
         meta.duplicates += 1
@@ -76,11 +89,14 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
         return Outcome(Status.DUPLICATE, seen.offset)
     if meta.erased:
         return _skip(window, offset, id_hash, "the conversation is erased")
-    outcome = _dispatch(window, offset, event, history)
-    if outcome.status is Status.NEEDS_HISTORY:
-        return outcome
-    if outcome.status is Status.REJECTED:
-        return _skip(window, offset, id_hash, outcome.reason or "")
+    if type(event) is events.MessageEvent and _push_text(window, offset, event):
+        outcome = _outcome((Status.APPLIED, offset, None, None, (), ()))
+    else:
+        outcome = _dispatch(window, offset, event, history)
+        if outcome.status is Status.NEEDS_HISTORY:
+            return outcome
+        if outcome.status is Status.REJECTED:
+            return _skip(window, offset, id_hash, outcome.reason or "")
     meta.count += 1
     meta.digest = sha256(meta.digest + id_hash).digest()
     meta.position = offset
@@ -99,12 +115,7 @@ def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
 
 
 def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: History | None) -> Outcome:
-    if type(event) is events.MessageEvent:
-        data = event.data
-        kind = _TEXT_KIND.get(data.role)
-        if kind is not None and type(data.content) is str and not data.tool_calls and not data.name:
-            return _text(window, offset, event, kind, data.content)
-    elif type(event) is events.OtherEvent:
+    if type(event) is events.OtherEvent:
         window.meta.unknown += 1
         window.push(Entry(offset, Kind.NOTE))
         return Outcome(Status.APPLIED, offset)
@@ -127,12 +138,18 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
     return _control(window, offset, event)
 
 
-def _text(window: Window, offset: int, event: events.MessageEvent, kind: int, text: str) -> Outcome:
-    """A user's or an assistant's message of nothing but text, as most of all events are: what :func:`_message` would do, in fewer steps."""
+def _push_text(window: Window, offset: int, event: events.MessageEvent) -> bool:
+    """Fold a user's or an assistant's message of nothing but text, as most of all events are: :func:`_message` in fewer steps.
+
+    Returns False, and does nothing, for any other message.
+    """
     data = event.data
-    body = text_body(data.role, text)
-    window.push_text(Entry(offset, kind, believed_text(text, event.tokens, window.policy.encoding), body))
-    return Outcome(Status.APPLIED, offset)
+    kind, text = _TEXT_KIND.get(data.role), data.content
+    if kind is None or type(text) is not str or data.tool_calls or data.name is not None:
+        return False
+    tokens = believed_text(text, event.tokens, window.policy.encoding)
+    window.push_text(Entry(offset, kind, tokens, text_body(data.role, text)))
+    return True
 
 
 _TEXT_KIND: dict[str, int] = {"user": Kind.USER, "assistant": Kind.ASSISTANT}
@@ -232,7 +249,7 @@ def _resolve(window: Window, to: str) -> int | None:
     try:
         position = parse_position(to)
     except InvalidPosition:
-        seen = window.recents.find(sha256(to.encode("utf-8", "surrogatepass")).digest())
+        seen = window.recents.find(id_hash_of(to))
         return None if seen is None else seen.offset
     return position.offset if position.partition == window.partition else None
 

@@ -82,8 +82,8 @@ class Recents:
             del hashes[:_HASH]
             del self._marks[:8]
         self._unfiltered += 1
-        if self._unfiltered > LIMIT:
-            # Bits of ids that left are never cleared one by one; with them all at once, at most one look-up in 30 passes for nothing.
+        if self._unfiltered > 3 * LIMIT:
+            # Bits of ids that left are cleared all at once, and seldom: at most one look-up in 16 passes for nothing.
             self._rebuild_filter()
         else:
             slot = (id_hash[0] << 8) | id_hash[1]

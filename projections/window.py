@@ -233,8 +233,8 @@ class Window:
 
     def push_text(self, entry: Entry) -> None:
         """What :meth:`push` does, for a user's or an assistant's message of nothing but text."""
-        limits = self.limits
-        if entry.tokens > limits.ceiling:
+        ceiling, _, hold, mark = self.limits
+        if entry.tokens > ceiling:
             self.push(entry)
             return
         lanes, tail = self.lanes, self.tail
@@ -250,9 +250,9 @@ class Window:
         self.tail_messages += 1
         if self.awaited:
             self.flat = False
-        if tokens + self.held_tokens > limits.mark and self.meta.due is None:
+        if tokens + self.held_tokens > mark and self.meta.due is None:
             self._mark(len(tail))
-        if tokens > limits.hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
+        if tokens > hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
             self._hold_oldest()
 
     def drop_head(self, n: int) -> None:

@@ -28,6 +28,8 @@ from streams.settings import Settings
 MAX_UNDER_WAY = 128 << 20
 MAX_OF_A_PARTITION = 32 << 20
 """Bytes of events that may be on their way into the log at once, in all and in one partition; one list of any size always may."""
+PAGE_FETCH = 256 << 10
+"""Bytes the broker answers with where a few records are wanted at their positions: what comes beyond them is dropped."""
 _NOWHERE = Position(-1, -1)
 # What Position(…) does, without a call of Python for each: half of what an answer costs.
 _make_position: partial[Position] = partial(tuple.__new__, Position)
@@ -305,7 +307,7 @@ class KafkaLog:
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:
             if self._consumer is None:
-                consumer = make_consumer(self.settings)
+                consumer = make_consumer(self.settings, max_partition_fetch_bytes=PAGE_FETCH)
                 await start_client(consumer, self.settings)
                 partitions = [TopicPartition(self.topic, p) for p in range(self.partitions)]
                 consumer.assign(partitions)
