@@ -12,9 +12,10 @@ from typing import Any
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
+from streams.collector import rest_collector
 from streams.projector import Projector
 from streams.settings import Settings
-from streams.worker import Runtime, rest_collector
+from streams.worker import Runtime
 
 POLL = 0.01
 

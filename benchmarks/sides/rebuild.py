@@ -12,6 +12,7 @@ import time
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
+from streams.collector import rest_collector
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.verify import verify
@@ -22,6 +23,7 @@ async def run(settings: Settings, groups: dict[str, list[int]], how: str) -> Non
     """Fold once, and answer with events a second."""
     runtime = Runtime(settings)
     await runtime.start()
+    rest_collector()
     log, control, store = runtime.log, runtime.control, runtime.store
     assert log is not None
     live = control.state.live_generation

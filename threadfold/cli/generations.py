@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from projections.errors import ThreadfoldError
+from streams.collector import rest_collector
 from streams.control import State
 from streams.rebuild import RebuildReport
 from streams.rebuild import rebuild as rebuild_windows
@@ -45,6 +46,7 @@ def rebuild(policy: Path | None, switch: bool, data: Path | None) -> None:
 
 
 async def _rebuild(settings: Settings, policy: dict[str, Any] | None, switch: bool) -> RebuildReport:
+    rest_collector()
     async with reach(settings) as stack:
         with metered("rebuild") as meter:
             return await rebuild_windows(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from streams.collector import rest_collector
 from streams.settings import Settings
 from streams.verify import VerifyReport
 from streams.verify import verify as verify_windows
@@ -35,6 +36,7 @@ def verify(ctx: click.Context, sample: int | None, everything: bool, deep: bool,
 
 
 async def _verify(settings: Settings, sample: int | None) -> VerifyReport:
+    rest_collector()
     async with reach(settings) as stack:
         with metered("verify") as meter:
             rules = stack.control.state.rules(stack.generation)
