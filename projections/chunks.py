@@ -11,7 +11,7 @@ from operator import sub
 import msgspec
 from msgspec import Struct
 
-from projections.lanes import LAST_RENDERED, RANGES, Entry
+from projections.lanes import LAST_RENDERED, RANGES, Entry, Kind
 
 SMALL = 4_080
 """Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""
@@ -108,8 +108,31 @@ def entries_of(chunk: Chunk) -> list[Entry]:
     return entries
 
 
-def bodies_after(chunk: Chunk, skip: int) -> bytes:
-    """The joined bodies of a chunk's entries but the first ``skip``."""
+class _Bodies(Struct, array_like=True):
+    """A chunk of which nothing but the bodies is decoded."""
+
+    mixed: bool
+    offsets: msgspec.Raw
+    kinds: msgspec.Raw
+    tokens: msgspec.Raw
+    sizes: msgspec.Raw
+    extras: msgspec.Raw
+    bodies: bytes
+
+
+_decode_bodies = msgspec.msgpack.Decoder(_Bodies).decode
+
+
+def split_chunk(value: bytes, skip: int) -> tuple[tuple[bytes, ...], bytes]:
+    """The system messages of a stored chunk, and its rendered messages joined by commas; its first ``skip`` entries left out.
+
+    Raises:
+        ValueError, msgspec.DecodeError: it is no chunk.
+    """
     if not skip:
-        return chunk.bodies
-    return chunk.bodies[sum(size + 1 for size in chunk.sizes[:skip] if size) :]
+        quick = _decode_bodies(value)
+        if not quick.mixed:
+            return (), quick.bodies
+    entries = entries_of(decode_chunk(value))[skip:]
+    system = tuple(e.body for e in entries if e.kind == Kind.SYSTEM)
+    return system, b",".join([e.body for e in entries if e.kind <= LAST_RENDERED])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from hashlib import sha256
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.chunks import bodies_after, decode_chunk, entries_of
-from projections.lanes import RENDERED, Kind
-from projections.layout import BASE, HEAD, Head, decode_base, decode_head, numbered
+from projections.chunks import split_chunk
+from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
 from projections.names import Position
-from projections.render import Render, summary_body
-from projections.view import View, view_of
+from projections.render import Render
+from projections.view import View, summary_body, view_of
 from projections.window import InForce, Meta, Window
 
 _encode = msgspec.json.Encoder().encode
@@ -26,39 +24,52 @@ def context_document(window: Window, render: Render, fmt_fields: bytes = b"") ->
     return b'{"messages":' + render.messages + fmt_fields + b"," + rest
 
 
-def stored_context(partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None = None) -> bytes | None:
-    """The context document of a stored window in OpenAI's format, with its bytes joined and no message parsed.
+class Piece(NamedTuple):
+    """What a chunk brings to a context: system messages, and rendered ones joined; ``seal`` and ``skip`` say of what it was made."""
 
-    Returns None when the window has to be rendered instead (something in it is shortened, answered or left out, or it is larger than
-    ``max_tokens``); where a document is returned, it is the one that ``context_document`` makes of the rendered window, byte for byte.
+    seal: bytes
+    skip: int
+    system: tuple[bytes, ...]
+    joined: bytes
+
+
+def piece_of(value: bytes, skip: int) -> Piece:
+    """The piece of a stored chunk whose first ``skip`` entries have left the tail; raises like :func:`stored_context`."""
+    return Piece(seal(value), skip, *split_chunk(value, skip))
+
+
+def is_joined(head: Head, max_tokens: int | None) -> bool:
+    """Whether the context of a window with this head is its stored messages as they are: nothing shortened, answered or left out."""
+    view = head.view
+    return view.flat and not head.erased and (max_tokens is None or view.tokens <= max_tokens)
+
+
+def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]) -> bytes:
+    """The context document of a window of which :func:`is_joined` is true, from its parts; no message is parsed."""
+    bodies = [item.body for item in base.lanes.pinned]
+    for piece in pieces:
+        bodies += piece.system
+    if base.summary is not None:
+        bodies.append(summary_body(base.summary))
+    bodies += [piece.joined for piece in pieces if piece.joined]
+    rest = _rest(partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), [])
+    return b"".join((b'{"messages":[', b",".join(bodies), b"],", rest))
+
+
+def stored_context(partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None = None) -> bytes | None:
+    """The context document of a stored window in OpenAI's format.
+
+    Returns None when the window has to be rendered instead (see :func:`is_joined`); where a document is returned, it is the one that
+    ``context_document`` makes of the rendered window, byte for byte.
 
     Raises:
         ValueError, KeyError, msgspec.DecodeError: the fields are not what was stored.
     """
     head = decode_head(fields[HEAD])
-    view = head.view
-    if head.erased or not view.flat or (max_tokens is not None and view.tokens > max_tokens):
+    if not is_joined(head, max_tokens):
         return None
-    base = decode_base(fields[BASE])
-    bodies = [item.body for item in base.lanes.pinned]
-    tail: list[bytes] = []
-    skip = head.skip
-    for _, value in numbered(fields):
-        chunk = decode_chunk(value)
-        if chunk.mixed:
-            for entry in entries_of(chunk)[skip:]:
-                if entry.kind in RENDERED:
-                    tail.append(entry.body)
-                elif entry.kind == Kind.SYSTEM:
-                    bodies.append(entry.body)
-        elif joined := bodies_after(chunk, skip):
-            tail.append(joined)
-        skip = 0
-    if base.summary is not None:
-        bodies.append(summary_body(base.summary))
-    messages = b"[" + b",".join(bodies + tail) + b"]"
-    rest = _rest(partition, head, base.summary, view, view.tokens, sha256(messages).hexdigest(), [])
-    return b"".join((b'{"messages":', messages, b",", rest))
+    pieces = [piece_of(value, 0 if i else head.skip) for i, (_, value) in enumerate(numbered(fields))]
+    return join_context(partition, head, decode_base(fields[BASE]), pieces)
 
 
 def _rest(

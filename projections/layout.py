@@ -9,6 +9,7 @@ new, and a read of any length finds few fields. Recent ids lie apart, in numbere
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from projections.lanes import Lanes
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import BLOCK, LIMIT, Recents, first_block
-from projections.view import View, view_of
+from projections.view import View, flat_digest, view_of
 from projections.window import InForce, Meta, Window
 
 HEAD = b"h"
@@ -29,7 +30,11 @@ BASE = b"b"
 
 
 class Head(Struct, array_like=True):
-    """The counters of a window, how many entries at the front of its first chunk have left the tail, and its view."""
+    """The counters of a window, how many entries at the front of its first chunk have left the tail, its view, and what its fields are.
+
+    ``base`` and ``chunks`` (by number) are :func:`seal` of the other fields, so whoever has one of them already need not read it again, and
+    a field that is not of this head is found out. ``messages`` is the SHA-256 of the rendered messages where the view is flat.
+    """
 
     version: int
     position: int
@@ -43,6 +48,9 @@ class Head(Struct, array_like=True):
     erased: bool
     skip: int
     view: View
+    base: bytes
+    chunks: dict[int, bytes]
+    messages: bytes
 
 
 class Base(Struct, array_like=True):
@@ -57,6 +65,11 @@ decode_head = msgspec.msgpack.Decoder(Head).decode
 """Decode field ``h``; raises :class:`msgspec.DecodeError`."""
 decode_base = msgspec.msgpack.Decoder(Base).decode
 """Decode field ``b``; raises :class:`msgspec.DecodeError`."""
+
+
+def seal(value: bytes) -> bytes:
+    """What tells a field's value from another one: the first 8 bytes of its SHA-256."""
+    return sha256(value).digest()[:8]
 
 
 class Placed(NamedTuple):
@@ -76,6 +89,8 @@ class Mark(NamedTuple):
     end: int = 0
     added: int = 0
     chunks: tuple[Placed, ...] = ()
+    seals: dict[int, bytes] = {}  # noqa: RUF012 (never written to)
+    base_seal: bytes = b""
 
     @property
     def nothing(self) -> bool:
@@ -100,14 +115,21 @@ def changes_of(window: Window, mark: Mark) -> Changes:
     old = () if reset else mark.chunks
     plan = _plan(window, old, window.start if reset else mark.end)
     skip = max(0, window.start - plan[0].start) if plan else 0
-    put = [(HEAD, _encode_head(window, skip))]
+    put: list[tuple[bytes, bytes]] = []
+    base_seal = mark.base_seal
     if reset or window.base_epoch != mark.base_epoch:
         put.append((BASE, _encode(Base(window.meta.base, window.meta.summary))))
-    known = set(old)
+        base_seal = seal(put[0][1])
+    known, seals = set(old), {}
     for chunk in plan:
-        if chunk not in known:
+        if chunk in known:
+            seals[chunk.number] = mark.seals[chunk.number]
+        else:
             first = max(chunk.start, window.start) - window.start
-            put.append((b"%d" % chunk.number, encode_chunk(window.tail[first : chunk.end - window.start])))
+            value = encode_chunk(window.tail[first : chunk.end - window.start])
+            seals[chunk.number] = seal(value)
+            put.append((b"%d" % chunk.number, value))
+    put.append((HEAD, _encode_head(window, skip, base_seal, seals)))
     kept = {chunk.number for chunk in plan}
     gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
     added = window.recents.added
@@ -118,7 +140,7 @@ def changes_of(window: Window, mark: Mark) -> Changes:
         gone,
         [(b"%d" % n, window.recents.block_of(n)) for n in blocks],
         [b"%d" % n for n in range(first_block(mark.added), min(first_block(added), -(-mark.added // BLOCK)))],
-        Mark(window.epoch, window.base_epoch, window.start + len(window.tail), added, tuple(plan)),
+        Mark(window.epoch, window.base_epoch, window.start + len(window.tail), added, tuple(plan), seals, base_seal),
     )
 
 
@@ -155,8 +177,8 @@ def _merged(plan: list[Placed], start: int) -> list[Placed]:
     return plan
 
 
-def _encode_head(window: Window, skip: int) -> bytes:
-    meta = window.meta
+def _encode_head(window: Window, skip: int, base_seal: bytes, seals: dict[int, bytes]) -> bytes:
+    meta, view = window.meta, view_of(window)
     return _encode(
         Head(
             meta.version,
@@ -170,7 +192,10 @@ def _encode_head(window: Window, skip: int) -> bytes:
             meta.skipped,
             meta.erased,
             skip,
-            view_of(window),
+            view,
+            base_seal,
+            seals,
+            flat_digest(window) if view.flat else b"",
         )
     )
 
@@ -201,8 +226,11 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
         head.skipped,
         head.erased,
     )
+    found = numbered(fields)
+    if seal(fields[BASE]) != head.base or {int(name): seal(value) for name, value in found} != head.chunks:
+        raise ValueError("its fields are not those of its head")
     tail, chunks, at = [], [], -head.skip
-    for name, value in numbered(fields):
+    for name, value in found:
         entries = entries_of(decode_chunk(value))
         chunks.append(Placed(int(name), at, at + len(entries), sum(map(stored_size, entries))))
         at += len(entries)
@@ -212,7 +240,7 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
     window = Window(key, partition, rules, meta, tail, ids)
     if view_of(window) != head.view:
         raise ValueError("its view is not that of its parts")
-    return window, Mark(window.epoch, window.base_epoch, len(tail), ids.added, tuple(chunks))
+    return window, Mark(window.epoch, window.base_epoch, len(tail), ids.added, tuple(chunks), head.chunks, head.base)
 
 
 def load_recents(recents: dict[bytes, bytes], added: int = LIMIT) -> Recents:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from projections.context import stored_context
 from projections.due import Due
 from projections.errors import CorruptWindow
 from projections.layout import Mark, changes_of, load_recents, load_window
@@ -55,23 +54,19 @@ class Stored:
 
     def open(self, key: Key, partition: int, rules: Rules) -> tuple[Window, StoreMark]:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
-        with _read_from(key):
+        with stored_form(key):
             window, mark = load_window(key, partition, rules, self.fields, self.recents)
             return window, StoreMark(mark, _asked(window))
 
     def recent_ids(self, key: Key) -> Recents:
         """The recent ids alone; raises like :meth:`load`."""
-        with _read_from(key):
+        with stored_form(key):
             return load_recents(self.recents)
-
-    def context(self, key: Key, partition: int, max_tokens: int | None = None) -> bytes | None:
-        """The context document where it can be had without rendering (``projections.context.stored_context``); raises like :meth:`load`."""
-        with _read_from(key):
-            return stored_context(partition, self.fields, max_tokens)
 
 
 @contextmanager
-def _read_from(key: Key) -> Iterator[None]:
+def stored_form(key: Key) -> Iterator[None]:
+    """Name whatever goes wrong in reading a window's stored fields: :class:`CorruptWindow`."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -135,6 +130,9 @@ class WindowStore(Protocol):
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         """Checkpoint and windows as of one moment; without their recent ids when they are not needed."""
+
+    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        """Checkpoint and some fields of a window as of one moment; fields that are not there are absent."""
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         """Write a batch and its checkpoint atomically, if ``checkpoint.revision`` is the revision in force."""

@@ -16,8 +16,8 @@ from projections.errors import ThreadfoldError
 from projections.groups import Group, group_tail
 from projections.lanes import Kind, clip
 from projections.openai import text_only
-from projections.view import SUMMARY_MARK
-from projections.window import InForce, Window
+from projections.view import SUMMARY_MARK, summary_body
+from projections.window import Window
 
 STUB_TOKENS = 60
 """Tokens taken for a stub line: it is under 60 bytes of ASCII beside two positions, and a token is at least a byte."""
@@ -91,11 +91,6 @@ def _head(window: Window) -> tuple[list[bytes], int]:
         bodies.append(summary_body(summary))
         tokens += summary.tokens + len(SUMMARY_MARK)
     return bodies, tokens
-
-
-def summary_body(summary: InForce) -> bytes:
-    """The message a summary is given as: marked, and never in the user's role."""
-    return msgspec.json.encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
 
 
 def _fit(

@@ -21,6 +21,7 @@ from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
 
+_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target")
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -44,6 +45,7 @@ class RedisStore:
         self._packed = _compressed if compress else bytes
         self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64)
         self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
+        self._fields = self._redis.register_script(files("projections").joinpath("lua/fields.lua").read_text())
         self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())
 
     async def close(self) -> None:
@@ -78,6 +80,14 @@ class RedisStore:
             self._queue_windows(pipe, generation, partition, keys, recents)
             state, *rest = await pipe.execute()
             return _checkpoint(state), _windows(rest, recents)
+
+    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        async with self._guarded():
+            keys = [self._state(generation, partition), self._window_keys(generation, partition, key)[0]]
+            found = await self._fields(keys=keys, args=names)
+            state = {name: value for name, value in zip(_STATE, found, strict=False) if value is not None}
+            fields = {name: value for name, value in zip(names, found[len(_STATE) :], strict=True) if value is not None}
+            return _checkpoint(state), _plain(fields)
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         keys = [self._state(generation, partition), self._due(generation, partition)]

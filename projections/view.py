@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from itertools import islice
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from projections.lanes import Lanes, OpenSuspension
-from projections.window import Window
+from projections.lanes import RENDERED, Lanes, OpenSuspension
+from projections.window import Hashed, InForce, Window
 
+_encode = msgspec.json.Encoder().encode
 SUMMARY_MARK = "[Summary of the earlier conversation]\n"
 
 
@@ -45,6 +49,35 @@ def view_of(window: Window) -> View:
         and lanes.pinned_tokens - lanes.tools_tokens == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
     )
     return View(flat, tokens, window.tail_pinned, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions, lanes.loop)
+
+
+def summary_body(summary: InForce) -> bytes:
+    """The message a summary is given as: marked, and never in the user's role."""
+    return _encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
+
+
+def flat_digest(window: Window) -> bytes:
+    """The SHA-256 of the rendered messages of a window whose view is flat.
+
+    As such a render only grows at its end, the hash goes on from where it was the last time, unless something before the end changed.
+    """
+    end = window.start + len(window.tail)
+    of = (window.epoch, window.base_epoch, window.tail_pinned)
+    hashed = window.hashed
+    if hashed is None or hashed.of != of:
+        lead = [item.body for item in window.lanes.pinned]
+        if window.meta.summary is not None:
+            lead.append(summary_body(window.meta.summary))
+        window.hashed = hashed = Hashed(of, sha256(b"[" + b",".join(lead)), window.start, bool(lead))
+    bodies = [e.body for e in islice(window.tail, hashed.end - window.start, None) if e.kind in RENDERED]
+    if bodies:
+        hashed.sha.update((b"," if hashed.any else b"") + b",".join(bodies))
+        hashed.any = True
+    hashed.end = end
+    whole = hashed.sha.copy()
+    whole.update(b"]")
+    digest: bytes = whole.digest()
+    return digest
 
 
 def state_of(lanes: Lanes) -> str:

@@ -7,6 +7,9 @@ A window *is* its meta (the lanes as they stood before the tail, the summary in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -62,6 +65,16 @@ encode_entry = msgspec.msgpack.Encoder().encode
 """Encode one tail entry, for an image or a snapshot."""
 
 
+@dataclass(slots=True)
+class Hashed:
+    """A hash of rendered messages that can go on: what it is of, up to which running number, and whether there is any message in it."""
+
+    of: tuple[int, int, int]
+    sha: Any
+    end: int
+    any: bool
+
+
 class Window:
     """One conversation's window, owned and mutated by whoever folds it.
 
@@ -80,6 +93,7 @@ class Window:
         "base_epoch",
         "epoch",
         "flat",
+        "hashed",
         "held_tokens",
         "key",
         "lanes",
@@ -116,6 +130,7 @@ class Window:
         self.start = 0
         self.epoch = 0
         self.base_epoch = 0
+        self.hashed: Hashed | None = None
         self.derive()
 
     # -- what follows from the stored parts ---------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     batch_bytes: int = 4 << 20
     cached_windows: int = 4096
     compress: bool = False
+    read_cache_bytes: int = 64 << 20
     snapshot_events: int = 5_000
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0

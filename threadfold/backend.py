@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from projections.context import context_document
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
+from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_position, partition_of
-from projections.persistence import Stored
+from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy import Rules
 from projections.recents import Recents
 from projections.render import render_openai
@@ -29,6 +30,7 @@ from streams.topics import partition_count
 from threadfold.drafts import Drafter, is_heavy
 from threadfold.pages import flat_event, page
 from threadfold.waiting import Waiting
+from threadfold.window_cache import WindowCache
 
 MAX_PAGE = 500
 """Events in one page of history at most."""
@@ -66,6 +68,7 @@ class Backend:
         self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
         self._rules: Rules | None = None
         self._served: dict[int, int] = {}
+        self._cache = WindowCache(settings.read_cache_bytes)
         self.control.on_change(self._forget_rules)
 
     async def start(self) -> Backend:
@@ -204,9 +207,7 @@ class Backend:
         key = make_key(tenant, conversation)
         if after is not None:
             await self._waiting.reach(self._own_position(key, after), timeout)
-        stored = await self._stored(key, recents=False)
-        partition = partition_of(key, self.log.partitions)
-        joined = stored.context(key, partition, max_tokens) if stored is not None else None
+        joined = await self._joined(key, max_tokens)
         if joined is not None:
             return joined
         window = await self.window(tenant, conversation)
@@ -250,6 +251,25 @@ class Backend:
             raise _not_its_position(key, text)
         return position
 
+    async def _joined(self, key: Key, max_tokens: int | None) -> bytes | None:
+        """The context document, where it can be joined from what is stored; of a window that was read before, only what changed is read."""
+        generation, partition = self.control.state.live_generation.number, partition_of(key, self.log.partitions)
+        place = (generation, key)
+        kept = self._cache.get(place)
+        with stored_form(key):
+            if kept is not None:
+                checkpoint, fields = await self.store.fields(generation, partition, key, kept.names())
+                await self._check_served(partition, checkpoint)
+                missing = kept.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
+                if missing:
+                    # What the head names stays as it is or goes; what came instead has another seal and is not used.
+                    fields |= (await self.store.fields(generation, partition, key, missing))[1]
+                document = self._cache.context(place, partition, fields, max_tokens) if HEAD in fields else None
+                if document is not None:
+                    return document
+            stored = await self._stored(key, recents=False)
+            return None if stored is None else self._cache.context(place, partition, stored.fields, max_tokens)
+
     async def _window_or_none(self, key: Key) -> Window | None:
         stored = await self._stored(key)
         if stored is None:
@@ -262,9 +282,13 @@ class Backend:
     async def _stored(self, key: Key, *, recents: bool = True) -> Stored | None:
         partition = partition_of(key, self.log.partitions)
         checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
+        await self._check_served(partition, checkpoint)
+        return found[0]
+
+    async def _check_served(self, partition: int, checkpoint: Checkpoint | None) -> None:
+        """Raise :class:`Healing` when what was read with this checkpoint is not to be served."""
         if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset):
             raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
-        return found[0]
 
     async def _stepped_back(self, partition: int, offset: int) -> bool:
         """Whether windows at ``offset`` are older than what was served here before (Redis was set back, or a generation switched)."""

@@ -177,6 +177,14 @@ async def test_fields_are_put_replaced_and_deleted(store: WindowStore, generatio
     assert await fields_of(store, generation) == {}
 
 
+async def test_some_fields_are_read_with_the_checkpoint(store: WindowStore, generation: int) -> None:
+    assert await store.fields(generation, 0, A, [b"h", b"0"]) == (None, {})
+    revision = await begin(store, generation, write(put={b"0": b"1" * 5_000, b"1": b"2"}))
+    checkpoint, fields = await store.fields(generation, 0, A, [b"h", b"0", b"7"])
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1) and fields == {b"h": b"meta", b"0": b"1" * 5_000}
+    assert (await store.fields(generation, 0, B, [b"h"]))[1] == {}
+
+
 async def test_a_window_that_is_reset_holds_only_what_came_with_it_and_its_recent_ids(store: WindowStore, generation: int) -> None:
     revision = await begin(store, generation, write(put={b"1": b"1", b"2": b"2"}, recents={b"0": b"a"}))
     await store.apply(generation, 0, at(revision, 1), [write(reset=True, put={b"9": b"9"})])

@@ -47,6 +47,12 @@ class MemoryStore:
             found = [None if stored is None else Stored(stored.fields, {}) for stored in found]
         return await self.checkpoint(generation, partition), found
 
+    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        """Checkpoint and some fields of a window as of one moment; fields that are not there are absent."""
+        stored = self._of(generation, partition).windows.get(key)
+        found = {} if stored is None else {name: stored.fields[name] for name in names if name in stored.fields}
+        return await self.checkpoint(generation, partition), found
+
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         """Write a batch and its checkpoint, if ``checkpoint.revision`` is the revision in force.
 

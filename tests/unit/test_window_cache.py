@@ -1,0 +1,112 @@
+"""What a reader keeps of windows: it saves reading, and never changes what is read."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from projections import events
+from projections.context import context_document
+from projections.layout import HEAD, decode_head
+from projections.names import Key
+from projections.policy import Rules
+from projections.render import render_openai
+from projections.replay import apply_with_log
+from projections.window import Window
+from tests.support.histories import KEY, PARTITION, random_log
+from tests.unit.test_layout import Fields, long_talk, say
+from threadfold.window_cache import WindowCache
+
+PLACE = (1, KEY)
+
+
+def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[bytes | None, int]:
+    """The context as a reader reads it, and how many bytes of the store it took; without what is kept, everything is read."""
+    kept = cache.get(PLACE)
+    if kept is not None:
+        fields = {name: store.fields[name] for name in kept.names() if name in store.fields}
+        for name in kept.missing(decode_head(fields[HEAD]), fields):
+            fields[name] = store.fields[name]
+        document = cache.context(PLACE, PARTITION, fields, limit)
+        if document is not None:
+            return document, sum(map(len, fields.values()))
+    return cache.context(PLACE, PARTITION, store.fields, limit), sum(map(len, store.fields.values()))
+
+
+@given(st.integers(0, 2**32), st.integers(5, 120), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_a_context_read_by_what_is_kept_is_the_rendered_one(seed: int, length: int, simple: bool) -> None:
+    rng = random.Random(seed)
+    writer = long_talk(length, 90, seed) if simple else random_log(seed, length)
+    window, store, cache = Window(KEY, PARTITION, writer.rules), Fields(), WindowCache(10**7)
+    found = 0
+    for i, (offset, event) in enumerate(writer.log):
+        apply_with_log(window, offset, event, writer.log[:i])
+        store.write(window)
+        if rng.random() < 0.5:
+            document, _ = read(cache, store)
+            if document is not None:
+                found += 1
+                assert document == context_document(window, render_openai(window))
+    assert found or not simple or length < 15
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_fields_of_different_moments_never_make_a_context_that_never_was(seed: int) -> None:
+    rng = random.Random(seed)
+    window, store, cache = Window(KEY, PARTITION, Rules()), Fields(), WindowCache(10**7)
+    writer = long_talk(60, 120, seed)
+    moments, right = [], set()
+    for i, (offset, event) in enumerate(writer.log):
+        apply_with_log(window, offset, event, writer.log[:i])
+        if rng.random() < 0.3:
+            store.write(window)
+            moments.append(dict(store.fields))
+            right.add(context_document(window, render_openai(window)))
+    for _ in range(60):
+        mixed: dict[bytes, bytes] = {}
+        for fields in (rng.choice(moments), rng.choice(moments)):
+            mixed |= {name: value for name, value in fields.items() if rng.random() < 0.8}
+        if HEAD in mixed:
+            document = cache.context(PLACE, PARTITION, mixed, None)
+            assert document is None or document in right
+
+
+def test_reading_again_after_a_message_takes_a_few_kilobytes() -> None:
+    writer, store, cache = long_talk(400, 100), Fields(), WindowCache(10**7)
+    store.write(writer.window)
+    _, whole = read(cache, store)
+    say(writer, "user", "and one more")
+    store.write(writer.window)
+    document, again = read(cache, store)
+    assert document == context_document(writer.window, render_openai(writer.window))
+    assert whole > 100_000 and again < 6_000
+    _, same = read(cache, store)
+    assert same < 6_000
+
+
+def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() -> None:
+    writer, store = long_talk(100, 100), Fields()
+    store.write(writer.window)
+    size = sum(map(len, store.fields.values()))
+    cache = WindowCache(5 * size)
+    for i in range(50):
+        cache.context((1, Key("acme", f"c{i}")), PARTITION, store.fields, None)
+        assert cache.size <= 5 * size
+    assert cache.get((1, Key("acme", "c49"))) is not None and cache.get((1, Key("acme", "c10"))) is None
+    nothing = WindowCache(0)
+    assert nothing.context(PLACE, PARTITION, store.fields, None) is not None and nothing.get(PLACE) is None
+
+
+def test_of_an_erased_conversation_nothing_is_kept() -> None:
+    writer, store, cache = long_talk(30, 30), Fields(), WindowCache(10**7)
+    store.write(writer.window)
+    read(cache, store)
+    assert cache.size > 0
+    writer.append(events.Erased())
+    store.write(writer.window)
+    assert read(cache, store)[0] is None
+    assert cache.get(PLACE) is None and cache.size == 0
