@@ -1,9 +1,11 @@
 """Figure `window_read`: reading a window of 30,000 tokens, in process, as the bytes the gateway answers with.
 
-200 conversations are read in turn, so that nothing of one conversation stays warm in a cache of ours or of the processor. The peers
-keep messages of the same texts: `redis_session_125` reads the last 125 items (30,000 tokens as well) of such sessions on the same
-Redis, `redis_session_whole` all of one session of 20,000 messages, `langgraph_sqlite` plays turns on a state of 800 messages. The table
-has reads with eight at a time, and our reads of conversations of 1,000 to 100,000 events, whose windows stand on summaries.
+200 conversations are read in turn by eight readers of one process, ours and `redis_session_125` alike. Ours runs with its defaults, so
+after the first turn it has what does not change of these windows and reads their heads and newest chunks (see `threadfold.window_cache`);
+the table has reads of whole windows, with that switched off, and the reads of one reader alone. The peers keep messages of the same texts:
+`redis_session_125` reads the last 125 items (30,000 tokens as well) of such sessions on the same Redis, `redis_session_whole` all of one
+session of 20,000 messages, `langgraph_sqlite` plays turns on a state of 800 messages. Our reads of conversations of 1,000 to 100,000
+events, whose windows stand on summaries, are of whole windows by one reader.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from projections.store import RedisStore
 from streams.settings import Settings
 
 WINDOWS = 200
+AT_ONCE = 8
 MESSAGES = 125
 CHARACTERS = 1_040
 """Characters of a message: 240 tokens, so 125 of them are 30,000."""
@@ -52,17 +55,19 @@ class WindowRead:
             rounds = await interleave(
                 {
                     "ours": partial(_ours, bench, settings, names, seconds),
-                    "redis_session_125": partial(session, names=names, limit=MESSAGES),
-                    "redis_session_whole": partial(session, names=["whole"], limit=None, concurrent=False),
+                    "redis_session_125": partial(session, names=names, limit=MESSAGES, at_once=AT_ONCE),
+                    "redis_session_whole": partial(session, names=["whole"], limit=None),
                     "langgraph_sqlite": partial(run_side, "langgraph_turns", bench, settings, messages=turns, characters=CHARACTERS),
                 },
                 args.rounds(),
             )
+            uncached = await _ours(bench, settings, names, seconds, cache=0)
             flat = {}
             for length in lengths:
                 flat[str(length)] = await _flat(bench, settings, length, seconds)
         parameters = {"windows": WINDOWS, "messages": MESSAGES, "whole": whole, "langgraph_messages": turns, "seconds": seconds}
         last = {name: {"reads_s": taken[-1].value, **taken[-1].more} for name, taken in rounds.taken.items()}
+        last["ours_whole_windows"] = {"reads_s": uncached.value, **uncached.more}
         more = {"table": {"sides": last, "by_length": flat}, "window_tokens": tokens, "peers_note": "whole: reads/s; langgraph: turns/s"}
         return rounds.result(self.name, "reads/s", parameters, more=more)
 
@@ -125,13 +130,14 @@ async def _write_sessions(bench: Bench, whole: int) -> None:
     await client.aclose()
 
 
-async def _ours(bench: Bench, settings: Settings, names: list[str], seconds: float) -> Measured:
-    return await run_side("window_reader", bench, settings, how="backend", tenant=TENANT, names=names, seconds=seconds)
+async def _ours(bench: Bench, settings: Settings, names: list[str], seconds: float, **job: Any) -> Measured:
+    side = partial(run_side, "window_reader", bench, settings, how="backend", tenant=TENANT, at_once=AT_ONCE)
+    return await side(names=names, seconds=seconds, **job)
 
 
 async def _flat(bench: Bench, settings: Settings, length: int, seconds: float) -> dict[str, Any]:
     names = [conversation(LONG + length).conversation]
-    side = partial(run_side, "window_reader", bench, settings, how="backend", tenant=TENANT, concurrent=False)
+    side = partial(run_side, "window_reader", bench, settings, how="backend", tenant=TENANT, cache=0)
     measured = await side(names=names, seconds=min(2.0, seconds))
     return {"reads_s": round(measured.value), "p50_ms": measured.more["p50_ms"], "bytes": measured.more["size"]}
 

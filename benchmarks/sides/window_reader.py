@@ -1,4 +1,4 @@
-"""Sides of `window_read`: reading windows of many conversations in turn, one read after another or several at a time.
+"""Sides of `window_read`: reading windows of many conversations in turn, several at a time or one after another.
 
 ``backend`` reads what the gateway answers with, through the backend: the context document's bytes. ``redis_session`` is openai-agents'
 ``RedisSession.get_items`` with a limit, on sessions that exist already, all on one client. The clock runs for ``seconds`` after a warm-up.
@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import redis.asyncio as aredis
 
 from benchmarks.harness import percentile
@@ -60,19 +61,20 @@ async def timed(read: Read, names: Sequence[str], seconds: float, at_once: int) 
 
 
 async def run(settings: Settings, groups: dict[str, list[int]], job: dict[str, Any]) -> None:
-    """Read, and answer with sequential reads a second and the rest beside it."""
+    """Read, and answer with the reads a second of ``at_once`` readers, and those of one reader beside it."""
     names: list[str] = job["names"]
     seconds: float = job["seconds"]
     async with _reader(settings, job) as read:
         size = len(await read(names[0]))
+        at_once = job.get("at_once", 1)
         await timed(read, names, min(1.0, seconds / 2), 1)
         meter = Meter(groups)
-        rate, p50, p99 = await timed(read, names, seconds, 1)
+        rate, p50, p99 = await timed(read, names, seconds, at_once)
         usage = meter.stop()
         more: dict[str, Any] = {}
-        if job.get("concurrent", True):
-            many, many_p50, many_p99 = await timed(read, names, seconds, 8)
-            more["concurrent_8"] = {"reads_s": round(many), "p50_ms": round(many_p50, 3), "p99_ms": round(many_p99, 3)}
+        if at_once > 1:
+            alone, alone_p50, alone_p99 = await timed(read, names, seconds, 1)
+            more["one_by_one"] = {"reads_s": round(alone), "p50_ms": round(alone_p50, 3), "p99_ms": round(alone_p99, 3)}
         answer(rate, usage=usage, p50_ms=round(p50, 3), p99_ms=round(p99, 3), size=size, **more)
 
 
@@ -87,7 +89,8 @@ class _reader:  # noqa: N801 (a context manager read as a word)
 
     async def __aenter__(self) -> Read:
         if self._job["how"] == "backend":
-            self._backend = await Backend(self._settings).start()
+            settings = msgspec.structs.replace(self._settings, read_cache_bytes=self._job.get("cache", self._settings.read_cache_bytes))
+            self._backend = await Backend(settings).start()
             return context_of(self._backend, self._job["tenant"])
         from agents.extensions.memory import RedisSession
 
