@@ -67,14 +67,11 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     offsets = [e.offset for e in entries]
     kinds = bytes([e.kind for e in entries])
     bodies = [e.body for e in entries]
-    extras: dict[int, _Extra] = {}
+    extras = {i: _Extra(e.calls, e.link, room=e.room) for i, e in enumerate(entries) if e.calls or e.link or e.room}
     mixed = max(kinds) > LAST_RENDERED
     if mixed:
-        extras = {i: _Extra(None, None, e.first, e.count, e.positions) for i, e in enumerate(entries) if e.kind in RANGES}
+        extras |= {i: _Extra(None, None, e.first, e.count, e.positions) for i, e in enumerate(entries) if e.kind in RANGES}
         mixed = any(e.kind > LAST_RENDERED and e.body for e in entries)
-    for i, e in enumerate(entries):
-        if e.calls or e.link or e.room:
-            extras[i] = _Extra(e.calls, e.link, room=e.room)
     return _encoder.encode(
         Chunk(
             mixed,

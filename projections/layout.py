@@ -8,9 +8,10 @@ new, and a read of any length finds few fields. Recent ids lie apart, in numbere
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from hashlib import sha256
-from itertools import islice
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
@@ -154,12 +155,25 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
         # The newest chunk is not full: it is written again with what came.
         newest = plan.pop()
         number, first, size = newest.number, max(newest.start, start), newest.size
-    for i, entry in enumerate(islice(window.tail, at - start, None), at):
-        more = len(entry.body) + PER_ENTRY if entry.calls is None and entry.positions is None else stored_size(entry)
-        if size and size + more > SMALL:
-            plan.append(Placed(number, first, i, size))
-            number, first, size = number + 1, i, 0
-        size += more
+    new = window.tail[at - start :]
+    # Running sums, and a search for each boundary: entries are not looked at one by one.
+    sums = list(
+        accumulate(
+            [len(e.body) + PER_ENTRY if e.calls is None and e.positions is None else stored_size(e) for e in new],
+            initial=0,
+        )
+    )
+    i = 0
+    while i < len(new):
+        # As many as fit beside what is in the chunk, but one at least in an empty one.
+        upto = bisect_right(sums, sums[i] + SMALL - size, i + 1) - 1
+        if upto == i and not size:
+            upto = i + 1
+        size += sums[upto] - sums[i]
+        i = upto
+        if i < len(new):
+            plan.append(Placed(number, first, at + i, size))
+            number, first, size = number + 1, at + i, 0
     if first < end:
         plan.append(Placed(number, first, end, size))
     return _merged(plan, start)
