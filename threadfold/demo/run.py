@@ -287,11 +287,11 @@ class Demo:
         after = {key: window.image() for key, window in (await self.watch.all_windows()).items()}
         same = sum(after.get(key) == image for key, image in before.items())
         records = sum((await self.log.ends()).values())
-        self.show.say(f"every partition is back after {seconds:.1f} s: {records:,} records of the log replayed")
-        self.show.say(f"{same} of {len(before)} windows byte-identical after the replay")
+        self.show.say(f"every partition is back after {seconds:.1f} s, from snapshots and a log of {records:,} records")
+        self.show.say(f"{same} of {len(before)} windows byte-identical")
         if same != len(before) or after.keys() != before.keys():
             wrong = next(key for key in before if after.get(key) != before[key])
-            raise PromiseBroken(f"{len(before) - same} windows differ after the replay, {wrong} among them")
+            raise PromiseBroken(f"{len(before) - same} windows differ from those before, {wrong} among them")
 
     async def _healing(self) -> int:
         """How many windows answer `healing` now."""
