@@ -20,7 +20,8 @@ _encode = msgspec.json.Encoder().encode
 def context_document(window: Window, render: Render, fmt_fields: bytes = b"") -> bytes:
     """The JSON document of a window and its render: the render's messages are joined in as they are, the rest is small."""
     meta = window.meta
-    rest = _rest(window.partition, meta, meta.summary, view_of(window), render.tokens, render.digest, [s.to_dict() for s in render.trace])
+    view = msgspec.structs.replace(view_of(window), suspensions=window.lanes.suspensions)
+    rest = _rest(window.partition, meta, meta.summary, view, render.tokens, render.digest, [s.to_dict() for s in render.trace])
     return b'{"messages":' + render.messages + fmt_fields + b"," + rest
 
 

@@ -46,7 +46,7 @@ def choose_cut(tail: list[Entry], lanes: Lanes, keep: int) -> int | None:
     place before them is taken. None when nothing rendered could leave the tail.
     """
     waiting = _waiting(lanes)
-    if waiting and not _gains_before(tail, min(waiting)):
+    if waiting and not _gains_before(tail, waiting):
         # Looked at first, as a window that waits for an approval comes here with every event once it is over its marks.
         return None
     limit = min(_first_of(tail, waiting), _last_group(tail))
@@ -78,10 +78,10 @@ def _waiting(lanes: Lanes) -> set[int]:
     return offsets
 
 
-def _gains_before(tail: list[Entry], offset: int) -> bool:
-    """Whether anything that counts stands before an offset."""
+def _gains_before(tail: list[Entry], offsets: set[int]) -> bool:
+    """Whether anything that counts stands before the first entry at one of the offsets; some of them may have left the tail."""
     for entry in tail:
-        if entry.offset >= offset:
+        if entry.offset in offsets:
             return False
         if entry.tokens and (entry.kind in RENDERED or entry.kind == Kind.HELD):
             return True

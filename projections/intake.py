@@ -160,7 +160,7 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     allowed = _field_names(struct)
     for field in fields:
         if field not in allowed:
-            raise InvalidEvent(f"{where}: field {field[:60]}: unknown to {name} (it has {', '.join(sorted(allowed))})")
+            raise InvalidEvent(f"{where}: field {str(field)[:60]}: unknown to {name} (it has {', '.join(sorted(allowed))})")
     try:
         data = msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
@@ -177,7 +177,7 @@ def _check_kept(fields: dict[str, Any], where: str) -> None:
     for field, value in fields.items():
         reason = why_not_kept(field) or why_not_kept(value)
         if reason is not None:
-            raise InvalidEvent(f"{where}: field {field[:60].encode('utf-8', 'replace').decode()}: {reason}")
+            raise InvalidEvent(f"{where}: field {str(field)[:60].encode('utf-8', 'replace').decode()}: {reason}")
 
 
 def _check_ids(data: msgspec.Struct, where: str) -> None:

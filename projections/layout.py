@@ -180,13 +180,16 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
 
 
 def _merged(plan: list[Placed], start: int) -> list[Placed]:
-    """Join small chunks by eights; the newest, which still grows, stays apart."""
+    """Join small chunks, eight at a time or as many as fit; the newest, which still grows, stays apart."""
     run = len(plan) - 1
-    while run > 0 and plan[run - 1].size <= SMALL:
+    while run > 0 and plan[run - 1].size <= 2 * SMALL:
         run -= 1
     while len(plan) - 1 - run >= MERGED:
-        joined = plan[run : run + MERGED]
-        plan[run : run + MERGED] = [Placed(joined[0].number, max(joined[0].start, start), joined[-1].end, sum(c.size for c in joined))]
+        n, size = 0, 0
+        while n < MERGED and size + plan[run + n].size <= MERGED * SMALL:
+            size += plan[run + n].size
+            n += 1
+        plan[run : run + n] = [Placed(plan[run].number, max(plan[run].start, start), plan[run + n - 1].end, size)]
         run += 1
     return plan
 

@@ -69,7 +69,7 @@ def stored_form(key: Key) -> Iterator[None]:
     """Name whatever goes wrong in reading a window's stored fields: :class:`CorruptWindow`."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise CorruptWindow(f"the stored window of {key} cannot be read ({error}): its partition is folded anew") from None
 
 

@@ -55,6 +55,8 @@ def quick_data(name: str, flat: dict[str, Any]) -> msgspec.Struct | None:
     form = _FORMS.get(name)
     if form is None:
         return None
+    if not isinstance(flat.get("tool_calls", []), list | None):
+        return None  # a tuple would be taken for a list
     try:
         return msgspec.convert(flat, form)
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for a lone surrogate where no text belongs

@@ -12,6 +12,8 @@ from msgspec import Struct
 from projections.lanes import RENDERED, Lanes, OpenSuspension
 from projections.window import Hashed, InForce, Window
 
+MAX_SUSPENDED = 4_096
+"""Characters of open suspensions that a view carries: it is written with every batch, and beyond that a reader renders the window."""
 _encode = msgspec.json.Encoder().encode
 SUMMARY_MARK = "[Summary of the earlier conversation]\n"
 
@@ -40,15 +42,19 @@ def view_of(window: Window) -> View:
     tokens = lanes.pinned_tokens + window.tail_tokens
     if summary is not None:
         tokens += summary.tokens + len(SUMMARY_MARK)
+    small = sum(len(s.prompt or "") + len(s.suspension_id) for s in lanes.suspensions) <= MAX_SUSPENDED
     flat = (
         window.flat
+        and small
         and not window.awaited
         and tokens <= limits.ceiling
         # Nothing of the system lane was cut or has left it.
         and len(lanes.pinned) == len(base.pinned) + window.tail_pinned
         and lanes.pinned_tokens - lanes.tools_tokens == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
     )
-    return View(flat, tokens, window.tail_pinned, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions, lanes.loop)
+    return View(
+        flat, tokens, window.tail_pinned, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], lanes.loop
+    )
 
 
 def summary_body(summary: InForce) -> bytes:

@@ -210,7 +210,8 @@ class Window:
         elif entry.kind == Kind.SYSTEM:
             self.tail_pinned += 1
             self.tail_pinned_tokens += entry.tokens
-            self.flat = self.flat and not has_attachments(entry.body)
+            # What alone is too long is cut: its tokens may be the same after that, its text is not.
+            self.flat = self.flat and not has_attachments(entry.body) and self.lanes.pinned[-1].body == entry.body
             self._refresh()
         elif entry.kind == Kind.OPENED:
             self._refresh()

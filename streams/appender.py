@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerClosed
@@ -56,7 +57,14 @@ class Appender:
         self._jobs.append(job)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(producer), name=f"append-{self._topic}-{self._partition}")
-        return await job.done
+        try:
+            return await job.done
+        except asyncio.CancelledError:
+            # The batch before it may be under way for as long as Kafka is away: what nobody waits for must not pile up meanwhile.
+            job.rows = ()
+            with suppress(ValueError):  # it is in a batch already
+                self._jobs.remove(job)
+            raise
 
     async def stop(self) -> None:
         """Send nothing more; who still waits is told that the producer is closed."""

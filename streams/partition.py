@@ -244,9 +244,10 @@ class Partition:
             slot.mark = write.after
         if self.changed is not None:
             self.changed.update(slot.window.key for slot in touched.values())
-        while len(self._slots) > self._cached:
-            self._slots.popitem(last=False)
+        for name in touched.keys() & self._slots.keys():
+            self._slots.move_to_end(name)
         self._last, self._touched, self._settled = None, {}, True
+        self._evict()
         return [slot.window for slot, write in zip(touched.values(), writes, strict=True) if write.due is DueChange.SET]
 
     async def set_target(self, target: int) -> None:
@@ -314,7 +315,15 @@ class Partition:
         keys = await self.store.due(self.generation, self.number, now_ms, limit)
         names = [str(key).encode() for key in keys]
         await self._load(set(names))
-        return [self._slots[name].window for name in names if self._slots[name].window.meta.due is not None]
+        windows = [self._slots[name].window for name in names]
+        self._evict()
+        return [window for window in windows if window.meta.due is not None]
+
+    def _evict(self) -> None:
+        """Forget the windows that were written longest ago, down to the number that may be kept."""
+        if not self._touched:
+            while len(self._slots) > self._cached:
+                self._slots.popitem(last=False)
 
     async def check(self) -> None:
         """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say)."""

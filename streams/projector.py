@@ -17,7 +17,7 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.errors import CorruptWindow, RedisUnavailable, ThreadfoldError
 from projections.names import Position
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 POLL = 0.2
 POLL_FULL = 0.01
 """Seconds to wait for records: with room in every feed, and where one that is full may have room the next moment."""
+FETCH_ROWS = 500
+"""Records taken from the consumer at once: what it holds stays compressed, and one fetch of 4 MiB can be hundreds of MiB when it is not."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
 LAST_ROUNDS = 3.0
@@ -140,7 +142,7 @@ class Projector:
         if self._feeds and not room:
             await asyncio.sleep(wait)
             return {}
-        batches: dict[TopicPartition, list[Row]] = await consumer.getmany(*room, timeout_ms=int(wait * 1000))
+        batches: dict[TopicPartition, list[Row]] = await consumer.getmany(*room, timeout_ms=int(wait * 1000), max_records=FETCH_ROWS)
         return batches
 
     async def _process(self, partition: Partition, rows: Sequence[Row]) -> None:
@@ -160,10 +162,18 @@ class Projector:
                 self._unprepared.add(number)
         except CorruptWindow as error:
             await self._discard(number, error)
-        except (KafkaUnavailable, RedisUnavailable) as error:
+        except ThreadfoldError as error:
             logger.warning("partition %d waits: %s", number, error)
-            self._rest[number] = time.monotonic() + RETRY_PAUSE
-            self._unprepared.add(number)
+            self._wait(number)
+        except Exception:
+            # Left alone it would end the feed's task, and with it the partition, without a word.
+            logger.exception("folding partition %d failed; it is tried again", number)
+            self._wait(number)
+
+    def _wait(self, number: int) -> None:
+        """Have a partition prepared anew, after a pause."""
+        self._rest[number] = time.monotonic() + RETRY_PAUSE
+        self._unprepared.add(number)
 
     def _lag(self, partition: Partition) -> int:
         """How many records the log has beyond the checkpoint, as far as the consumer was told."""

@@ -100,11 +100,12 @@ def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
             left -= EACH
             for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,):
                 if isinstance(part, str):
-                    left -= len(part)
+                    # The tokenizer takes many times longer for letters beyond ASCII.
+                    left -= len(part) if part.isascii() else 8 * len(part)
                 elif isinstance(part, dict | list):
                     waiting.append(part)
                 else:
-                    left -= 1
+                    left -= 10
             if left < 0:
                 return True
     return False

@@ -190,3 +190,25 @@ def test_chunks_joined_after_their_first_entries_left_read_back(seed: int) -> No
         if rng.random() < 0.8:
             store.write(writer.window)
             assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
+
+
+def test_large_suspensions_are_not_written_with_every_event_and_are_in_the_context_all_the_same() -> None:
+    writer, store = long_talk(5, 20), Fields()
+    for i in range(10):
+        writer.append(events.Suspension(f"s{i}", "approval", prompt="p" * 5_000))
+    store.write(writer.window)
+    before = store.written
+    say(writer, "user", "hello")
+    store.write(writer.window)
+    assert store.written - before < 60_000
+    assert stored_context(PARTITION, store.fields) is None
+    assert b"p" * 5_000 in context_document(writer.window, render_openai(writer.window))
+
+
+def test_small_and_larger_messages_in_turn_lie_in_few_fields() -> None:
+    writer, store = long_talk(0, 1), Fields()
+    for i in range(400):
+        say(writer, "user", "x" * (4_100 if i % 2 else 5))
+        store.write(writer.window)
+    assert len(store.chunks) < 60
+    assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()

@@ -1,0 +1,166 @@
+"""What an attack on the new storage, fold and append paths found."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka import TopicPartition
+
+from projections import events
+from projections.context import context_document, stored_context
+from projections.errors import CorruptWindow, InvalidEvent, TopicMismatch
+from projections.intake import make_record
+from projections.names import Position
+from projections.persistence import NOTHING, Stored, write_of
+from projections.policy import Rules
+from projections.render import render_openai
+from streams.appender import Appender
+from streams.control import Control
+from streams.feed import Feed
+from streams.log import Raw
+from streams.partition import Partition
+from streams.projector import Projector
+from streams.settings import Settings
+from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
+from threadfold.testing import MemoryLog, MemoryStore
+
+
+def _stored(writer: Writer) -> Stored:
+    write = write_of(writer.window, NOTHING)
+    return Stored(dict(write.put), dict(write.recents_put))
+
+
+@pytest.mark.parametrize("limit", [0, 5, 10])
+def test_a_system_text_that_was_cut_to_the_same_tokens_is_not_read_uncut(limit: int) -> None:
+    writer = Writer(random.Random(1), Rules({"pinned_max_tokens": limit}))
+    writer.append(events.Message("system", "Be brief, please and always polite."), tokens=11)
+    found = stored_context(PARTITION, _stored(writer).fields)
+    assert found in (None, context_document(writer.window, render_openai(writer.window)))
+
+
+def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compaction() -> None:
+    writer = Writer(random.Random(1), RULES)
+    writer.append(events.Suspension("s", "approval"))
+    for _ in range(60):
+        writer.append(events.Message("user", "word " * 30), tokens=34)
+    assert writer.window.lanes.suspensions, "still open"
+    assert writer.window.held_tokens, "and out of the tail"
+    assert writer.window.meta.due is not None
+
+
+@pytest.mark.parametrize("calls", [(), ({"id": "a", "name": "b", "arguments": "{}"},)])
+def test_a_tuple_of_calls_is_refused_by_the_quick_check_too(calls: tuple[dict[str, str], ...]) -> None:
+    flat = {"type": "message", "role": "assistant", "content": "hi", "tool_calls": calls}
+    with pytest.raises(InvalidEvent, match="a tuple is not JSON"):
+        make_record(KEY, flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
+
+
+@pytest.mark.parametrize("name", [1, b"x"])
+def test_a_field_whose_name_is_no_text_is_named_in_a_plain_error(name: object) -> None:
+    flat: dict[Any, object] = {"type": "message", "role": "user", "content": "hi", name: 1}
+    with pytest.raises(InvalidEvent, match="field"):
+        make_record(KEY, flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
+
+
+def test_recent_ids_with_impossible_positions_are_a_corrupt_window() -> None:
+    writer = random_log(5, 20)
+    stored = _stored(writer)
+    stored.recents[b"0"] = msgspec.msgpack.encode((bytes(8), [-5]))
+    with pytest.raises(CorruptWindow):
+        stored.recent_ids(KEY)
+
+
+class _Batch:
+    def append(self, **record: object) -> object:
+        return record
+
+    def close(self) -> None:
+        return None
+
+
+class _Away:
+    """A producer whose broker is away: aiokafka's idempotent one never gives a batch up."""
+
+    def __init__(self) -> None:
+        self.sent = asyncio.Event()
+
+    def create_batch(self) -> _Batch:
+        return _Batch()
+
+    async def send_batch(self, batch: object, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.sent.set()
+        return asyncio.get_running_loop().create_future()
+
+
+async def test_rows_of_callers_that_gave_up_while_kafka_is_away_do_not_pile_up() -> None:
+    appender, away = Appender("events", 0), _Away()
+    producer: Any = away
+    first = asyncio.create_task(appender.append(producer, [(b"k", b"v")]))
+    await away.sent.wait()
+    for _ in range(50):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await appender.append(producer, [(b"k", bytes(1000))])
+    assert len(appender._jobs) == 0
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await appender.stop()
+
+
+class _NoTopic:
+    """A voice whose topic somebody deleted."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def speak(self, partition: int, spoken: object, batch: object) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TopicMismatch("a topic does not exist"), OverflowError("not foreseen")])
+async def test_a_batch_that_fails_in_any_way_is_tried_again_and_does_not_end_its_partition_in_silence(error: Exception) -> None:
+    settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    projector = Projector(settings, Control(settings), MemoryLog(1), MemoryStore())
+
+    async def learn(tenant: str) -> None:
+        del tenant
+
+    voice: Any = _NoTopic(error)
+    partition = Partition(0, 1, projector.store, projector.log, RULES, learn=learn, voice=voice)
+    projector._take_over(partition)
+    feed = projector._feeds[0]
+    try:
+        feed.put([Raw(Position(0, 0), str(KEY).encode(), b"{no event", 0)])
+        for _ in range(200):
+            if 0 in projector._unprepared:
+                break
+            await asyncio.sleep(0.005)
+        assert feed._task is not None and not feed._task.done(), "the feed still takes rows"
+        assert 0 in projector._unprepared, "the partition is prepared anew, from its checkpoint"
+    finally:
+        feed.close()
+        await asyncio.gather(feed.closed(), return_exceptions=True)
+
+
+class _Behind:
+    """A consumer that holds many records of a partition, compressed, and unpacks as many as it is asked for."""
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Raw]]:
+        del timeout_ms
+        count = 200_000 if max_records is None else min(200_000, max_records)
+        return {partitions[0]: [Raw(Position(0, i), b"k", b"v", 0) for i in range(count)]}
+
+
+async def test_a_fetch_of_a_partition_that_is_far_behind_does_not_unpack_all_that_came_of_it() -> None:
+    settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    projector = Projector(settings, Control(settings), MemoryLog(1), MemoryStore())
+    consumer: Any = _Behind()
+    projector._feeds[0] = Feed(lambda rows: asyncio.sleep(0), batch_rows=settings.batch_events, batch_bytes=settings.batch_bytes)
+    rows = await projector._fetch(consumer)
+    assert sum(map(len, rows.values())) <= 2 * settings.batch_events
