@@ -254,6 +254,8 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
         tail += entries
     del tail[: head.skip]
     ids = load_recents(recents, head.count + head.skipped)
+    if len(ids) != min(ids.added, LIMIT):
+        raise ValueError(f"it has {len(ids)} recent ids, not those of {ids.added} events")
     window = Window(key, partition, rules, meta, tail, ids)
     if view_of(window) != head.view:
         raise ValueError("its view is not that of its parts")

@@ -58,6 +58,9 @@ class Recents:
         recents._rebuild_filter()
         return recents
 
+    def __len__(self) -> int:
+        return len(self._hashes) // _HASH
+
     def find(self, id_hash: bytes) -> Seen | None:
         """Look an id up by its SHA-256."""
         slot = (id_hash[0] << 8) | id_hash[1]

@@ -21,7 +21,9 @@ from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
 
-_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target")
+_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
+LAYOUT = b"2"
+"""How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -91,7 +93,7 @@ class RedisStore:
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         keys = [self._state(generation, partition), self._due(generation, partition)]
-        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target]
+        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LAYOUT]
         for write in writes:
             keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), b"1" if write.reset else b"0"]
@@ -206,6 +208,8 @@ def _plain(fields: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
+    if state.get(b"layout") != LAYOUT:
+        return None
     try:
         return Checkpoint(
             revision=state[b"revision"].decode(),

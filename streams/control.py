@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaError
 from projections.errors import TopicMismatch
 from projections.names import check_name
 from projections.policy import Rules, make_policy
-from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client
+from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Control:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._follower
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop_client(self._consumer, self.settings)
         self._follower = self._consumer = None
 
     def on_change(self, callback: Callable[[State], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOr
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
@@ -50,10 +53,10 @@ class SharedProducer:
             return self._producer
 
     async def stop(self) -> None:
-        """Flush and close it."""
+        """Flush and close it; what Kafka does not take within the append time-out stays unknown."""
         if self._producer is not None:
-            await self._producer.stop()
-            self._producer = None
+            producer, self._producer = self._producer, None
+            await stop_client(producer, self._settings)
 
 
 def make_consumer(settings: Settings, *, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
@@ -79,7 +82,7 @@ async def sequential_consumer(settings: Settings, partitions: list[TopicPartitio
         consumer.assign(partitions)
         yield consumer
     finally:
-        await consumer.stop()
+        await stop_client(consumer, settings)
 
 
 @asynccontextmanager
@@ -103,6 +106,20 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
         close = getattr(client, "stop", None) or client.close
         await close()
         raise
+
+
+async def stop_client(client: Any, settings: Settings) -> None:
+    """Stop an aiokafka client within the append time-out: by itself it tries for ever to say its last to brokers that are away."""
+    task = asyncio.ensure_future(client.stop())
+    # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11), and go on waiting.
+    done, _ = await asyncio.wait({task}, timeout=settings.append_timeout)
+    if task.cancelled():
+        logger.info("a fetch was under way while its client stopped")  # aiokafka lets the cancellation of its own task out
+    elif done:
+        task.result()
+    else:
+        task.cancel()
+        logger.warning("Kafka at %s does not answer: a client is closed without its leave", settings.kafka)
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Pair
-from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client
+from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client, stop_client
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
@@ -157,7 +157,7 @@ class KafkaLog:
         await asyncio.gather(*(appender.stop() for appender in self._appenders))
         await self._producer.stop()
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop_client(self._consumer, self.settings)
             self._consumer = None
 
     # -- appending -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from projections.errors import CorruptWindow, RedisUnavailable, ThreadfoldError
@@ -25,10 +25,11 @@ from projections.window import Window
 from streams.control import Control
 from streams.feed import Feed
 from streams.healing import heal_from_snapshots
-from streams.kafka import kafka_errors, make_consumer, start_client
+from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition, identity
 from streams.publisher import Publisher
+from streams.rebalances import Rebalances
 from streams.requests import request_for
 from streams.rounds import Rounds
 from streams.settings import Settings
@@ -67,7 +68,8 @@ class Projector:
         self._served: dict[int, int] = {}
         self._feeds: dict[int, Feed] = {}
         self._rest: dict[int, float] = {}
-        self._preparing: asyncio.Task[None] | None = None
+        self._preparing: dict[int, asyncio.Task[None]] = {}
+        self._one_heals = asyncio.Lock()
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
@@ -81,7 +83,7 @@ class Projector:
             KafkaUnavailable: the brokers do not answer at the start.
         """
         consumer = make_consumer(self.settings, group=self.settings.group)
-        consumer.subscribe([self.topic], listener=_Rebalances(self))
+        consumer.subscribe([self.topic], listener=Rebalances(self))
         async with kafka_errors(self.settings, "projector"):
             await start_client(consumer, self.settings, limit=60.0)
         self._consumer = consumer
@@ -92,14 +94,14 @@ class Projector:
                 await self._step(consumer)
         finally:
             self._stopping.set()
-            background = [tick, *([self._preparing] if self._preparing is not None else [])]
+            background = [tick, *self._preparing.values()]
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, *(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
-            await self._commit()
+            await self._last_commit()
             await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()
-            await consumer.stop()
+            await stop_client(consumer, self.settings)
             await self.snapshots.stop()
             await self.publisher.stop()
 
@@ -119,9 +121,7 @@ class Projector:
         """One round: prepare what is new, fetch, and hand each partition's rows to its feed."""
         try:
             self._follow_generation()
-            if self._unprepared and (self._preparing is None or self._preparing.done()):
-                # Beside the others: healing one partition must not hold those that are well.
-                self._preparing = asyncio.create_task(self._prepare_all(consumer), name="projector-prepare")
+            self._prepare_all(consumer)
             batches = await self._fetch(consumer)
         except KafkaError as error:
             logger.warning("waiting: %s", error)
@@ -226,30 +226,34 @@ class Projector:
             for number in list(self.partitions):
                 self._let_go(number)
 
-    async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
+    def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
+        """Begin to prepare what is assigned and not prepared yet, each beside the others: healing one must hold no other."""
+        assigned = {tp.partition for tp in consumer.assignment()}
+        # What is not assigned any more is let go; nobody else prepares what a rebalance brought meanwhile.
+        self._unprepared &= assigned
         now = time.monotonic()
-        for number in sorted(self._unprepared & {tp.partition for tp in consumer.assignment()}):
-            if self._stopping.is_set():
-                return
-            if self._rest.get(number, 0.0) > now:
-                continue
-            try:
-                if await self._prepare(consumer, number):
-                    self._unprepared.discard(number)
-            except Fenced:
-                # The former owner wrote once more in this moment: load again in the next round.
-                continue
-            except IllegalStateError:
-                # The partition was taken away while it was prepared.
-                self.revoked([number])
-            except (KafkaError, ThreadfoldError) as error:
-                logger.warning("waiting: %s", error)
-                await asyncio.sleep(RETRY_PAUSE)
-            except Exception:
-                logger.exception("preparing partition %d failed; it is tried again", number)
-                await asyncio.sleep(RETRY_PAUSE)
-        # Asked anew: a rebalance meanwhile may have brought partitions that were not assigned before, and nobody else prepares them.
-        self._unprepared &= {tp.partition for tp in consumer.assignment()}
+        for number in sorted(self._unprepared - self._preparing.keys()):
+            if self._rest.get(number, 0.0) <= now:
+                self._preparing[number] = asyncio.create_task(self._prepare_one(consumer, number), name=f"prepare-{number}")
+
+    async def _prepare_one(self, consumer: AIOKafkaConsumer, number: int) -> None:
+        try:
+            if await self._prepare(consumer, number):
+                self._unprepared.discard(number)
+        except Fenced:
+            # The former owner wrote once more in this moment: load again in the next round.
+            logger.info("partition %d was written while it was prepared: once more", number)
+        except IllegalStateError:
+            # The partition was taken away while it was prepared.
+            self.revoked([number])
+        except (KafkaError, ThreadfoldError) as error:
+            logger.warning("waiting: %s", error)
+            self._rest[number] = time.monotonic() + RETRY_PAUSE
+        except Exception:
+            logger.exception("preparing partition %d failed; it is tried again", number)
+            self._rest[number] = time.monotonic() + RETRY_PAUSE
+        finally:
+            del self._preparing[number]
 
     async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> bool:
         """Find where the partition goes on, say until where it heals, and seek there; False when it has to be done again."""
@@ -283,7 +287,9 @@ class Projector:
         # Always written: it makes the state exist for readers, and fences a former owner at once.
         await partition.set_target(target)
         if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < end):
-            await heal_from_snapshots(partition, self.log, self.snapshots, target)
+            # One at a time: each holds windows and their text in memory.
+            async with self._one_heals:
+                await heal_from_snapshots(partition, self.log, self.snapshots, target)
         now = partition.checkpoint
         if now.healing:
             logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
@@ -336,7 +342,7 @@ class Projector:
         while not self._stopping.is_set():
             await asyncio.sleep(DUE_EVERY)
             try:
-                await self._commit()
+                await self.commit()
                 for number, partition in list(self.partitions.items()):
                     if number not in self._unprepared and not partition.checkpoint.healing:
                         await self._look_after(number, partition)
@@ -359,7 +365,15 @@ class Projector:
         except ThreadfoldError as error:
             logger.warning("compaction requests of partition %d wait: %s", number, error)
 
-    async def _commit(self) -> None:
+    async def _last_commit(self) -> None:
+        """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
+        try:
+            async with asyncio.timeout(self.settings.append_timeout):
+                await self.commit()
+        except TimeoutError:
+            logger.warning("the last commit is left out: Kafka at %s does not answer", self.settings.kafka)
+
+    async def commit(self) -> None:
         """Commit what is folded and spoken of. Losing a commit costs repeated announcements, never an event."""
         if self._consumer is None:
             return
@@ -379,20 +393,6 @@ class Projector:
             logger.warning("commit failed: %s", error)
             return
         self._committed.update({tp.partition: offset for tp, offset in offsets.items()})
-
-
-class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, projector: Projector) -> None:
-        self._projector = projector
-
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Commit what is done, then let go."""
-        await self._projector._commit()
-        self._projector.revoked(tp.partition for tp in revoked)
-
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Take over; reading starts when the partition is prepared."""
-        self._projector.assigned(tp.partition for tp in assigned)
 
 
 def _now_ms() -> int:

@@ -25,6 +25,8 @@ from streams.settings import Settings
 Progress = Callable[[int, int], None]
 UNWRITTEN = 400_000
 """Records folded at most before the store is written: their windows are in memory, and are folded again when a rebuild is cut off."""
+UNWRITTEN_BYTES = 256 << 20
+"""Bytes of those records, likewise: a write is one command, and Redis takes none of 1 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +147,16 @@ async def _fold(partitions: dict[int, Partition], log: Log, store: WindowStore, 
             # A drop that was cut off may have left windows of an earlier generation of this number.
             await store.drop_partition(partition.generation, partition.number)
         partition.adopt(checkpoint or Checkpoint())
-    unwritten = dict.fromkeys(partitions, 0)
+    unwritten, size = dict.fromkeys(partitions, 0), dict.fromkeys(partitions, 0)
     ranges = {number: (partition.checkpoint.offset + 1, ends[number] - 1) for number, partition in partitions.items()}
     async with aclosing(log.stream(ranges)) as batches:
         async for number, rows in batches:
             await partitions[number].fold(rows)
             folded.add(len(rows))
             unwritten[number] += len(rows)
-            if unwritten[number] >= UNWRITTEN // len(partitions):
+            size[number] += sum([len(row.value or b"") for row in rows])
+            if unwritten[number] >= UNWRITTEN // len(partitions) or size[number] >= UNWRITTEN_BYTES // len(partitions):
                 await partitions[number].write()
-                unwritten[number] = 0
+                unwritten[number] = size[number] = 0
     for partition in partitions.values():
         await partition.write()

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] the partition's state, KEYS[2] its due set, then for each conversation: its window's hash, its recent ids' hash.
 -- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record folded,
--- [5] the offset up to which the partition heals; then for each conversation:
+-- [5] the offset up to which the partition heals, [6] the layout of windows; then for each conversation:
 --   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set'.
 -- Answers {verdict, revision, offset}: 'applied', 'duplicate' (this very batch is in already) or 'fenced' (somebody else wrote).
@@ -16,7 +16,7 @@ if revision ~= ARGV[1] then
   return {'fenced', revision, state[2] or ''}
 end
 
-local at = 6
+local at = 7
 local function take()
   local value = ARGV[at]
   at = at + 1
@@ -57,5 +57,5 @@ local now = redis.call('TIME')
 local time = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local next_revision = string.format('%.0f', math.max(time, (tonumber(revision) or 0) + 1))
 redis.call('HSET', KEYS[1], 'revision', next_revision, 'offset', ARGV[2], 'timestamp', ARGV[3], 'hash', ARGV[4],
-  'target', ARGV[5])
+  'target', ARGV[5], 'layout', ARGV[6])
 return {'applied', next_revision, ARGV[2]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiokafka import TopicPartition
 
 from streams.control import Control
@@ -36,6 +38,8 @@ async def test_a_partition_assigned_while_others_are_prepared_is_prepared_in_the
 
     monkeypatch.setattr(projector, "_prepare", prepare)
     projector.assigned([0])
-    await projector._prepare_all(consumer)  # type: ignore[arg-type]
-    await projector._prepare_all(consumer)  # type: ignore[arg-type]
+    projector._prepare_all(consumer)  # type: ignore[arg-type]
+    await asyncio.gather(*projector._preparing.values())
+    projector._prepare_all(consumer)  # type: ignore[arg-type]
+    await asyncio.gather(*projector._preparing.values())
     assert prepared == [0, 1]
