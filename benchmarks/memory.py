@@ -117,7 +117,7 @@ async def _reads(bench: Bench, settings: Settings, typical: Sequence[Window], ar
         store = _store(settings, compress)
         await Writer(store, settings).write_copies(typical, (conversation(i) for i in range(200)))
         await store.close()
-        side = partial(run_side, "window_reader", bench, settings, how="backend", tenant=TENANT, names=names, concurrent=False)
+        side = partial(run_side, "window_reader", bench, settings, how="backend", tenant=TENANT, names=names, cache=0)
         measured = await side(seconds=0.5 if args.quick else 3.0)
         found["compressed" if compress else "plain"] = {"reads_s": round(measured.value), "p50_ms": measured.more["p50_ms"]}
     return found

@@ -1,9 +1,10 @@
 """Figure `visible`: from an append's acknowledgement to its being readable in the window, at 5,000 events a second.
 
-This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50 events (ten of each of five
-conversations, like five agents' turns), on a fixed schedule that does not wait for answers; a worker as ``threadfold worker`` runs it
-folds them in another process. For every second append one of its events is followed: its partition's checkpoint is read until it is at
-or past the event. Reads come half a millisecond apart, which is in the figure. The first seconds are a warm-up.
+This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50 events, each of another conversation: that
+spreads a list over all partitions (`turns_of_ten` has ten of each of five conversations, like agents' turns). Lists come on a fixed
+schedule that does not wait for answers; a worker as ``threadfold worker`` runs it folds them in another process. For every second
+append one of its events is followed: its partition's checkpoint is read until it is at or past the event. Reads come half a millisecond
+apart, which is in the figure. The first seconds are a warm-up.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from benchmarks.support.texts import TENANT, conversation, text
 from threadfold.backend import Appended, Backend
 
 LIST = 50
-SPREAD = 5
-"""Conversations in one list."""
+SPREAD = 50
+TURNS = 5
+"""Conversations in one list: each event of another one, or ten of each."""
 CONVERSATIONS = 1_000
 POLL = 0.0005
 GIVE_UP = 10.0
@@ -51,8 +53,14 @@ class Visible:
         """Offer the load, with a fresh topic and worker each round."""
         rate, seconds, warm = (2_000, 3.0, 2.0) if args.quick else (5_000, 20.0, 5.0)
         with running_stack() as bench:
-            rounds = await interleave({"ours": partial(_round, bench, rate, seconds, warm)}, args.rounds())
-        table = [{"p50_ms": m.value, **m.more} for m in rounds.taken["ours"]]
+            rounds = await interleave(
+                {
+                    "ours": partial(_round, bench, rate, seconds, warm, SPREAD),
+                    "turns_of_ten": partial(_round, bench, rate, seconds, warm, TURNS),
+                },
+                args.rounds(),
+            )
+        table = {name: [{"p50_ms": m.value, **m.more} for m in taken] for name, taken in rounds.taken.items()}
         parameters = {
             "events_s": rate,
             "list": LIST,
@@ -67,7 +75,7 @@ class Visible:
 _rounds = iter(range(10**9))
 
 
-async def _round(bench: Bench, rate: int, seconds: float, warm: float) -> Measured:
+async def _round(bench: Bench, rate: int, seconds: float, warm: float, spread: int) -> Measured:
     bench.flush()
     settings = bench.settings(f"visible{next(_rounds)}", log_level="warning")
     async with filled_log(settings, ()):
@@ -77,7 +85,7 @@ async def _round(bench: Bench, rate: int, seconds: float, warm: float) -> Measur
         async with Backend(settings) as backend:
             first = await backend.append(TENANT, [(conversation(0).conversation, {"type": "message", "role": "user", "content": "Hello"})])
             await backend.wait_applied(TENANT, conversation(0).conversation, first, timeout=60)
-            items = _items(20_000)
+            items = _items(20_000, spread)
             await _offer(backend, items, rate, warm, Seen())
             seen, groups = Seen(), {"appender": [os.getpid()], "worker": [worker.pid], **bench.pids}
             meter = Meter(groups)
@@ -108,17 +116,17 @@ def _ms(times: list[float], share: float) -> float:
     return round(percentile(times, share) * 1e3, 2)
 
 
-def _items(count: int) -> list[tuple[str, object]]:
+def _items(count: int, spread: int) -> list[tuple[str, object]]:
     """Flat events of conversations in turn; ids are left to the backend, so a list can be offered again."""
     rng = random.Random(3)
     made: list[tuple[str, object]] = []
     for i in range(count):
-        place = (i // LIST * SPREAD + i % SPREAD) % CONVERSATIONS
+        place = (i // LIST * spread + i % spread) % CONVERSATIONS
         content = text(rng, round(164 * rng.uniform(0.5, 1.5)))
         made.append(
             (
                 conversation(place).conversation,
-                {"type": "message", "role": ("user", "assistant")[i % LIST // SPREAD % 2], "content": content},
+                {"type": "message", "role": ("user", "assistant")[i % LIST // spread % 2], "content": content},
             )
         )
     return made

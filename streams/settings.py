@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     policy: str = ""
     max_event_bytes: int = 8 << 20
     append_timeout: float = 15.0
-    batch_events: int = 4_000
+    batch_events: int = 8_000
     batch_bytes: int = 4 << 20
     cached_windows: int = 4096
     compress: bool = False
