@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from projections.events import AnyEvent, decode_event
+from projections.events import decode_event
 from projections.names import Key, partition_of
 from projections.persistence import Checkpoint, WindowStore, write_of
 from projections.policy import Rules
@@ -19,11 +19,6 @@ AT_ONCE = 50
 def fold_window(key: Key, partitions: int, values: Iterable[bytes]) -> Window:
     """A window folded from events' values."""
     return replay(key, partition_of(key, partitions), Rules(), [(i, decode_event(value)) for i, value in enumerate(values)])
-
-
-def fold_events(key: Key, partitions: int, events: Sequence[AnyEvent]) -> Window:
-    """A window folded from events."""
-    return replay(key, partition_of(key, partitions), Rules(), list(enumerate(events)))
 
 
 class Writer:
