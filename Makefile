@@ -34,7 +34,7 @@ demo: setup ## play real conversations through the pipeline, wipe Redis, and see
 
 bench: setup ## measure figures beside their peers, one JSON line each, and say what moved since the committed ones
 	@.ci/setup bench
-	$(VENV)/python -m benchmarks $(FIGURE) $(BENCH_ARGS)
+	@$(VENV)/python -m benchmarks $(FIGURE) $(BENCH_ARGS)
 
 lint: setup ## ruff: rules and formatting
 	$(VENV)/ruff check .
