@@ -116,7 +116,7 @@ def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
 
 def believed_text(text: str, claim: events.Tokens | None, encoding: str) -> int:
     """What :func:`believed` gives for a message of this text and nothing else."""
-    n_bytes = len(text) if text.isascii() else _bytes(text)
+    n_bytes = _bytes(text)
     if claim is not None and claim.encoding == encoding:
         count = claim.count
         if n_bytes <= (count - MESSAGE_OVERHEAD) * LONGEST_TOKEN_BYTES and count - MESSAGE_OVERHEAD <= n_bytes:

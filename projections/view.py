@@ -22,12 +22,11 @@ class View(Struct, array_like=True):
     """Derived from a window, see :func:`view_of`.
 
     ``flat``: the render is the system lane, the summary and the tail's messages as they stand, within the ceiling; ``tokens`` are its
-    tokens. ``pinned`` messages of the system lane are in the tail.
+    tokens.
     """
 
     flat: bool
     tokens: int
-    pinned: int
     budget: int
     ceiling: int
     state: str
@@ -52,9 +51,7 @@ def view_of(window: Window) -> View:
         and len(lanes.pinned) == len(base.pinned) + window.tail_pinned
         and lanes.pinned_tokens - lanes.tools_tokens == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
     )
-    return View(
-        flat, tokens, window.tail_pinned, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], lanes.loop
-    )
+    return View(flat, tokens, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], lanes.loop)
 
 
 def summary_body(summary: InForce) -> bytes:

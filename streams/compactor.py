@@ -18,6 +18,7 @@ from projections import events
 from projections.costs import believed
 from projections.errors import InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.events import AnyEvent, delta
+from projections.fold import id_hash_of
 from projections.intake import make_record
 from projections.names import Key, Position, parse_position
 from projections.replay import Logged
@@ -145,7 +146,7 @@ def _summary_event(
     """The flat summary event that answers a request whole."""
     ids = sha256()
     for _, event in span:
-        ids.update(sha256(event.id.encode("utf-8", "surrogatepass")).digest())
+        ids.update(id_hash_of(event.id))
     before = sum(_tokens(event, request.encoding) for _, event in spoken)
     return {
         "type": "summary",

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from projections.context import context_document
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
+from projections.fold import id_hash_of
 from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.persistence import Checkpoint, Stored, stored_form
@@ -310,7 +310,7 @@ class Backend:
 
 
 def _applied(item: Appended, recents: Recents) -> Applied:
-    seen = recents.find(sha256(item.id.encode("utf-8", "surrogatepass")).digest())
+    seen = recents.find(id_hash_of(item.id))
     if seen is None:
         return Applied(item.id, item.position, "applied")
     if seen.offset != item.position.offset:

@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from projections.errors import InvalidEvent, WaitTimedOut
+from projections.fold import id_hash_of
 from projections.intake import Record, make_record
 from projections.names import Key, Position, check_name, partition_of
 from projections.openai import to_flat
@@ -212,7 +213,7 @@ async def _present(stack: Reach, conversation: Conversation) -> int:
         return 0
     recents = stored.recent_ids(conversation.key)
     for i in range(len(conversation.records) - 1, -1, -1):
-        if recents.find(sha256(conversation.records[i].id.encode()).digest()) is not None:
+        if recents.find(id_hash_of(conversation.records[i].id)) is not None:
             return i + 1
     return 0
 
