@@ -11,7 +11,7 @@ from operator import sub
 import msgspec
 from msgspec import Struct
 
-from projections.lanes import LAST_RENDERED, RANGES, Entry, Kind
+from projections.lanes import LAST_RENDERED, RANGES, Call, Entry, Form, Kind
 
 SMALL = 4_080
 """Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""
@@ -23,15 +23,19 @@ PER_ENTRY = 9
 
 
 class _Extra(Struct, array_like=True, omit_defaults=True):
-    calls: tuple[tuple[str, str], ...] | None = None
+    calls: tuple[Call, ...] | None = None
     link: tuple[int, int] | None = None
     first: int = -1
     count: int = 1
     positions: list[int] | None = None
     room: int = 0
-
-
-_NOTHING = _Extra()
+    forms: tuple[Form, ...] = ()
+    full: int = 0
+    chars: int = 0
+    pinned: bool = False
+    reasoning: bytes = b""
+    beyond: int | None = None
+    gone: list[int] | None = None
 
 
 class Chunk(Struct, array_like=True):
@@ -56,10 +60,12 @@ def stored_size(entry: Entry) -> int:
     """About how many bytes an entry takes in a chunk; chunks are divided by it."""
     size = len(entry.body) + PER_ENTRY
     if entry.calls:
-        size += sum(len(id_) + len(name) + 4 for id_, name in entry.calls)
+        size += sum(len(id_) + len(name) + 38 for id_, name, _ in entry.calls)
     if entry.positions:
         size += 2 * len(entry.positions)
-    return size
+    if entry.forms:
+        size += sum(len(form) + 10 for _, form, _ in entry.forms)
+    return size + len(entry.reasoning)
 
 
 def encode_chunk(entries: list[Entry]) -> bytes:
@@ -67,10 +73,10 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     offsets = [e.offset for e in entries]
     kinds = bytes([e.kind for e in entries])
     bodies = [e.body for e in entries]
-    extras = {i: _Extra(e.calls, e.link, room=e.room) for i, e in enumerate(entries) if e.calls or e.link or e.room}
+    extras = {i: _extra(e) for i, e in enumerate(entries) if e.calls or e.link or e.room or e.forms or _seldom(e)}
     mixed = max(kinds) > LAST_RENDERED
     if mixed:
-        extras |= {i: _Extra(None, None, e.first, e.count, e.positions) for i, e in enumerate(entries) if e.kind in RANGES}
+        extras |= {i: _extra(e) for i, e in enumerate(entries) if e.kind in RANGES}
         mixed = any(e.kind > LAST_RENDERED and e.body for e in entries)
     return _encoder.encode(
         Chunk(
@@ -82,6 +88,16 @@ def encode_chunk(entries: list[Entry]) -> bytes:
             extras,
             b",".join(filter(None, bodies)),
         )
+    )
+
+
+def _seldom(entry: Entry) -> bool:
+    return entry.pinned or bool(entry.reasoning) or entry.beyond is not None
+
+
+def _extra(e: Entry) -> _Extra:
+    return _Extra(
+        e.calls, e.link, e.first, e.count, e.positions, e.room, e.forms, e.full, e.chars, e.pinned, e.reasoning, e.beyond, e.gone
     )
 
 
@@ -98,8 +114,11 @@ def entries_of(chunk: Chunk) -> list[Entry]:
         body = bodies[at : at + size] if size else b""
         if size:
             at += size + 1
-        x = extras.get(i, _NOTHING) if extras else _NOTHING
-        entries.append(Entry(offset, chunk.kinds[i], chunk.tokens[i], body, x.calls, x.link, x.first, x.count, x.positions, x.room))
+        entry = Entry(offset, chunk.kinds[i], chunk.tokens[i], body)
+        if i in extras:
+            for name in _Extra.__struct_fields__:
+                setattr(entry, name, getattr(extras[i], name))
+        entries.append(entry)
     if at and at != len(bodies) + 1:
         raise ValueError("the bodies of a chunk are not as long as it says")
     return entries

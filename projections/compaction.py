@@ -2,14 +2,14 @@
 
 A summary is an event of the log like any other. It is accepted when its predecessor is the summary in force, the last rollback it knew is
 the latest, and its span begins where the window's uncovered part begins. So rival, late, repeated and stale answers resolve the same way
-live and on replay.
+live and on replay. A span may go around events (``span.kept``); they stay in the tail.
 """
 
 from __future__ import annotations
 
 from projections.errors import InvalidPosition
 from projections.events import Summary, absolute, delta
-from projections.lanes import Entry, Kind, entry_offsets
+from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.names import parse_position
 from projections.window import Window
 
@@ -31,12 +31,28 @@ def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
         return "its span has no valid positions"
     if first.partition != window.partition or last.partition != window.partition:
         return "its span lies in another partition"
-    if not window.tail or first.offset != window.tail[0].start:
-        return "its span does not begin where the uncovered events begin"
+    if last.offset <= window.covered_to:
+        return "its span ends within what is summarised already"
     end = _find_end(window.tail, last.offset)
     if end is None:
         return "its span does not end at an event of the window"
-    if summary.span.positions and not _positions_hold(window.tail[: end + 1], last.offset, absolute(summary.span.positions)):
+    return _why_not_span(window, summary, first.offset, last.offset, end)
+
+
+def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: int) -> str | None:
+    kept = set(absolute(summary.span.kept))
+    span = window.tail[: end + 1]
+    covered = [entry for entry in span if entry.offset not in kept]
+    if not covered or first != covered[0].start:
+        return "its span does not begin where the uncovered events begin"
+    if len(span) - len(covered) != len(kept) or any(entry.offset in kept and entry.kind in RANGES for entry in span):
+        return "what it keeps is not in its span"
+    whole = {e.offset: e.offset in kept for e in span if e.calls}
+    if any(e.link is not None and whole.get(e.link[0], e.offset in kept) != (e.offset in kept) for e in span):
+        return "its span parts a call from its result"
+    if any(offset in whole and not whole[offset] for offset, _ in window.lanes.suspended()):
+        return "its span covers a call that waits for somebody"
+    if summary.span.positions and not _positions_hold(covered, last, absolute(summary.span.positions)):
         return "its positions are not those of the events in its span"
     return None
 
@@ -57,23 +73,27 @@ def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
 
 def _find_end(tail: list[Entry], last: int) -> int | None:
     """The index of the entry in which the span ends: at its offset, or inside a held range."""
-    head = tail[0]
-    if head.kind == Kind.HELD and head.start <= last < head.offset:
-        known = entry_offsets(head)
-        return 0 if known is None or last in known else None
-    return next((i for i, entry in enumerate(tail) if entry.offset == last), None)
+    for i, entry in enumerate(tail):
+        if entry.offset == last:
+            return i
+        if entry.kind == Kind.HELD and entry.start <= last < entry.offset:
+            known = entry_offsets(entry)
+            return i if known is None or last in known else None
+    return None
 
 
-def drop_span(window: Window, last: int, count: int) -> None:
-    """Take the entries up to offset ``last`` out of the tail (``why_not`` has found it valid)."""
+def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
+    """Take what a span covers out of the tail (``why_not`` has found it valid): up to offset ``last``, but for the ``kept`` offsets."""
     end = _find_end(window.tail, last)
     if end is None:
         raise ValueError(f"offset {last} is not in the tail")
-    head = window.tail[end]
-    if head.offset == last:
-        window.drop_head(end + 1)
+    held = window.tail[end]
+    if held.offset == last:
+        window.cover(end + 1, kept)
         return
-    window.tail[end] = _shrink(head, last, count)
+    window.cover(end, kept)
+    at = next(i for i, entry in enumerate(window.tail) if entry is held)
+    window.tail[at] = _shrink(held, last, count)
     window.epoch += 1
 
 
@@ -82,11 +102,14 @@ def _shrink(held: Entry, last: int, count: int) -> Entry:
     if known is None:
         # Repeats in the log count for a scan and not for the tail, so the rest can only be estimated.
         # The count is only a claim: taken as it is, a false one would leave numbers that cannot be stored, which stops the partition.
-        left, first, positions = held.count - min(max(1, count), held.count - 1), last + 1, None
+        left, first, positions, gone = held.count - min(max(1, count), held.count - 1), last + 1, None, None
     else:
         offsets = [offset for offset in known if offset > last]
+        dead = [offset for offset in absolute(held.gone or []) if offset > last]
         left, first = len(offsets), offsets[0]
-        positions = delta(offsets)
+        positions, gone = delta(offsets), delta(dead) or None
     # Which of the range's tokens lay in the span is not known here: the rest is taken in proportion, rounded up.
-    tokens = -(-held.tokens * left // held.count)
-    return Entry(held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions)
+    tokens, full = -(-held.tokens * left // held.count), -(-held.full * left // held.count)
+    return Entry(
+        held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions, forms=held.forms, full=full, gone=gone
+    )

@@ -11,7 +11,7 @@ from projections.chunks import split_chunk
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
 from projections.names import Position
 from projections.render import Render
-from projections.view import View, summary_body, view_of
+from projections.view import View, lead_of, view_of
 from projections.window import InForce, Meta, Window
 
 _encode = msgspec.json.Encoder().encode
@@ -47,13 +47,15 @@ def is_joined(head: Head, max_tokens: int | None) -> bool:
 
 def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]) -> bytes:
     """The context document of a window of which :func:`is_joined` is true, from its parts; no message is parsed."""
-    bodies = [item.body for item in base.lanes.pinned]
+    pinned = len(base.lanes.pinned)
+    lead = lead_of(base.lanes, base.summary)
+    bodies = lead[:pinned]
     for piece in pieces:
         bodies += piece.system
-    if base.summary is not None:
-        bodies.append(summary_body(base.summary))
+    bodies += lead[pinned:]
     bodies += [piece.joined for piece in pieces if piece.joined]
-    rest = _rest(partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), [])
+    trace = [step.to_dict() for step in head.view.trace]
+    rest = _rest(partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), trace)
     return b"".join((b'{"messages":[', b",".join(bodies), b"],", rest))
 
 

@@ -1,114 +1,96 @@
-"""When a window is due for a summary, and where the span ends: pure functions of its tail, lanes and policy."""
+"""When a window is due for a summary, and what the span covers: pure functions of its tail, lanes and policy.
+
+The span begins with the tail and ends between groups. It goes around what has to stay: groups with a call that may still be answered or
+that waits for somebody, and the newest user's message. These are *kept*: they stay at the front of the tail.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
+from projections.groups import Group, group_tail
 from projections.lanes import RENDERED, Entry, Kind, Lanes
 from projections.policy import Policy
+from projections.reducers import newest
 
 
 class Due(Struct, array_like=True, frozen=True):
-    """A span that waits for its summary: first and last offset (both included) and why."""
+    """A span that waits for its summary: first and last offset (both included), why, the offset at which it was marked, and what is kept.
+
+    ``kept`` are offsets of entries in between that are not covered.
+    """
 
     first: int
     last: int
     reason: str
+    at: int = -1
+    kept: tuple[int, ...] = ()
 
 
-def calls_for_compaction(lanes: Lanes, policy: Policy, *, tokens: int, messages: int, summary_tokens: int) -> bool:
-    """Whether a window is over the marks at which a summary is wanted.
-
-    Args:
-        tokens, messages: of the tail, held ranges included.
-        summary_tokens: of the summary in force.
-    """
-    if not policy.compaction or messages == 0:
-        return False
-    pinned = lanes.pinned_tokens
-    render = pinned + summary_tokens + tokens
-    share = policy.compaction_ratio * (policy.model_window - policy.reserve_tokens)
-    if tokens <= policy.budget(pinned) and (policy.compaction_ratio >= 1.0 or render <= share):
-        return False
-    return messages >= policy.min_messages or render > policy.ceiling
-
-
-def due_span(tail: list[Entry], lanes: Lanes, policy: Policy) -> Due | None:
+def due_span(tail: Sequence[Entry], lanes: Lanes, policy: Policy) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet. ``lanes`` are as they stand after it."""
-    cut = choose_cut(tail, lanes, policy.keep_recent(lanes.pinned_tokens))
-    return None if cut is None else Due(tail[0].start, tail[cut].offset, "budget")
+    groups = group_tail(tail)
+    cut = choose_cut(tail, groups, lanes, policy.keep_recent(lanes.pinned_tokens))
+    return None if cut is None else span_to(tail, groups, lanes, cut, "budget")
 
 
-def choose_cut(tail: list[Entry], lanes: Lanes, keep: int) -> int | None:
+def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str) -> Due | None:
+    """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was said."""
+    kept = kept_offsets(groups, lanes)
+    covered = [entry for entry in tail[: cut + 1] if entry.offset not in kept]
+    if not any(_weight(entry) for entry in covered):
+        return None
+    last = tail[cut].offset
+    within = tuple(entry.offset for entry in tail[: cut + 1] if entry.offset in kept)
+    return Due(covered[0].start, last, reason, tail[-1].offset, within)
+
+
+def kept_offsets(groups: list[Group], lanes: Lanes) -> set[int]:
+    """The offsets of entries that no span covers: groups that wait, and the newest user's message."""
+    waiting = lanes.waiting()
+    kept = {e.offset for g in groups if g.head.calls and not waiting.isdisjoint(g.links()) for e in g.entries}
+    users = [group.head.offset for group in newest(groups) if group.head.kind == Kind.USER]
+    return kept.union(users)
+
+
+def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: int) -> int | None:
     """The index of the last entry of the span: the earliest place between groups that leaves at most ``keep`` tokens.
 
-    The last group, calls still waiting and what is suspended stay out of the span; where they leave no place that far, the furthest
-    place before them is taken. None when nothing rendered could leave the tail.
+    Where the last group leaves no place that far, the furthest place before it is taken. None when nothing that was said could leave the
+    tail. Tokens of what is kept count neither as gained nor as left.
     """
-    waiting = _waiting(lanes)
-    if waiting and not _gains_before(tail, waiting):
-        # Looked at first, as a window that waits for an approval comes here with every event once it is over its marks.
-        return None
-    limit = min(_first_of(tail, waiting), _last_group(tail))
-    reach = _reach(tail)
-    rest = sum(e.tokens for e in tail if e.kind in RENDERED)
+    kept = kept_offsets(groups, lanes)
+    limit = _index_of_last(tail, groups)
+    reach = {g.head.offset: max(e.offset for e in g.entries) for g in groups if g.results}
+    early = {min(e.offset for e in g.entries): g.last for g in groups if g.results}
+    rest = sum(e.tokens for e in tail if e.kind in RENDERED and e.offset not in kept)
     gain, far, best = 0, -1, None
     for i in range(limit):
         entry = tail[i]
-        if entry.kind in RENDERED:
-            rest -= entry.tokens
-            gain += entry.tokens
-        elif entry.kind == Kind.HELD:
-            gain += entry.tokens
-        far = max(far, reach.get(i, i))
-        if far <= i and gain:
+        if entry.offset not in kept:
+            rest -= entry.tokens if entry.kind in RENDERED else 0
+            gain += _weight(entry)
+            far = max(far, reach.get(entry.offset, -1), early.get(entry.offset, -1))
+        if far <= entry.offset and gain:
             best = i
             if rest <= keep:
                 break
     return best
 
 
-def _waiting(lanes: Lanes) -> set[int]:
-    """Offsets that have to stay in the tail: calls without a result, and what is suspended."""
-    offsets = {call.offset for call in lanes.calls if not call.dead}
-    if lanes.suspensions:
-        suspended = {s.tool_call_id for s in lanes.suspensions if s.tool_call_id}
-        offsets |= {call.offset for call in lanes.calls if call.id in suspended}
-        offsets |= {s.offset for s in lanes.suspensions}
-    return offsets
+def _weight(entry: Entry) -> int:
+    """Tokens of an entry before it was shortened; 0 for what says nothing."""
+    if entry.kind in RENDERED or entry.kind == Kind.HELD:
+        return max(entry.tokens, entry.full)
+    return 0
 
 
-def _gains_before(tail: list[Entry], offsets: set[int]) -> bool:
-    """Whether anything that counts stands before the first entry at one of the offsets; some of them may have left the tail."""
-    for entry in tail:
-        if entry.offset in offsets:
-            return False
-        if entry.tokens and (entry.kind in RENDERED or entry.kind == Kind.HELD):
-            return True
-    return False
-
-
-def _first_of(tail: list[Entry], offsets: set[int]) -> int:
-    if not offsets:
+def _index_of_last(tail: Sequence[Entry], groups: list[Group]) -> int:
+    """The index of the first entry of the last group: from there on everything stays."""
+    shown = [group for group in groups if group.messages()]
+    if not shown:
         return len(tail)
-    return next((i for i, entry in enumerate(tail) if entry.offset in offsets), len(tail))
-
-
-def _last_group(tail: list[Entry]) -> int:
-    for i in range(len(tail) - 1, -1, -1):
-        entry = tail[i]
-        if entry.kind in RENDERED:
-            if entry.link is None:
-                return i
-            return next((j for j in range(i, -1, -1) if tail[j].calls and tail[j].offset == entry.link[0]), i)
-    return len(tail)
-
-
-def _reach(tail: list[Entry]) -> dict[int, int]:
-    """For each entry with calls, the index of its last result: a cut in between would part them."""
-    calls = {entry.offset: i for i, entry in enumerate(tail) if entry.calls}
-    reach: dict[int, int] = {}
-    for i, entry in enumerate(tail):
-        if entry.link is not None and entry.link[0] in calls:
-            reach[calls[entry.link[0]]] = i
-    return reach
+    first = min(entry.offset for entry in shown[-1].entries)
+    return next((i for i, entry in enumerate(tail) if entry.offset == first), len(tail))

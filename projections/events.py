@@ -7,7 +7,6 @@ and validates a record in a single pass (measured beside orjson in ``docs/decisi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Literal
@@ -16,11 +15,11 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from projections.freeform import why_not_kept
+from projections.nesting import nested_beyond
 
 PREFIX = "threadfold."
 MAX_NESTING = 128
 """Levels of arrays and objects in a whole record."""
-_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 CONTENT_TYPE = "application/cloudevents+json"
 
 
@@ -67,13 +66,31 @@ class Opened(Struct, omit_defaults=True):
     metadata: dict[str, Any] | None = None
 
 
+class Usage(Struct, omit_defaults=True):
+    """Tokens that a model reported of one call: ``prompt_tokens`` and ``completion_tokens``, or ``input_tokens`` and ``output_tokens``."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+
+    @property
+    def sent(self) -> int:
+        """Tokens of what the model was sent, 0 where it does not say."""
+        return max(0, self.prompt_tokens or self.input_tokens or 0)
+
+
 class Message(Struct, omit_defaults=True):
+    """A message. ``usage``, of an assistant's, is what its model reported of the call: the window's counts are set right by it."""
+
     role: Literal["system", "developer", "user", "assistant"]
     content: Content = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     model: str | None = None
     status: Literal["complete", "interrupted"] | None = None
+    usage: Usage | None = None
 
     def __post_init__(self) -> None:
         if self.tool_calls and self.role != "assistant":
@@ -135,7 +152,8 @@ class Span(Struct, omit_defaults=True):
     """The run of events a summary covers.
 
     ``from`` and ``to`` are positions, both included. ``positions`` are the offsets of its events, the first absolute and each later one
-    as the difference to the one before. ``digest`` is the SHA-256 over the SHA-256 of each event id, in order.
+    as the difference to the one before. ``digest`` is the SHA-256 over the SHA-256 of each event id, in order. ``kept`` are, in the same
+    form, the offsets of events in between that it does not cover: they are still in the window.
     """
 
     from_: str = msgspec.field(name="from")
@@ -143,6 +161,7 @@ class Span(Struct, omit_defaults=True):
     count: int
     positions: list[int]
     digest: str
+    kept: list[int] = []
 
 
 class Summary(Struct, omit_defaults=True):
@@ -327,7 +346,7 @@ def decode_event(value: bytes) -> AnyEvent:
         Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
     """
     # Objects alone take five bytes a level: most records are shorter than that, and their brackets need not be counted.
-    if (len(value) > 5 * MAX_NESTING or b"[" in value) and _brackets(value) > MAX_NESTING and _nesting(value) > MAX_NESTING:
+    if (len(value) > 5 * MAX_NESTING or b"[" in value) and nested_beyond(value, MAX_NESTING):
         # Python's own limit would depend on the caller's stack: the same record would be an event here and none there.
         raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
     try:
@@ -348,23 +367,6 @@ def decode_event(value: bytes) -> AnyEvent:
         if reason is not None:
             raise Undecodable(f"field {field}: {reason}")
     return event
-
-
-def _brackets(value: bytes) -> int:
-    return value.count(b"[") + value.count(b"{")
-
-
-def _nesting(value: bytes) -> int:
-    """How deep arrays and objects nest in a JSON text, at most."""
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(value):
-        bracket = match[0][:1]
-        if bracket in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif bracket in b"]}":
-            depth -= 1
-    return deepest
 
 
 def _free_form(data: object) -> Iterator[tuple[str, object]]:

@@ -5,18 +5,23 @@ It knows no clock, no network and no setting beyond the window's own rules: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
+import msgspec
+
 from projections import events
+from projections.bodies import has_text, reasoning_of, refill, tools_of
 from projections.bounds import control_body, out_of_bounds
+from projections.calls import GuardRun, Used, call_hash
 from projections.compaction import drop_span, why_not
 from projections.costs import believed, believed_text
 from projections.errors import InvalidPosition
-from projections.lanes import RANGES, Entry, Kind, find_call
+from projections.lanes import EARLY, RANGES, Call, Entry, Kind, find_call
 from projections.names import parse_position
 from projections.openai import message_body, result_body, text_body
 from projections.window import InForce, Window, abandoned_range
@@ -26,7 +31,7 @@ class Status(Enum):
     """What the fold made of an event.
 
     ``rejected`` changed nothing but its own trace (it is skipped for ever, on replay too). ``needs_history`` changed nothing at all:
-    call :func:`apply` again with the :class:`History` at ``Outcome.target``.
+    call :func:`apply` again with the :class:`History` at ``Outcome.target``, or with the events at ``Outcome.texts``.
     """
 
     APPLIED = "applied"
@@ -39,7 +44,7 @@ class Outcome(NamedTuple):
     """The result of one :func:`apply`.
 
     ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
-    ids that came into force or lost it, in order: the live generation announces them.
+    ids that came into force or lost it, in order: the live generation announces them, and ``loop``, the same call made once more in a row.
     """
 
     status: Status
@@ -48,6 +53,8 @@ class Outcome(NamedTuple):
     target: int | None = None
     accepted: tuple[InForce, ...] = ()
     voided: tuple[str, ...] = ()
+    texts: tuple[int, ...] = ()
+    loop: events.LoopDetected | None = None
 
 
 # What Outcome(…) does, without a call of Python for each event.
@@ -68,11 +75,13 @@ class History:
 
     ``window`` is the fold of the conversation's events up to and including the target, or None when the target is not one of them.
     ``chain`` holds the accepted summaries from the one in force backwards, newest first, as ``(offset, event)``, down to the first that
-    was accepted at or before the target (or to the first of all).
+    was accepted at or before the target (or to the first of all). ``texts`` are events by offset, for what was shortened and is to be whole
+    again; where the log has lost one of them, it stays as it is.
     """
 
-    window: Window | None
-    chain: list[tuple[int, events.SummaryEvent]]
+    window: Window | None = None
+    chain: list[tuple[int, events.SummaryEvent]] = field(default_factory=list)
+    texts: Mapping[int, events.AnyEvent] = field(default_factory=dict)
 
 
 def apply(window: Window, offset: int, event: events.AnyEvent, history: History | None = None) -> Outcome:
@@ -90,7 +99,7 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
     if meta.erased:
         return _skip(window, offset, id_hash, "the conversation is erased")
     if type(event) is events.MessageEvent and _push_text(window, offset, event):
-        outcome = _outcome((Status.APPLIED, offset, None, None, (), ()))
+        outcome = _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
     else:
         outcome = _dispatch(window, offset, event, history)
         if outcome.status is Status.NEEDS_HISTORY:
@@ -127,7 +136,7 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
     if isinstance(event, events.ToolResultEvent):
         return _result(window, offset, event)
     if isinstance(event, events.SummaryEvent):
-        return _summary(window, offset, event)
+        return _summary(window, offset, event, history)
     if isinstance(event, events.RollbackEvent):
         return _rollback(window, offset, event, history)
     if isinstance(event, events.EventDroppedEvent):
@@ -145,7 +154,7 @@ def _push_text(window: Window, offset: int, event: events.MessageEvent) -> bool:
     """
     data = event.data
     kind, text = _TEXT_KIND.get(data.role), data.content
-    if kind is None or type(text) is not str or data.tool_calls or data.name is not None:
+    if kind is None or type(text) is not str or data.tool_calls or data.name is not None or data.usage is not None:
         return False
     tokens = believed_text(text, event.tokens, window.policy.encoding)
     window.push_text(Entry(offset, kind, tokens, text_body(data.role, text)))
@@ -158,18 +167,33 @@ _ROLE_KIND = {"user": Kind.USER, "assistant": Kind.ASSISTANT, "system": Kind.SYS
 
 def _message(window: Window, offset: int, event: events.MessageEvent) -> Outcome:
     data = event.data
-    calls = tuple((call.id, call.name) for call in data.tool_calls) if data.tool_calls else None
+    calls = tuple((call.id, call.name, call_hash(call.name, call.arguments)) for call in data.tool_calls) if data.tool_calls else None
     tokens = believed(data, event.tokens, window.policy.encoding)
-    window.push(Entry(offset, _ROLE_KIND[data.role], tokens, message_body(data), calls))
-    return Outcome(Status.APPLIED, offset)
+    entry = Entry(offset, _ROLE_KIND[data.role], tokens, message_body(data), calls)
+    entry.reasoning = reasoning_of(data)
+    before = window.lanes.run
+    window.push(entry, data.usage.sent if data.usage and data.role == "assistant" else 0)
+    loop = _loop(before, calls, window.policy.loop_guard) if calls else None
+    return _outcome((Status.APPLIED, offset, None, None, (), (), (), loop))
+
+
+def _loop(run: GuardRun | None, calls: tuple[Call, ...], guard: int) -> events.LoopDetected | None:
+    """The last time that these calls brought the run of identical ones to a multiple of ``guard``."""
+    found = None
+    for _, name, sha in calls:
+        run = GuardRun(sha, name, run.count + 1 if run is not None and run.sha == sha else 1)
+        if guard and run.count % guard == 0:
+            found = events.LoopDetected(name, sha.hex(), run.count)
+    return found
 
 
 def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outcome:
     data = event.data
     call = find_call(window.lanes, data.tool_call_id)
-    link = (call.offset, call.index) if call else None
+    # A result that nobody asked for comes before its call, or repeats one: its id tells, as far back as ids are known.
+    link = (call.offset, call.index) if call else None if Used.holds(window.lanes.used, data.tool_call_id) else EARLY
     tokens = believed(data, event.tokens, window.policy.encoding)
-    window.push(Entry(offset, Kind.RESULT, tokens, result_body(data), link=link))
+    window.push(Entry(offset, Kind.RESULT, tokens, result_body(data), link=link, pinned=data.pinned))
     return Outcome(Status.APPLIED, offset)
 
 
@@ -197,22 +221,35 @@ def _control(window: Window, offset: int, event: events.AnyEvent) -> Outcome:
     return Outcome(Status.APPLIED, offset)
 
 
-def _summary(window: Window, offset: int, event: events.SummaryEvent) -> Outcome:
+def _summary(window: Window, offset: int, event: events.SummaryEvent, history: History | None) -> Outcome:
     data = event.data
     tokens = believed(data, event.tokens, window.policy.encoding)
     reason = why_not(window, data, tokens)
     if reason is not None:
         return Outcome(Status.REJECTED, offset, reason)
-    accepted = _take(window, offset, data, tokens)
+    late = _made_since(window, window.meta.due.at if window.meta.due else offset, parse_position(data.span.to).offset)
+    if late and history is None:
+        return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
+    accepted = _take(window, offset, data, tokens, history.texts if history else {})
     window.push(Entry(offset, Kind.NOTE))
     return Outcome(Status.APPLIED, offset, accepted=(accepted,))
 
 
-def _take(window: Window, offset: int, data: events.Summary, tokens: int) -> InForce:
-    """Put a summary in force: its span leaves the tail, and marks are folded again over what follows."""
+def _made_since(window: Window, at: int, after: int) -> tuple[int, ...]:
+    """The offsets of entries beyond ``after`` that were shortened by cuts at events later than ``at``."""
+    return tuple(e.offset for e in window.tail if e.forms and e.offset > after and e.kind not in RANGES and e.forms[-1][0] > max(at, e.offset))
+
+
+def _take(window: Window, offset: int, data: events.Summary, tokens: int, texts: Mapping[int, events.AnyEvent]) -> InForce:
+    """Put a summary in force: its span leaves the tail, and cuts are made again over what follows.
+
+    Shortenings made since it was found to be due are taken back: had it come at once, they would not have been made.
+    """
     before = window.meta.summary
     last = parse_position(data.span.to).offset
-    drop_span(window, last, data.span.count)
+    due = window.meta.due
+    _take_back(window, due.at if due else offset, last, texts)
+    drop_span(window, last, data.span.count, set(events.absolute(data.span.kept)))
     window.meta.summary = InForce(
         summary_id=data.summary_id,
         offset=offset,
@@ -227,21 +264,56 @@ def _take(window: Window, offset: int, data: events.Summary, tokens: int) -> InF
     return window.meta.summary
 
 
+def _take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent]) -> None:
+    """Undo the shortenings, by cuts at events later than ``at``, of entries beyond ``after``; what ``texts`` lacks stays as it is."""
+    wanted = set(_made_since(window, at, after))
+    tools = tools_of(window.tail) if wanted else {}
+    for i, entry in enumerate(window.tail):
+        event = texts.get(entry.offset) if entry.offset in wanted else None
+        if event is None:
+            continue
+        forms = tuple(form for form in entry.forms if form[0] <= max(at, entry.offset))
+        whole = msgspec.structs.replace(entry, forms=forms, tokens=forms[-1][2] if forms else entry.full, full=entry.full if forms else 0)
+        if not forms:
+            whole.chars = 0
+        if has_text(whole):
+            refill(whole, event, window.shaper(), tools.get(entry.link, "") if entry.link else "")
+        window.tail[i] = whole
+        window.epoch += 1
+
+
 def _rollback(window: Window, offset: int, event: events.RollbackEvent, history: History | None) -> Outcome:
     target = _resolve(window, event.data.to)
     if target is None or target >= offset:
         return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
     at = _index_at(window, target)
     if at is not None:
-        gone = window.tail[at + 1 :]
-        window.meta.rollback = offset
-        window.replace_tail([*window.tail[: at + 1], abandoned_range(gone, offset)])
+        late = _made_since(window, target, -1)
+        late = tuple(o for o in late if o <= target)
+        if late and history is None:
+            return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
+        _go_back(window, offset, target, at, history.texts if history else {})
         return Outcome(Status.APPLIED, offset)
     if history is None:
         return Outcome(Status.NEEDS_HISTORY, offset, target=target)
     if history.window is None:
         return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
-    return _restore(window, offset, target, history.window, history.chain)
+    return _restore(window, offset, target, history)
+
+
+def _go_back(window: Window, offset: int, target: int, at: int, texts: Mapping[int, events.AnyEvent]) -> None:
+    """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut did follows from what was before it."""
+    gone = window.tail[at + 1 :]
+    window.tail = window.tail[: at + 1]
+    _take_back(window, target, -1, texts)
+    for entry in window.tail:
+        if entry.link is not None and entry.link[0] > target:
+            entry.link = EARLY
+    meta = window.meta
+    meta.rollback = offset
+    if meta.due is not None and meta.due.at > target:
+        meta.due = None
+    window.replace_tail([*window.tail, abandoned_range(gone, offset)])
 
 
 def _resolve(window: Window, to: str) -> int | None:
@@ -255,23 +327,27 @@ def _resolve(window: Window, to: str) -> int | None:
 
 
 def _index_at(window: Window, target: int) -> int | None:
-    """Where in the tail the target stands (-1: just before it), or None when only the log can tell."""
-    summary = window.meta.summary
-    if summary is not None and target == summary.to and window.tail[0].kind != Kind.HELD:
-        return -1
-    for i, entry in enumerate(window.tail):
-        if entry.offset == target and entry.kind not in RANGES:
-            return i
-    return None
+    """Where in the tail the target stands (the last before it, where a summary ends with it), or None when only the log can tell."""
+    reached = window.covered_to
+    if target < reached:
+        return None
+    tail = window.tail
+    if target == reached:
+        kept = sum(entry.offset <= reached for entry in tail)
+        return None if any(entry.kind == Kind.HELD and entry.start <= target + 1 for entry in tail[: kept + 1]) else kept - 1
+    return next((i for i, entry in enumerate(tail) if entry.offset == target and entry.kind not in RANGES), None)
 
 
-def _restore(window: Window, offset: int, target: int, restored: Window, chain: list[tuple[int, events.SummaryEvent]]) -> Outcome:
+def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
     """Take tail, lanes and summary from the fold at the target; ids, count and digest of this window go on."""
+    restored, chain = history.window, history.chain
+    if restored is None:
+        raise ValueError("a rollback beyond the window needs its history")
     for at, event in reversed(chain):
         data = event.data
         tokens = believed(data, event.tokens, restored.policy.encoding)
         if parse_position(data.span.to).offset <= target and why_not(restored, data, tokens) is None:
-            _take(restored, at, data, tokens)
+            _take(restored, at, data, tokens, history.texts)
     old = {event.data.summary_id for _, event in chain}
     new = restored.meta.summary
     gone = Entry(offset, Kind.ABANDONED, first=target + 1, count=max(1, offset - target))
@@ -281,7 +357,8 @@ def _restore(window: Window, offset: int, target: int, restored: Window, chain: 
             break
         voided.append(event.data.summary_id)
     accepted = (new,) if new is not None and new.summary_id not in old else ()
-    window.meta.base, window.meta.summary, window.meta.rollback = restored.meta.base, new, offset
+    meta = window.meta
+    meta.base, meta.summary, meta.due, meta.rollback = restored.meta.base, new, restored.meta.due, offset
     window.replace_tail([*restored.tail, gone])
     return Outcome(Status.APPLIED, offset, accepted=accepted, voided=tuple(voided))
 
@@ -305,14 +382,20 @@ def take_out(window: Window, position: str) -> None:
         tail = list(window.tail)
         tail[at] = Entry(tail[at].offset, Kind.NOTE)
         window.replace_tail(tail)
-    pinned = window.meta.base.pinned
+    base = window.meta.base
+    if any(pin.offset == target for pin in base.pins):
+        base.pins = [pin for pin in base.pins if pin.offset != target]
+        window.base_epoch += 1
+        window.derive()
+    pinned = base.pinned
     if any(item.offset == target for item in pinned):
         window.meta.base.pinned = [item for item in pinned if item.offset != target]
-        window.refold()
+        window.base_epoch += 1
+        window.derive()
 
 
 def _erase(window: Window) -> None:
     """Nothing of the conversation stays in the window but ids and counters; this is final."""
     meta = window.meta
-    meta.base, meta.summary, meta.erased = type(meta.base)(), None, True
+    meta.base, meta.summary, meta.due, meta.erased = type(meta.base)(), None, None, True
     window.replace_tail([])

@@ -1,11 +1,12 @@
-"""Atomic groups of the tail: an assistant message with its calls and their results is one unit.
+"""Atomic groups of the tail: an assistant message with its calls, its reasoning and their results is one unit.
 
-Results were paired by occurrence when they were folded (``Entry.link``), so grouping is a walk. A result whose call is not in the tail
-is an orphan and belongs to no group: no provider would take it.
+Results were paired by occurrence when they were folded (``Entry.link``), so grouping is a walk, one entry at a time. A result whose call
+is not in the tail is an orphan: no provider would take it, so it is a group of its own that is never rendered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,61 +15,124 @@ from projections.lanes import RENDERED, Entry, Kind
 
 SYNTHETIC_TEXT = "[no result: the call was not answered]"
 WAITING_TEXT = "[no result yet: waiting for an approval or an answer]"
+Link = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Group:
-    """One atomic unit of a render: its JSON bodies in order, their tokens, and the offsets it stands for."""
+    """One atomic unit: its message (``head``; a held range, or an orphaned result), and the results of its calls by their index."""
 
-    first: int
-    last: int
-    tokens: int
-    bodies: list[bytes]
-    kind: int
-    synthetic: int = 0
+    head: Entry
     results: dict[int, Entry] = field(default_factory=dict)
-    head: Entry | None = None
+
+    @property
+    def orphan(self) -> bool:
+        """Whether it is a result without a call: never rendered."""
+        return self.head.kind == Kind.RESULT
+
+    @property
+    def held(self) -> bool:
+        """Whether it stands for a range that only the log holds."""
+        return self.head.kind == Kind.HELD
+
+    @property
+    def out(self) -> bool:
+        """Whether its message is left out; a pinned result of it may still stand, with a form of the message that calls for it alone."""
+        return self.head.out
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its message and its results, in the order of their calls."""
+        return [self.head, *(self.results[i] for i in sorted(self.results))]
+
+    @property
+    def last(self) -> int:
+        """The offset of its latest entry."""
+        return max(entry.offset for entry in self.entries)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its entries as they stand; of a held range none."""
+        return 0 if self.held else sum(entry.tokens for entry in self.entries)
+
+    def shown_calls(self) -> list[int]:
+        """The indexes of the calls that its message has as it stands."""
+        calls, form = self.head.calls or (), self.head.form
+        if form.startswith(("only:", "pair:")):
+            return [int(i) for i in form.split(":")[1].split(",") if i]
+        return [] if self.head.out else list(range(len(calls)))
+
+    def unanswered(self) -> list[int]:
+        """The indexes of shown calls that have no result."""
+        return [i for i in self.shown_calls() if i not in self.results]
+
+    def messages(self) -> int:
+        """How many messages it is rendered as."""
+        if self.orphan or self.held or self.head.out:
+            return 0
+        return 1 + len(self.shown_calls())
+
+    def links(self) -> list[Link]:
+        """Its calls, as ``(offset, index)``."""
+        return [(self.head.offset, i) for i in range(len(self.head.calls or ()))]
 
 
-def group_tail(tail: list[Entry], suspended: frozenset[str] = frozenset()) -> tuple[list[Group], int]:
-    """Group a tail for rendering; returns the groups in order of their first message, and the number of orphaned results.
+class Grouper:
+    """Groups entries one by one; what it has after each is what grouping all of them from scratch gives."""
 
-    Each group is complete: results stand right after their message in the order of its calls, wherever they came in the log, a repeated
-    result counts once (the first), and a call without a result is answered by a short synthetic one. ``suspended`` are the ids of calls
-    that wait for somebody. Held ranges come as groups without bodies; what a rollback abandoned does not come at all.
-    """
-    groups: list[Group] = []
-    waiting: dict[int, Group] = {}
-    orphans = 0
-    for entry in tail:
-        if entry.kind == Kind.RESULT:
-            group = waiting.get(entry.link[0]) if entry.link else None
-            if group is None or entry.link is None or entry.link[1] in group.results:
-                orphans += 1
-                continue
-            group.results[entry.link[1]] = entry
-        elif entry.kind in RENDERED:
-            group = Group(entry.offset, entry.offset, entry.tokens, [entry.body], entry.kind, head=entry)
-            groups.append(group)
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self._by_call: dict[int, Group] = {}
+        self._early: dict[Link, Group] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Take the next entry of a tail in."""
+        kind = entry.kind
+        if kind == Kind.RESULT:
+            self._add_result(entry)
+        elif kind in RENDERED:
+            group = Group(entry)
+            self.groups.append(group)
             if entry.calls:
-                waiting[entry.offset] = group
-        elif entry.kind == Kind.HELD and entry.tokens:
-            groups.append(Group(entry.start, entry.offset, 0, [], entry.kind, synthetic=entry.count))
-    for group in waiting.values():
-        _complete(group, suspended)
-    return groups, orphans
+                self._by_call[entry.offset] = group
+                for i in range(len(entry.calls)):
+                    early = self._early.pop((entry.offset, i), None)
+                    if early is not None:
+                        self.groups.remove(early)
+                        group.results[i] = early.head
+        elif kind == Kind.HELD and entry.tokens:
+            self.groups.append(Group(entry))
+
+    def _add_result(self, entry: Entry) -> None:
+        link = entry.link
+        group = self._by_call.get(link[0]) if link else None
+        if group is not None and link is not None and link[1] not in group.results:
+            group.results[link[1]] = entry
+            return
+        orphan = Group(entry)
+        self.groups.append(orphan)
+        if group is None and link is not None and link[0] > entry.offset:
+            # It came before its call.
+            self._early.setdefault(link, orphan)
 
 
-def _complete(group: Group, suspended: frozenset[str]) -> None:
-    head = group.head
-    for index, (call_id, _name) in enumerate(head.calls or () if head else ()):
-        result = group.results.get(index)
-        if result is not None:
-            group.bodies.append(result.body)
-            group.tokens += result.tokens
-            group.last = max(group.last, result.offset)
-        else:
-            text = WAITING_TEXT if call_id in suspended else SYNTHETIC_TEXT
-            group.bodies.append(msgspec.json.encode({"role": "tool", "tool_call_id": call_id, "content": text}))
-            group.tokens += len(text) + 4
-            group.synthetic += 1
+def group_tail(tail: Iterable[Entry]) -> list[Group]:
+    """The groups of a tail in order of their messages: every rendered entry is in exactly one.
+
+    What a rollback abandoned, and events that are not rendered, are in none.
+    """
+    grouper = Grouper()
+    for entry in tail:
+        grouper.add(entry)
+    return grouper.groups
+
+
+def answer_of(group: Group, index: int, suspended: set[Link]) -> bytes:
+    """The short synthetic result of a call that has none, as a message; ``suspended`` are the calls that wait for somebody."""
+    call_id = (group.head.calls or ())[index][0]
+    text = WAITING_TEXT if (group.head.offset, index) in suspended else SYNTHETIC_TEXT
+    return msgspec.json.encode({"role": "tool", "tool_call_id": call_id, "content": text})
+
+
+ANSWER_TOKENS = len(WAITING_TEXT) + 4
+"""Tokens taken for a synthetic result: a token is at least a byte of its text."""

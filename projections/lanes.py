@@ -13,13 +13,20 @@ import msgspec
 from msgspec import Struct
 
 from projections import events
-from projections.costs import CALL_OVERHEAD
+from projections.calls import GuardRun, Used
+from projections.clipping import clip
 from projections.policy import Policy
-from projections.tokens import MESSAGE_OVERHEAD
 
 MAX_SUSPENSIONS = 32
 MAX_OPEN_CALLS = 64
 MAX_PINNED = 256
+EARLY = (-1, 0)
+"""The link of a result whose call has not come yet."""
+
+Call = tuple[str, str, bytes]
+"""A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its canonical arguments."""
+Form = tuple[int, str, int]
+"""A shortening of an entry: the offset of the event at which it was cut, its form (``projections.forms``), its tokens since."""
 
 
 class Kind(IntEnum):
@@ -50,27 +57,49 @@ RANGES = frozenset({Kind.HELD, Kind.ABANDONED})
 class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     """One event (or one range of events) in the tail.
 
-    ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others, empty for a note. ``calls`` are an
-    assistant message's calls as ``(id, name)``; ``link`` is a result's call as ``(offset, index)``, None for an orphan. For a range
-    ``first``..``offset`` are its bounds, ``count`` its events and ``positions`` their offsets as differences, where still known.
-    ``room`` is set when the body was clipped to that many tokens.
+    ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others, empty for a note and for what is left
+    out. ``tokens`` are those of the body as it stands. ``calls`` are an assistant message's calls; ``link`` is a result's call as
+    ``(offset, index)``, None for an orphan, :data:`EARLY` for one whose call may still come. For a range ``first``..``offset`` are its
+    bounds, ``count`` its events, ``positions`` their offsets as differences, where still known, and ``gone`` those of them that a rollback
+    abandoned or an operator took out.
+
+    ``room`` is set when the body was clipped to that many tokens. ``forms`` are the shortenings it went through, the last one in force, and
+    ``full`` its tokens and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning parts as JSON. ``beyond`` is by how many tokens the usage that a
+    model reported with this message exceeded what was counted here.
     """
 
     offset: int
     kind: int
     tokens: int = 0
     body: bytes = b""
-    calls: tuple[tuple[str, str], ...] | None = None
+    calls: tuple[Call, ...] | None = None
     link: tuple[int, int] | None = None
     first: int = -1
     count: int = 1
     positions: list[int] | None = None
     room: int = 0
+    forms: tuple[Form, ...] = ()
+    full: int = 0
+    chars: int = 0
+    pinned: bool = False
+    reasoning: bytes = b""
+    beyond: int | None = None
+    gone: list[int] | None = None
 
     @property
     def start(self) -> int:
         """The offset of its first event."""
         return self.offset if self.first < 0 else self.first
+
+    @property
+    def form(self) -> str:
+        """The shortening in force, empty for none."""
+        return self.forms[-1][1] if self.forms else ""
+
+    @property
+    def out(self) -> bool:
+        """Whether it is left out of renders."""
+        return bool(self.forms) and self.forms[-1][1].startswith("out:")
 
 
 def entry_offsets(entry: Entry) -> list[int] | None:
@@ -99,7 +128,7 @@ class OpenCall(Struct, array_like=True):
 
 
 class OpenSuspension(Struct, array_like=True):
-    """A suspension that nobody has resolved."""
+    """A suspension that nobody has resolved; ``call`` is the call it holds up, as ``(offset, index)``."""
 
     offset: int
     suspension_id: str
@@ -107,10 +136,24 @@ class OpenSuspension(Struct, array_like=True):
     tool_call_id: str | None = None
     prompt: str | None = None
     expires_at: str | None = None
+    call: tuple[int, int] | None = None
+
+
+class PinnedResult(Struct, array_like=True):
+    """A pinned tool result whose place in the tail is gone, with its call: two messages."""
+
+    offset: int
+    tokens: int
+    call: bytes
+    result: bytes
 
 
 class Lanes(Struct, array_like=True):
-    """Everything in force beside tail and summary, all bounded."""
+    """Everything in force beside tail and summary, all bounded.
+
+    ``pins_lost`` and ``pinned_lost`` are the pinned results that lost their pin and the system messages that were cut for the lane's limit,
+    each as ``(messages, tokens)``.
+    """
 
     pinned: list[Pinned] = []
     policy: dict[str, Any] | None = None
@@ -125,11 +168,16 @@ class Lanes(Struct, array_like=True):
     closed: str | None = None
     loop: dict[str, Any] | None = None
     last_message: int = -1
+    pins: list[PinnedResult] = []
+    run: GuardRun | None = None
+    used: bytes = b""
+    pins_lost: tuple[int, int] = (0, 0)
+    pinned_lost: tuple[int, int] = (0, 0)
 
     @property
     def pinned_tokens(self) -> int:
-        """Tokens of the pinned lane, tool schemas included."""
-        return self.tools_tokens + sum(item.tokens for item in self.pinned)
+        """Tokens of the pinned lane, tool schemas and pinned results included."""
+        return self.tools_tokens + sum(item.tokens for item in self.pinned) + sum(pin.tokens for pin in self.pins)
 
     def copy(self) -> Lanes:
         """A copy that can be stepped without touching this one."""
@@ -138,8 +186,17 @@ class Lanes(Struct, array_like=True):
             pinned=list(self.pinned),
             suspensions=list(self.suspensions),
             calls=[_copy_call(c) for c in self.calls],
+            pins=list(self.pins),
         )
         return other
+
+    def waiting(self) -> set[tuple[int, int]]:
+        """The calls that must stay whole, as ``(offset, index)``: those that may still be answered, and those that are suspended."""
+        return {(call.offset, call.index) for call in self.calls if not call.dead} | self.suspended()
+
+    def suspended(self) -> set[tuple[int, int]]:
+        """The calls that a suspension holds up."""
+        return {s.call for s in self.suspensions if s.call is not None}
 
 
 def _copy_call(call: OpenCall) -> OpenCall:
@@ -189,11 +246,18 @@ def step_message(lanes: Lanes, entry: Entry) -> None:
     lanes.last_message = entry.offset
     if entry.kind == Kind.USER:
         lanes.turn_ended = False
+        lanes.run = lanes.loop = None
         for call in lanes.calls:
             call.dead = True
     elif entry.calls:
-        lanes.calls.extend(OpenCall(entry.offset, i, id_, name) for i, (id_, name) in enumerate(entry.calls))
+        lanes.calls.extend(OpenCall(entry.offset, i, id_, name) for i, (id_, name, _) in enumerate(entry.calls))
         del lanes.calls[:-MAX_OPEN_CALLS]
+        for id_, name, sha in entry.calls:
+            lanes.used = Used.add(lanes.used, id_)
+            if lanes.run is None or lanes.run.sha != sha:
+                lanes.run, lanes.loop = GuardRun(sha, name, 1), None
+            else:
+                lanes.run = GuardRun(sha, name, lanes.run.count + 1)
     elif entry.link is not None:
         lanes.calls = [call for call in lanes.calls if (call.offset, call.index) != entry.link]
 
@@ -206,8 +270,10 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
         lanes.tools_tokens = entry.tokens if data.tools is not None else lanes.tools_tokens
     elif isinstance(data, events.Suspension):
         lanes.suspensions = [s for s in lanes.suspensions if s.suspension_id != data.suspension_id]
+        call = find_call(lanes, data.tool_call_id) if data.tool_call_id else None
+        held = (call.offset, call.index) if call else None
         lanes.suspensions.append(
-            OpenSuspension(entry.offset, data.suspension_id, data.kind, data.tool_call_id, data.prompt, data.expires_at)
+            OpenSuspension(entry.offset, data.suspension_id, data.kind, data.tool_call_id, data.prompt, data.expires_at, held)
         )
         del lanes.suspensions[:-MAX_SUSPENSIONS]
     elif isinstance(data, events.Resolution):
@@ -224,46 +290,33 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
         lanes.loop = msgspec.to_builtins(data)
 
 
+def pin(lanes: Lanes, item: PinnedResult, policy: Policy) -> None:
+    """Put a pinned result beside the tail, where its call and itself have left it."""
+    lanes.pins.append(item)
+    _bound_pinned(lanes, policy)
+
+
 def _bound_pinned(lanes: Lanes, policy: Policy) -> None:
-    """Keep the pinned lane within its limit: the oldest system text goes first, and what alone is too long is cut."""
-    del lanes.pinned[:-MAX_PINNED]
-    total = lanes.pinned_tokens
-    while len(lanes.pinned) > 1 and total > policy.pinned_limit:
-        total -= lanes.pinned[0].tokens
-        del lanes.pinned[0]
-    if lanes.pinned and total > policy.pinned_limit:
-        last = lanes.pinned[-1]
-        room = max(0, policy.pinned_limit - lanes.tools_tokens)
-        lanes.pinned[-1] = Pinned(last.offset, *clip(last.body, last.tokens, room))
+    """Keep the pinned lane within its limit.
 
-
-def clip(body: bytes, tokens: int, room: int) -> tuple[int, bytes]:
-    """Shorten a message so that it costs at most about ``room`` tokens, keeping the head and the tail of its text.
-
-    Returns the new token bound and body. Long call arguments become a stub. The cut is by bytes (a token is at least one), so the
-    bound is sure and the fold needs no tokenizer; a very small ``room`` still keeps the note that text is missing (about 80 bytes).
-    Counted are the text's own bytes, not those of its JSON: text full of quotes or line ends is longer there.
+    The oldest pinned results lose their pin first, then the oldest system text goes, and what alone is too long is cut.
     """
-    message = msgspec.json.decode(body)
-    calls = message.get("tool_calls") or ()
-    for call in calls:
-        arguments = call["function"]["arguments"]
-        if len(arguments.encode("utf-8", "surrogatepass")) > min(room // 8, room // (2 * len(calls))):
-            call["function"]["arguments"] = f'{{"shortened_characters":{len(arguments)}}}'
-    fixed = _text_bytes({**message, "content": None})
-    content = message.get("content")
-    text = content if isinstance(content, str) else ""
-    raw = text.encode("utf-8", "surrogatepass")
-    note = f"[… {len(text)} characters shortened: the whole event is in the log …]"
-    half = max(0, room - fixed - len(note.encode()) - 2) // 2
-    if content is not None and (fixed + len(raw) > room or not isinstance(content, str)):
-        tail = raw[len(raw) - half :].decode("utf-8", "ignore")
-        message["content"] = "\n".join((raw[:half].decode("utf-8", "ignore"), note, tail)).strip("\n")
-    return min(tokens, _text_bytes(message)), msgspec.json.encode(message)
-
-
-def _text_bytes(message: dict[str, Any]) -> int:
-    """A bound of the tokens of a message without parts, as ``projections.costs`` counts them: the bytes of its texts, and its frame."""
-    calls = [call["function"] for call in message.get("tool_calls") or ()]
-    texts = [message.get("content") or "", message.get("name") or "", *(text for c in calls for text in (c["name"], c["arguments"]))]
-    return MESSAGE_OVERHEAD + 1 + CALL_OVERHEAD * len(calls) + sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    limit, before = policy.pinned_limit, sum(item.tokens for item in lanes.pinned)
+    gone = max(0, len(lanes.pinned) - MAX_PINNED)
+    del lanes.pinned[:gone]
+    total = lanes.pinned_tokens
+    while lanes.pins and (total > limit or len(lanes.pins) > MAX_PINNED):
+        lost = lanes.pins.pop(0)
+        total -= lost.tokens
+        lanes.pins_lost = (lanes.pins_lost[0] + 1, lanes.pins_lost[1] + lost.tokens)
+    while len(lanes.pinned) > 1 and total > limit:
+        total -= lanes.pinned[0].tokens
+        gone += 1
+        del lanes.pinned[0]
+    if lanes.pinned and total > limit:
+        last = lanes.pinned[-1]
+        room = max(0, limit - lanes.tools_tokens)
+        lanes.pinned[-1] = Pinned(last.offset, *clip(last.body, last.tokens, room))
+    after = sum(item.tokens for item in lanes.pinned)
+    if after != before or gone:
+        lanes.pinned_lost = (lanes.pinned_lost[0] + gone, lanes.pinned_lost[1] + before - after)

@@ -159,7 +159,7 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
     # Running sums, and a search for each boundary: entries are not looked at one by one.
     sums = list(
         accumulate(
-            [len(e.body) + PER_ENTRY if e.calls is None and e.positions is None else stored_size(e) for e in new],
+            [len(e.body) + PER_ENTRY if e.calls is None and e.positions is None and not e.forms else stored_size(e) for e in new],
             initial=0,
         )
     )

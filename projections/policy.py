@@ -6,15 +6,23 @@ part of what the fold may know, so it has to be in the log or recorded with the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 
 from projections.errors import InvalidPolicy
+from projections.profiles import CALLABLE, CompactResults, KeepMessages, KeepTurns, Reducer, Summarize, merged
 from projections.tokens import get_encoding
 
 Encoding = Literal["o200k_base", "cl100k_base"]
+Callables = Mapping[str, Callable[[str, str, str], str]]
+"""Replacements for tool results by name: ``(tool_name, call_id, result_text)`` to the text that stands in its place; pure functions."""
+ALLOW = "allow"
+MAXIMA = "maxima"
+"""Keys of the deployment's policy alone: which keys tenants and conversations may set, and the largest numbers they may set them to."""
+_DEPLOYMENT_ONLY = frozenset({"encryption"})
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +41,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     soft_trim_chars: int = 3_000
     hard_clear_chars: int = 10_000
     protect_recent: int = 3
-    reducers: tuple[dict[str, Any], ...] = ()
+    reducers: tuple[Reducer, ...] = ()
     cuts: Literal["stable", "exact"] = "stable"
     low_water: float = 0.5
     spill_chars: int = 100_000
@@ -57,6 +65,16 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def pinned_limit(self) -> int:
         """Tokens the pinned lane may hold: ``pinned_max_tokens``, or a quarter of the model's window."""
         return self.model_window // 4 if self.pinned_max_tokens is None else self.pinned_max_tokens
+
+    @property
+    def pays(self) -> bool:
+        """Whether summaries are asked for: ``compaction``, and in profile ``composed`` only where ``summarize`` is listed."""
+        return self.compaction and (self.profile != "composed" or any(isinstance(r, Summarize) for r in self.reducers))
+
+    @property
+    def counted(self) -> bool:
+        """Whether a reducer limits turns or messages."""
+        return any(isinstance(r, KeepTurns | KeepMessages) for r in self.reducers)
 
     def budget(self, pinned: int) -> int:
         """The effective working budget of the verbatim tail beside a pinned lane of ``pinned`` tokens; at least 1."""
@@ -115,20 +133,18 @@ def _check(policy: Policy) -> None:
 
 
 def make_policy(*layers: dict[str, Any] | None) -> Policy:
-    """Merge layers (widest first) over the defaults into a checked policy.
+    """Merge layers (widest first) over the defaults into a checked policy; a layer's profile sets the keys it names (``profiles``).
 
     Raises:
         InvalidPolicy: an unknown key (named), a wrong type (named), or values that contradict each other.
     """
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged.update(layer or {})
+    values = merged(layers)
     known = set(Policy.__struct_fields__)
-    for name in merged:
+    for name in values:
         if name not in known:
             raise InvalidPolicy(f"policy key {name!r} is unknown: the keys are {', '.join(sorted(known))}")
     try:
-        policy = msgspec.convert(merged, Policy)
+        policy = msgspec.convert(values, Policy)
     except msgspec.ValidationError as error:
         raise InvalidPolicy(f"policy: {str(error).replace('`', '')}") from None
     _check(policy)
@@ -138,36 +154,89 @@ def make_policy(*layers: dict[str, Any] | None) -> Policy:
 class Rules:
     """The policies a generation was built with: deployment and tenants; conversations bring their own in the log.
 
-    ``deployment`` and ``tenants`` are plain dictionaries of overrides. :meth:`for_conversation` is a pure function of them.
+    ``deployment`` and ``tenants`` are plain dictionaries of overrides; the deployment's may also hold ``allow``, a list of the keys that
+    tenants and conversations may set (default: all, but ``encryption`` for tenants alone), and ``maxima``, the largest number of some keys.
+    :meth:`for_conversation` is a pure function of them. ``callables`` are the replacements that policies may name.
     """
 
-    def __init__(self, deployment: dict[str, Any] | None = None, tenants: dict[str, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        deployment: dict[str, Any] | None = None,
+        tenants: dict[str, dict[str, Any]] | None = None,
+        callables: Callables | None = None,
+    ) -> None:
         self.deployment = dict(deployment or {})
-        self.tenants = {name: dict(layer) for name, layer in (tenants or {}).items()}
-        make_policy(self.deployment)
-        for layer in self.tenants.values():
-            make_policy(self.deployment, layer)
+        self.callables: Callables = dict(callables or {})
+        self._own = {name: value for name, value in self.deployment.items() if name not in (ALLOW, MAXIMA)}
+        self._allow, self._maxima = _limits_of(self.deployment)
+        make_policy(self._own)
+        self.tenants: dict[str, dict[str, Any]] = {}
         self._resolve = lru_cache(maxsize=4096)(self._resolve_uncached)
+        self.learn(tenants or {})
 
     def learn(self, tenants: dict[str, dict[str, Any]]) -> None:
         """Take in tenants that were recorded later; what is known of a tenant already stays as it is."""
         for name, layer in tenants.items():
             if name not in self.tenants:
-                make_policy(self.deployment, layer)
+                make_policy(self._own, layer)
                 self.tenants[name] = dict(layer)
                 # Policies may have been asked for before the tenant was known.
                 self._resolve.cache_clear()
+
+    def check(self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None = None) -> Policy:
+        """The policy of a tenant's and a conversation's layer over the deployment's, as they may set them.
+
+        Raises:
+            InvalidPolicy: as :func:`make_policy`, and for a key they may not set, a number over its maximum, a callable nobody registered.
+        """
+        policy = self._permitted(tenant, conversation)
+        for reducer in policy.reducers:
+            replacement = reducer.replacement if isinstance(reducer, CompactResults) else None
+            if replacement is not None and replacement.startswith(CALLABLE) and replacement[len(CALLABLE) :] not in self.callables:
+                raise InvalidPolicy(f"policy key reducers: no {replacement!r} is registered in this deployment's settings")
+        return policy
+
+    def _permitted(self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None) -> Policy:
+        # A tenant's layer is written by an operator: without a list it may hold every key.
+        free = frozenset(Policy.__struct_fields__)
+        for layer, allowed in ((tenant, self._allow or free), (conversation, self._allow or free - _DEPLOYMENT_ONLY)):
+            for name, value in (layer or {}).items():
+                if name in free and name not in allowed:
+                    raise InvalidPolicy(f"policy key {name} is not to be set here: the deployment keeps it to itself")
+                most = self._maxima.get(name)
+                if most is not None and isinstance(value, int | float) and value > most:
+                    raise InvalidPolicy(f"policy key {name} is {value}: this deployment allows {most} at most")
+        return make_policy(self._own, tenant, conversation)
 
     def for_conversation(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
         """The policy of one conversation; an override that does not fit is left out whole (the log may hold anything)."""
         return self._resolve(tenant, msgspec.json.encode(overrides, order="deterministic") if overrides else b"")
 
     def _resolve_uncached(self, tenant: str, overrides: bytes) -> Policy:
-        layers = [self.deployment, self.tenants.get(tenant)]
+        layer = self.tenants.get(tenant)
         if overrides:
             try:
-                return make_policy(*layers, msgspec.json.decode(overrides))
+                return self._permitted(layer, msgspec.json.decode(overrides))
             except InvalidPolicy:
                 # The gateway refuses such an override; another producer's is ignored the same way on every fold.
-                return make_policy(*layers)
-        return make_policy(*layers)
+                return make_policy(self._own, layer)
+        return make_policy(self._own, layer)
+
+
+def check_deployment(values: dict[str, Any]) -> None:
+    """Check a deployment's (or a tenant's) policy file; raises :class:`InvalidPolicy`."""
+    Rules(values)
+
+
+def _limits_of(deployment: dict[str, Any]) -> tuple[frozenset[str] | None, dict[str, float]]:
+    """What tenants and conversations may set, and up to what."""
+    known = frozenset(Policy.__struct_fields__)
+    allow, maxima = deployment.get(ALLOW), deployment.get(MAXIMA, {})
+    if allow is not None and not (isinstance(allow, list) and all(name in known for name in allow)):
+        raise InvalidPolicy(f"policy key {ALLOW}: expected a list of policy keys ({', '.join(sorted(known))})")
+    numbers = isinstance(maxima, dict) and all(
+        name in known and isinstance(most, int | float) and not isinstance(most, bool) for name, most in maxima.items()
+    )
+    if not numbers:
+        raise InvalidPolicy(f"policy key {MAXIMA}: expected a number for each of some policy keys")
+    return None if allow is None else frozenset(allow), dict(maxima)

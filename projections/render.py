@@ -1,56 +1,39 @@
 """Rendering: the messages a model is sent, from a window, always valid and never above the ceiling.
 
-System lane, then the summary (marked as one, never in the user's role), then the tail in groups. Where that is too long the oldest groups
-are left out behind a one-line stub of their positions; the system lane and the newest user message go last.
+System lane, then the summary (marked as one, never in the user's role), pinned results with their calls, then the tail in groups. What the
+fold left out of the tail stands as one line with its positions. Where the whole is too long still, ``projections.sacrifice`` goes on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
-from projections.errors import ThreadfoldError
-from projections.groups import Group, group_tail
-from projections.lanes import Kind, clip
+from projections.groups import ANSWER_TOKENS, Group, answer_of, group_tail
+from projections.lanes import Kind, PinnedResult
+from projections.limits import STUB_TOKENS, SUMMARY_MARK
 from projections.openai import text_only
-from projections.view import SUMMARY_MARK, summary_body
+from projections.policy import Policy
+from projections.profiles import CompactResults, SummarizeResults
+from projections.reducers import LEFT_OUT, Reduction
+from projections.trace import Step, steps_of
+from projections.view import summary_body
 from projections.window import Window
-
-STUB_TOKENS = 60
-"""Tokens taken for a stub line: it is under 60 bytes of ASCII beside two positions, and a token is at least a byte."""
-
-
-class DoesNotFit(ThreadfoldError):
-    """What must not be left out is larger than the limit."""
-
-    problem = 422
-
-
-@dataclass(slots=True)
-class Step:
-    """One shortening, as the trace reports it."""
-
-    reducer: str
-    messages_before: int
-    messages_after: int
-    tokens_before: int
-    tokens_after: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As the ``trace`` of a context holds it."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)
 class Render:
-    """A rendered window: one JSON body a message, their tokens, and what was shortened."""
+    """A rendered window: one JSON body a message, their tokens, and what was shortened.
+
+    ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic answer).
+    """
 
     bodies: list[bytes]
     tokens: int
     trace: list[Step]
+    offsets: list[int] = field(default_factory=list)
 
     @property
     def messages(self) -> bytes:
@@ -63,85 +46,154 @@ class Render:
         return sha256(self.messages).hexdigest()
 
 
+@dataclass(slots=True)
+class Parts:
+    """A render in the making: what it is of, in its order, each part still to be shortened.
+
+    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` tells of groups left out, as ``(messages, first, last)``.
+    """
+
+    window: Window
+    system: list[tuple[bytes, int, int]]
+    summary: bytes | None
+    pins: list[PinnedResult]
+    groups: list[Group]
+    stub: tuple[int, int, int] | None
+    suspended: set[tuple[int, int]]
+
+    def leave_out(self, group: Group) -> None:
+        """Take a group out and tell of it in the stub."""
+        self.groups.remove(group)
+        offsets = [entry.offset for entry in group.entries]
+        more = (group.messages(), min(offsets), max(offsets))
+        self.stub = more if self.stub is None else (self.stub[0] + more[0], min(self.stub[1], more[1]), max(self.stub[2], more[2]))
+
+    @property
+    def fixed_tokens(self) -> int:
+        """Tokens of tool schemas and the summary: they cannot be shortened."""
+        summary = self.window.meta.summary
+        return self.window.lanes.tools_tokens + (summary.tokens + len(SUMMARY_MARK) if summary else 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole."""
+        total = self.fixed_tokens + sum(tokens for _, tokens, _ in self.system) + sum(pin.tokens for pin in self.pins)
+        total += STUB_TOKENS if self.stub else 0
+        return total + sum(tokens_of(group) for group in self.groups)
+
+    @property
+    def messages(self) -> int:
+        """Messages of the whole."""
+        lead = len(self.system) + (self.summary is not None) + 2 * len(self.pins) + (self.stub is not None)
+        return lead + sum(group.messages() for group in self.groups)
+
+    def rendered(self, trace: list[Step]) -> Render:
+        """The render as the parts stand now."""
+        bodies = [(text_only(body), offset) for body, _, offset in self.system]
+        if self.summary is not None:
+            bodies.append((self.summary, -1))
+        for pin in self.pins:
+            bodies += [(pin.call, -1), (text_only(pin.result), pin.offset)]
+        if self.stub:
+            bodies.append((self._stub_line(*self.stub), -1))
+        for group in self.groups:
+            bodies += self._bodies(group)
+        return Render([body for body, _ in bodies], self.tokens, trace, [offset for _, offset in bodies])
+
+    def _bodies(self, group: Group) -> list[tuple[bytes, int]]:
+        head = group.head
+        found = [(head.body if head.kind == Kind.USER else text_only(head.body), head.offset)]
+        for i in group.shown_calls():
+            result = group.results.get(i)
+            found.append((text_only(result.body), result.offset) if result else (answer_of(group, i, self.suspended), -1))
+        return found
+
+    def _stub_line(self, count: int, first: int, last: int) -> bytes:
+        of = self.window.position_of
+        return msgspec.json.encode({"role": "system", "content": f"[{count} earlier messages left out: {of(first)} to {of(last)}]"})
+
+
+def tokens_of(group: Group) -> int:
+    """Tokens of a group as it is rendered, synthetic answers included."""
+    shown = group.shown_calls()
+    results = sum(group.results[i].tokens if i in group.results else ANSWER_TOKENS for i in shown)
+    return group.head.tokens + results
+
+
+def parts_of(window: Window) -> Parts:
+    """The parts of a window's render as the fold left them."""
+    lanes, summary = window.lanes, window.meta.summary
+    everything = group_tail(window.tail)
+    left = [e for e in window.tail if e.form == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)]
+    stub = None
+    if left:
+        count = sum(e.count for e in left)
+        stub = (count, min(e.start for e in left), max(e.offset for e in left))
+    shown = [group for group in everything if group.messages()]
+    system = [(item.body, item.tokens, item.offset) for item in lanes.pinned]
+    return Parts(window, system, summary_body(summary) if summary else None, list(lanes.pins), shown, stub, lanes.suspended())
+
+
 def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     """Render in OpenAI's chat format within the policy's ceiling (or ``max_tokens``, where that is less).
 
     Raises:
-        DoesNotFit: system lane, summary and the newest message alone are larger than that.
+        DoesNotFit: what must not be left out is larger than that.
     """
+    from projections.sacrifice import sacrifice
+
     limit = window.policy.ceiling if max_tokens is None else min(max_tokens, window.policy.ceiling)
-    head, head_tokens = _head(window)
-    suspended = frozenset(s.tool_call_id for s in window.lanes.suspensions if s.tool_call_id)
-    groups, orphans = group_tail(window.tail, suspended)
-    trace: list[Step] = []
-    total = head_tokens + sum(g.tokens for g in groups)
-    count = len(head) + sum(len(g.bodies) for g in groups)
-    answered = sum(g.synthetic for g in groups if g.kind != Kind.HELD)
-    if orphans or answered:
-        trace.append(Step("pairing", count - answered + orphans, count, total, total))
-    bodies, tokens = _fit(groups, limit - head_tokens, trace, head_tokens, len(head), window)
-    return Render(head + bodies, head_tokens + tokens, trace)
+    parts = parts_of(window)
+    trace = steps_of(window, parts.messages, parts.tokens)
+    _tell_of_pairing(window, parts, trace)
+    if window.policy.cuts == "exact":
+        _reduce(parts, window.policy, trace)
+    if parts.tokens > limit:
+        sacrifice(parts, limit, trace)
+    return parts.rendered(trace)
 
 
-def _head(window: Window) -> tuple[list[bytes], int]:
-    lanes, summary = window.lanes, window.meta.summary
-    bodies = [text_only(item.body) for item in lanes.pinned]
-    tokens = lanes.pinned_tokens
-    if summary is not None:
-        bodies.append(summary_body(summary))
-        tokens += summary.tokens + len(SUMMARY_MARK)
-    return bodies, tokens
+def _tell_of_pairing(window: Window, parts: Parts, trace: list[Step]) -> None:
+    """Calls that were answered here, and results without a call."""
+    answered = sum(len(group.unanswered()) for group in parts.groups)
+    orphans = [group for group in group_tail(window.tail) if group.orphan and not group.out]
+    if answered or orphans:
+        messages, tokens = parts.messages, parts.tokens
+        before = tokens - answered * ANSWER_TOKENS + sum(group.head.tokens for group in orphans)
+        trace.append(Step("pairing", messages - answered + len(orphans), messages, before, tokens))
+        if len(trace) > 1:
+            # What the fold shortened came before: its steps end where this one begins.
+            more, less = trace[-1].messages_before - messages, before - tokens
+            for step in trace[:-1]:
+                step.messages_before += more
+                step.messages_after += more
+                step.tokens_before += less
+                step.tokens_after += less
 
 
-def _fit(
-    groups: list[Group], room: int, trace: list[Step], head_tokens: int, head_messages: int, window: Window
-) -> tuple[list[bytes], int]:
-    """Leave out the oldest groups until the rest fits into ``room`` tokens; what is left out becomes one stub line."""
-    held = sum(1 for g in groups if g.kind == Kind.HELD)
-    before = sum(g.tokens for g in groups)
-    messages = sum(len(g.bodies) for g in groups)
-    tokens, keep_from = before, 0
-    if held:
-        keep_from = max(i for i, g in enumerate(groups) if g.kind == Kind.HELD) + 1
-        tokens = sum(g.tokens for g in groups[keep_from:])
-    while keep_from < len(groups) - 1 and tokens + (STUB_TOKENS if keep_from else 0) > room:
-        tokens -= groups[keep_from].tokens
-        keep_from += 1
-    gone, kept = groups[:keep_from], groups[keep_from:]
-    bodies = [body if g.kind == Kind.USER else text_only(body) for g in kept for body in g.bodies]
-    if gone:
-        bodies.insert(0, _stub(gone, window))
-        tokens += STUB_TOKENS
-        trace.append(
-            Step("leave_out_oldest", head_messages + messages, head_messages + len(bodies),
-                 head_tokens + before, head_tokens + tokens)
-        )  # fmt: skip
-    if tokens > room:
-        bodies, tokens = _clip_newest(bodies, kept, room, tokens, trace, head_tokens)
-    return bodies, tokens
+def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
+    """``exact`` cuts: the reducers on every render, on copies of what the window keeps."""
+    window = parts.window
+    parts.groups = [copy_of(group) for group in parts.groups]
+    run = Reduction(parts.groups, policy, window.shaper(), window.meta.position, window.lanes.waiting(), exact=True)
+    steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []
+    for reducer in policy.reducers:
+        name = str(type(reducer).__struct_config__.tag)
+        steps.append((name, lambda r=reducer: run.run(r)))  # type: ignore[misc]
+    for name, apply in steps:
+        messages, tokens, shown = parts.messages, parts.tokens, len(parts.groups)
+        apply()
+        parts.groups[:] = [group for group in parts.groups if group.messages()]
+        if len(parts.groups) < shown and name not in _OF_RESULTS:
+            # What was left out before it is beyond the limit as well.
+            parts.stub = None
+        if (parts.messages, parts.tokens) != (messages, tokens):
+            trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
 
 
-def _stub(gone: list[Group], window: Window) -> bytes:
-    count = sum(g.synthetic if g.kind == Kind.HELD else len(g.bodies) for g in gone)
-    first, last = window.position_of(gone[0].first), window.position_of(max(g.last for g in gone))
-    return msgspec.json.encode({"role": "system", "content": f"[{count} earlier messages left out: {first} to {last}]"})
+_OF_RESULTS = {str(CompactResults.__struct_config__.tag), str(SummarizeResults.__struct_config__.tag), "trim_tool_results"}
 
 
-def _clip_newest(
-    bodies: list[bytes], kept: list[Group], room: int, tokens: int, trace: list[Step], head_tokens: int
-) -> tuple[list[bytes], int]:
-    """The newest group alone is too long: shorten its own messages, evenly, to the room there is."""
-    fixed = len(bodies) - (len(kept[0].bodies) if kept else 0)
-    stub = STUB_TOKENS if fixed else 0
-    share = (room - stub) // max(1, len(bodies) - fixed)
-    if not kept or share < 160:
-        raise DoesNotFit(
-            f"the window cannot be rendered: system lane and summary take {head_tokens} tokens, the newest message "
-            f"{tokens - stub}, and together they may take {head_tokens + room}"
-        )
-    clipped = [clip(body, 1 << 60, share) for body in bodies[fixed:]]
-    after = stub + sum(n for n, _ in clipped)
-    if after > room:
-        raise DoesNotFit(f"the window cannot be rendered: the newest messages take {after} tokens when shortened, and only {room} are left")
-    trace.append(Step("clip_newest", len(bodies), len(bodies), head_tokens + tokens, head_tokens + after))
-    return bodies[:fixed] + [body for _, body in clipped], after
+def copy_of(group: Group) -> Group:
+    """A group whose entries may be changed without the window's being so."""
+    return Group(msgspec.structs.replace(group.head), {i: msgspec.structs.replace(entry) for i, entry in group.results.items()})

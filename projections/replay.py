@@ -34,10 +34,15 @@ def _replay(
     targets = _possible_targets(partition, log) | wanted
     window = Window(key, partition, rules)
     copies: dict[int, tuple[Window, Outcome]] = {}
+    by_offset: dict[int, AnyEvent] = {}
     for i, (offset, event) in enumerate(log):
         outcome = apply(window, offset, event)
-        if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
-            outcome = apply(window, offset, event, _history(window, outcome.target, log[:i], copies.get(outcome.target)))
+        if outcome.status is Status.NEEDS_HISTORY:
+            history = History(texts=by_offset)
+            if outcome.target is not None:
+                history = _history(window, outcome.target, log[:i], copies.get(outcome.target))
+            outcome = apply(window, offset, event, history)
+        by_offset[offset] = event
         if offset in targets:
             copies[offset] = (_copy(window), outcome)
     return window, copies
@@ -60,8 +65,9 @@ def _copy(window: Window) -> Window:
 def apply_with_log(window: Window, offset: int, event: AnyEvent, earlier: Sequence[Logged]) -> Outcome:
     """Fold one event; ``earlier`` are all the conversation's events before it, should a rollback need them."""
     outcome = apply(window, offset, event)
-    if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
-        outcome = apply(window, offset, event, history_from(window, outcome.target, earlier))
+    if outcome.status is Status.NEEDS_HISTORY:
+        history = History(texts=dict(earlier)) if outcome.target is None else history_from(window, outcome.target, earlier)
+        outcome = apply(window, offset, event, history)
     return outcome
 
 
@@ -69,7 +75,7 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
     """The history a rollback to ``target`` needs, from all the conversation's events before the rollback."""
     until = [item for item in earlier if item[0] <= target]
     if not until or until[-1][0] != target:
-        return History(None, [])
+        return History()
     _, copies = _replay(window.key, window.partition, window.rules, until, frozenset({target}))
     return _history(window, target, earlier, copies[target])
 
@@ -77,17 +83,17 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
 def _history(window: Window, target: int, earlier: Sequence[Logged], found: tuple[Window, Outcome] | None) -> History:
     """The history from the fold as it stood after the target (None: the target is no event of the conversation)."""
     if found is None:
-        return History(None, [])
+        return History()
     restored, outcome = _copy(found[0]), found[1]
     by_offset = dict(earlier)
     if outcome.status is Status.DUPLICATE:
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
-        return History(None, [])
+        return History()
     for offset, event in earlier:
         # What an operator took out since then stays out.
         if offset > target and isinstance(event, events.EventDroppedEvent):
             take_out(restored, event.data.position)
-    return History(restored, summary_chain(window, by_offset, target))
+    return History(restored, summary_chain(window, by_offset, target), by_offset)
 
 
 def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int) -> list[tuple[int, events.SummaryEvent]]:

@@ -11,18 +11,17 @@ from hashlib import sha256
 
 import msgspec
 
-from projections import events
-from projections.bounds import control_body
+from projections.bodies import has_text, refill, tools_of
 from projections.events import AnyEvent
-from projections.lanes import RANGES, Entry, Kind, clip
-from projections.names import Key
-from projections.openai import message_body, result_body
+from projections.forms import Shaper
+from projections.lanes import Entry
+from projections.names import Key, Position
 from projections.policy import Rules
 from projections.recents import Recents
 from projections.window import VERSION as WINDOW_VERSION
 from projections.window import Meta, Window
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the records below, or what the fold makes of the same events, change: older snapshots are left aside then."""
 
 MARKER_KEY = b"!marker"
@@ -108,9 +107,7 @@ def decode_marker(value: bytes | None, stamp: Stamp) -> Marker | None:
 
 def take_snapshot(window: Window) -> bytes:
     """The bounded part of a window without its tail's text: what :func:`restore` needs beside the events at the tail's positions."""
-    bare = [
-        Entry(e.offset, e.kind, e.tokens, b"", e.calls, e.link, e.first, e.count, e.positions, e.room) if e.body else e for e in window.tail
-    ]
+    bare = [msgspec.structs.replace(e, body=b"", reasoning=b"") if e.body else e for e in window.tail]
     return msgspec.msgpack.encode((window.encode_meta(), bare, window.recents.packed()))
 
 
@@ -126,7 +123,7 @@ _meta = msgspec.msgpack.Decoder(Meta)
 
 def snapshot_offsets(snapshot: bytes) -> list[int]:
     """The offsets of the events whose text the snapshot left in the log, ascending; raises ``ValueError`` when it cannot be read."""
-    return [entry.offset for entry in _parts.decode(snapshot).tail if _has_body(entry)]
+    return [entry.offset for entry in _parts.decode(snapshot).tail if has_text(entry)]
 
 
 def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]) -> Window:
@@ -140,25 +137,11 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
         ValueError: the snapshot cannot be read.
     """
     parts = _parts.decode(snapshot)
+    shaper = Shaper(lambda offset: str(Position(partition, offset)), "", rules.callables)
+    tools = tools_of(parts.tail)
     for entry in parts.tail:
-        if _has_body(entry):
-            entry.body = body_of(at[entry.offset], entry)
+        if has_text(entry):
+            refill(entry, at[entry.offset], shaper, tools.get(entry.link, "") if entry.link else "")
     meta = _meta.decode(parts.meta)
     return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))
 
-
-def _has_body(entry: Entry) -> bool:
-    return entry.kind not in RANGES and entry.kind != Kind.NOTE
-
-
-def body_of(event: AnyEvent, entry: Entry) -> bytes:
-    """The stored body of an event, as the fold made it for this entry; raises ``KeyError`` when the event is not of the entry's kind."""
-    if isinstance(event, events.MessageEvent):
-        body = message_body(event.data)
-    elif isinstance(event, events.ToolResultEvent):
-        body = result_body(event.data)
-    elif isinstance(event, events.OtherEvent):
-        raise KeyError(entry.offset)
-    else:
-        body = control_body(event.data)
-    return clip(body, 0, entry.room)[1] if entry.room else body

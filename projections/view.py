@@ -10,19 +10,21 @@ import msgspec
 from msgspec import Struct
 
 from projections.lanes import RENDERED, Lanes, OpenSuspension
+from projections.limits import SUMMARY_MARK
+from projections.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.trace import Step, steps_of
 from projections.window import Hashed, InForce, Window
 
 MAX_SUSPENDED = 4_096
 """Characters of open suspensions that a view carries: it is written with every batch, and beyond that a reader renders the window."""
 _encode = msgspec.json.Encoder().encode
-SUMMARY_MARK = "[Summary of the earlier conversation]\n"
 
 
 class View(Struct, array_like=True):
     """Derived from a window, see :func:`view_of`.
 
-    ``flat``: the render is the system lane, the summary and the tail's messages as they stand, within the ceiling; ``tokens`` are its
-    tokens.
+    ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages as they stand, within the ceiling;
+    ``tokens`` are its tokens, ``trace`` what was shortened of it.
     """
 
     flat: bool
@@ -32,6 +34,7 @@ class View(Struct, array_like=True):
     state: str
     suspensions: list[OpenSuspension]
     guard: dict[str, Any] | None
+    trace: list[Step]
 
 
 def view_of(window: Window) -> View:
@@ -49,14 +52,39 @@ def view_of(window: Window) -> View:
         and tokens <= limits.ceiling
         # Nothing of the system lane was cut or has left it.
         and len(lanes.pinned) == len(base.pinned) + window.tail_pinned
+        and len(lanes.pins) == len(base.pins)
         and lanes.pinned_tokens - lanes.tools_tokens == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
+        and not _reduces_on_render(window)
     )
-    return View(flat, tokens, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], lanes.loop)
+    trace: list[Step] = []
+    if flat and (window.gains or lanes.pins_lost[0] or lanes.pinned_lost[0]):
+        lead = len(lanes.pinned) + (summary is not None) + 2 * len(lanes.pins)
+        trace = steps_of(window, lead + window.shown_messages, tokens)
+    return View(flat, tokens, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], guard_of(window), trace)
+
+
+def _reduces_on_render(window: Window) -> bool:
+    """Whether ``exact`` cuts have something to do."""
+    policy = window.policy
+    if policy.cuts == "stable":
+        return False
+    kinds = KeepTurns | KeepMessages | CompactResults | SummarizeResults
+    return any(isinstance(r, kinds) for r in policy.reducers) or (policy.trim_tool_results and window.results > 0)
 
 
 def summary_body(summary: InForce) -> bytes:
     """The message a summary is given as: marked, and never in the user's role."""
     return _encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
+
+
+def lead_of(lanes: Lanes, summary: InForce | None) -> list[bytes]:
+    """The messages before the tail: system lane, summary, pinned results with their calls; as they are stored."""
+    bodies = [item.body for item in lanes.pinned]
+    if summary is not None:
+        bodies.append(summary_body(summary))
+    for pin in lanes.pins:
+        bodies += (pin.call, pin.result)
+    return bodies
 
 
 def flat_digest(window: Window) -> bytes:
@@ -68,11 +96,9 @@ def flat_digest(window: Window) -> bytes:
     of = (window.epoch, window.base_epoch, window.tail_pinned)
     hashed = window.hashed
     if hashed is None or hashed.of != of:
-        lead = [item.body for item in window.lanes.pinned]
-        if window.meta.summary is not None:
-            lead.append(summary_body(window.meta.summary))
+        lead = lead_of(window.lanes, window.meta.summary)
         window.hashed = hashed = Hashed(of, sha256(b"[" + b",".join(lead)), window.start, bool(lead))
-    bodies = [e.body for e in islice(window.tail, hashed.end - window.start, None) if e.kind in RENDERED]
+    bodies = [e.body for e in islice(window.tail, hashed.end - window.start, None) if e.kind in RENDERED and e.body]
     if bodies:
         hashed.sha.update((b"," if hashed.any else b"") + b",".join(bodies))
         hashed.any = True
@@ -88,3 +114,11 @@ def state_of(lanes: Lanes) -> str:
     if lanes.closed is not None:
         return "idle" if lanes.closed == "idle" else "closed"
     return "awaiting_input" if lanes.suspensions or lanes.turn_ended else "active"
+
+
+def guard_of(window: Window) -> dict[str, Any] | None:
+    """The same call made too often in a row, as ``loop.detected`` tells it, or None."""
+    run, most = window.lanes.run, window.policy.loop_guard
+    if run is not None and most and run.count >= most:
+        return {"tool": run.tool, "arguments_sha256": run.sha.hex(), "count": run.count}
+    return window.lanes.loop

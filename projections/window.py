@@ -13,19 +13,24 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections.due import Due, calls_for_compaction, due_span
-from projections.events import delta
-from projections.lanes import RENDERED, Entry, Kind, Lanes, clip, entry_offsets, step, step_message
+from projections.clipping import clip
+from projections.cuts import MAX_TAIL_BYTES, settle
+from projections.due import Due
+from projections.events import absolute, delta
+from projections.forms import Shaper, reducer_of, result_text
+from projections.lanes import EARLY, RANGES, RENDERED, Entry, Kind, Lanes, PinnedResult, entry_offsets, pin, step, step_message
 from projections.limits import Limits
 from projections.names import Key, Position
 from projections.openai import has_attachments
 from projections.policy import Policy, Rules
 from projections.recents import Recents
+from projections.reducers import LEFT_OUT
 
-VERSION = 1
+VERSION = 2
 MAX_ENTRIES = 4_096
-MAX_TAIL_BYTES = 16 << 20
-MAX_HELD_POSITIONS = 2_048
+MAX_HIDDEN = 384
+"""Entries in front of the tail that say nothing any more, before they are held as one range."""
+MAX_HELD_POSITIONS = 4_096
 
 
 class InForce(Struct, array_like=True):
@@ -78,31 +83,42 @@ class Hashed:
 class Window:
     """One conversation's window, owned and mutated by whoever folds it.
 
-    ``tail`` is in log order. What changed is told to a store by ``start``, the running number of ``tail[0]`` (it grows as the head is
-    dropped), ``epoch``, which grows whenever entries already in the tail were replaced, and ``base_epoch``, whenever the lanes before the
-    tail or the summary in force did.
+    ``tail`` is in log order, but for what a summary went around: such *kept* entries stand at its front, and their offsets are before the
+    summary's end. What changed is told to a store by ``start``, the running number of ``tail[0]`` (it grows as the head is dropped),
+    ``epoch``, which grows whenever entries already in the tail were replaced, and ``base_epoch``, whenever the lanes before the tail or the
+    summary in force did.
 
-    Derived: ``lanes``, ``policy`` and ``limits`` as they stand after the tail, sums over it, and ``flat``: whether its rendered bodies,
-    joined in their order, are a valid conversation (``awaited`` results of its last group are still to come).
+    Derived: ``lanes``, ``policy`` and ``limits`` as they stand after the tail, sums over it (``gains``: for each reducer the messages and
+    tokens it saves), and ``flat``: whether its rendered bodies, joined in their order, are a valid conversation (``awaited`` results of its
+    last group are still to come).
     """
 
     __slots__ = (
+        "_answered",
+        "_early",
         "_group",
+        "_hidden",
         "_next",
         "awaited",
         "base_epoch",
+        "beyond",
         "epoch",
         "flat",
+        "gains",
         "hashed",
         "held_tokens",
         "key",
         "lanes",
+        "left_out",
         "limits",
         "meta",
         "partition",
         "policy",
         "recents",
+        "results",
         "rules",
+        "shown_messages",
+        "shown_turns",
         "start",
         "tail",
         "tail_bytes",
@@ -140,9 +156,18 @@ class Window:
         """Tokens of the summary in force, 0 without one."""
         return self.meta.summary.tokens if self.meta.summary else 0
 
+    @property
+    def covered_to(self) -> int:
+        """The last offset that the summary in force reaches, -1 without one: entries up to there are kept ones."""
+        return self.meta.summary.to if self.meta.summary else -1
+
     def position_of(self, offset: int) -> str:
         """The position string of an offset in this conversation's partition."""
         return str(Position(self.partition, offset))
+
+    def shaper(self) -> Shaper:
+        """What makes the forms of this window's entries."""
+        return Shaper(self.position_of, self.policy.encoding, self.rules.callables)
 
     def derive(self) -> None:
         """Recompute lanes and sums from the stored parts."""
@@ -151,70 +176,119 @@ class Window:
             self._step(entry)
 
     def refold(self) -> None:
-        """Derive anew and mark again: the due flag is set at the first entry of the tail that calls for compaction.
+        """Derive anew and cut again: the tail is gone through as if its entries came only now.
 
-        Used when the tail lost or replaced entries, so that it makes no difference when that happened.
+        Used when a summary takes the tail's front, so that it makes no difference when that happened.
         """
         self.meta.due = None
         self.base_epoch += 1
         self._to_base()
         for i, entry in enumerate(self.tail):
             self._step(entry)
-            if self.tail_tokens + self.held_tokens > self.limits.mark:
-                self._mark(i + 1)
+            settle(self, i + 1)
+
+    def changed(self, n: int, anything: bool) -> None:
+        """Note that entries among the first ``n`` were shortened: sums are taken anew over these (and no others)."""
+        if anything:
+            self.epoch += 1
+            self._zero()
+            for entry in self.tail[:n]:
+                self._count(entry)
 
     def _to_base(self) -> None:
         """Lanes and sums as they stand before the tail."""
         self.lanes = self.meta.base.copy()
+        self.beyond = 0
+        self._answered: set[tuple[int, int]] = set()
+        self._zero()
+        self._refresh()
+
+    def _zero(self) -> None:
         self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
         self.tail_pinned = self.tail_pinned_tokens = 0
-        self.flat = not any(has_attachments(item.body) for item in self.lanes.pinned)
+        self.shown_messages = self.shown_turns = self.results = self.left_out = 0
+        self._hidden = self._early = 0
+        self.gains: dict[str, list[int]] = {}
+        self.flat = not any(has_attachments(item.body) for item in self.meta.base.pinned)
         self.awaited, self._group, self._next = 0, -1, 0
-        self._refresh()
 
     def _refresh(self) -> None:
         """Policy and limits anew: something that they follow from has changed."""
         self.policy: Policy = self.rules.for_conversation(self.key.tenant, self.lanes.policy)
-        self.limits = Limits.of(self.policy, self.lanes.pinned_tokens, self.summary_tokens)
-
-    def _mark(self, n: int) -> None:
-        """Set the due flag when the first ``n`` entries, with the sums and lanes as they stand after them, call for compaction."""
-        if self.meta.due is None and calls_for_compaction(
-            self.lanes,
-            self.policy,
-            tokens=self.tail_tokens + self.held_tokens,
-            messages=self.tail_messages,
-            summary_tokens=self.summary_tokens,
-        ):
-            self.meta.due = due_span(self.tail if n == len(self.tail) else self.tail[:n], self.lanes, self.policy)
+        self.limits = Limits.of(self.policy, self.lanes.pinned_tokens, self.summary_tokens, self.beyond)
 
     def _step(self, entry: Entry) -> None:
         kind = entry.kind
         if kind in RENDERED:
-            step_message(self.lanes, entry)
-            self.tail_bytes += len(entry.body)
+            if entry.offset > self.covered_to:
+                step_message(self.lanes, entry)
+                if entry.link is not None and entry.link[0] > entry.offset:
+                    self._answered.add(entry.link)
+                elif entry.calls and self._answered:
+                    self.lanes.calls = [c for c in self.lanes.calls if (c.offset, c.index) not in self._answered]
+            self._count(entry)
+            if entry.beyond is not None:
+                self._report(entry)
+        elif kind != Kind.NOTE:
+            step(self.lanes, entry, self.policy)
+            self._count(entry)
+            if kind in (Kind.SYSTEM, Kind.OPENED):
+                self._refresh()
+
+    def _report(self, entry: Entry) -> None:
+        """What a model reported counts until a summary changes what the next one is sent."""
+        summary = self.meta.summary
+        if summary is None or entry.offset > summary.offset:
+            self.beyond = entry.beyond or 0
+            self._refresh()
+
+    def _count(self, entry: Entry) -> None:
+        """Take an entry into the sums."""
+        kind = entry.kind
+        self.tail_bytes += len(entry.body)
+        if entry.forms:
+            self._gain(entry)
+        if kind in RENDERED:
             self.tail_tokens += entry.tokens
             self.tail_messages += 1
+            if entry.forms and entry.out:
+                return
+            if kind == Kind.RESULT:
+                self.results += 1
+                self._early += entry.link == EARLY
+            else:
+                self.shown_messages += 1 + len(entry.calls or ())
+                self.shown_turns += kind == Kind.USER
             if self.flat:
                 self._follow(entry)
-        elif kind != Kind.NOTE:
-            self._step_other(entry)
-
-    def _step_other(self, entry: Entry) -> None:
-        step(self.lanes, entry, self.policy)
-        self.tail_bytes += len(entry.body)
-        if entry.kind == Kind.HELD:
+        elif kind == Kind.HELD:
             self.held_tokens += entry.tokens
             self.tail_messages += entry.count
             self.flat = self.flat and not entry.tokens
-        elif entry.kind == Kind.SYSTEM:
+        elif kind == Kind.SYSTEM:
             self.tail_pinned += 1
             self.tail_pinned_tokens += entry.tokens
             # What alone is too long is cut: its tokens may be the same after that, its text is not.
-            self.flat = self.flat and not has_attachments(entry.body) and self.lanes.pinned[-1].body == entry.body
-            self._refresh()
-        elif entry.kind == Kind.OPENED:
-            self._refresh()
+            whole = any(item.offset == entry.offset and item.body == entry.body for item in self.lanes.pinned)
+            self.flat = self.flat and whole and not has_attachments(entry.body)
+
+    def _gain(self, entry: Entry) -> None:
+        """Note what an entry's forms save, and what follows from them."""
+        before = entry.full
+        for _, form, tokens in entry.forms:
+            name, out = reducer_of(form), form.startswith("out:")
+            gain = self.gains.setdefault(name, [0, 0])
+            gain[0] += entry.count if out else 0
+            gain[1] += before - tokens
+            before = tokens
+        if entry.kind == Kind.HELD:
+            return
+        if entry.out:
+            self._hidden += 1
+            if entry.form == f"out:{LEFT_OUT}":
+                self.left_out += 1
+                self.held_tokens += entry.full
+                self.flat = False
 
     def _follow(self, entry: Entry) -> None:
         """See whether the tail is still flat: results stand right after their calls, in order, and nothing is to be replaced."""
@@ -227,30 +301,41 @@ class Window:
         elif self.awaited:
             self.flat = False
             return
-        elif entry.calls:
+        elif entry.calls and entry.form != "only:":
             self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
+            self.flat = not entry.forms
         if entry.kind != Kind.USER and has_attachments(entry.body):
             self.flat = False
 
     # -- changes the fold makes ---------------------------------------------------------------------------------------------
 
-    def push(self, entry: Entry) -> None:
-        """Put an entry at the end of the tail, mark compaction as due when it is, and keep the tail bounded."""
-        if entry.tokens > self.limits.ceiling and entry.kind in RENDERED:
-            entry.room = self.limits.ceiling
-            entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
-        tail = self.tail
-        tail.append(entry)
+    def push(self, entry: Entry, reported: int = 0) -> None:
+        """Put an entry at the end of the tail, cut where a mark is passed, and keep the tail bounded.
+
+        ``reported`` are the tokens that a model said its input had, 0 where it said nothing.
+        """
+        if entry.kind in RENDERED:
+            if entry.kind == Kind.RESULT:
+                self._receive(entry)
+            elif entry.calls and self._early:
+                self._adopt(entry)
+            if entry.tokens > self.limits.ceiling:
+                entry.room = self.limits.ceiling
+                entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
+            if reported:
+                ours = self.lanes.pinned_tokens + self.summary_tokens + self.tail_tokens
+                # A claim far off is of another model call, or of none.
+                entry.beyond = max(-ours // 2, min(3 * ours, reported - ours))
+        self.tail.append(entry)
         self._step(entry)
-        if self.meta.due is None and self.tail_tokens + self.held_tokens > self.limits.mark:
-            self._mark(len(tail))
-        if self.tail_tokens > self.limits.hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
-            self._hold_oldest()
+        settle(self, len(self.tail))
+        if self._hidden > MAX_HIDDEN or len(self.tail) > MAX_ENTRIES:
+            self._bound_entries()
 
     def push_text(self, entry: Entry) -> None:
         """What :meth:`push` does, for a user's or an assistant's message of nothing but text."""
-        ceiling, _, hold, mark = self.limits
-        if entry.tokens > ceiling:
+        limits = self.limits
+        if entry.tokens > limits.ceiling or limits.counted:
             self.push(entry)
             return
         lanes, tail = self.lanes, self.tail
@@ -259,55 +344,105 @@ class Window:
         lanes.last_message = entry.offset
         if entry.kind == Kind.USER:
             lanes.turn_ended = False
+            lanes.run = lanes.loop = None
             for call in lanes.calls:
                 call.dead = True
+            self.shown_turns += 1
         self.tail_bytes += len(entry.body)
         self.tail_tokens = tokens = self.tail_tokens + entry.tokens
         self.tail_messages += 1
+        self.shown_messages += 1
         if self.awaited:
             self.flat = False
-        if tokens + self.held_tokens > mark and self.meta.due is None:
-            self._mark(len(tail))
-        if tokens > hold or len(tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
-            self._hold_oldest()
+        if tokens + self.held_tokens > limits.mark or tokens > limits.hold or self.tail_bytes > MAX_TAIL_BYTES:
+            settle(self, len(tail))
+        if self._hidden > MAX_HIDDEN or len(tail) > MAX_ENTRIES:
+            self._bound_entries()
 
-    def drop_head(self, n: int) -> None:
-        """Take the first ``n`` entries out of the tail; the lanes before the tail move past them."""
-        base = self.meta.base
+    def _receive(self, result: Entry) -> None:
+        """A result that is too large to be kept whole is held by its position from the beginning."""
+        policy = self.policy
+        if len(result.body) > policy.spill_chars:
+            text = result_text(msgspec.json.decode(result.body))
+            if len(text) > policy.spill_chars:
+                self.reshape(result, f"soft:{policy.soft_trim_chars}", result.offset)
+                form, shaper, result.full = f"soft:{policy.soft_trim_chars}", self.shaper(), result.tokens
+                result.body = shaper.shaped(result.body, form, result, "")
+                result.tokens = min(result.tokens, shaper.tokens(result.body))
+                result.forms = ((result.offset, form, result.tokens),)
+
+    def _adopt(self, message: Entry) -> None:
+        """Results that came before their calls."""
+        for i, (call_id, _, _) in enumerate(message.calls or ()):
+            for entry in self.tail:
+                if entry.kind == Kind.RESULT and entry.link == EARLY and msgspec.json.decode(entry.body)["tool_call_id"] == call_id:
+                    entry.link = (message.offset, i)
+                    self._answered.add(entry.link)
+                    self._early -= 1
+                    self.epoch += 1
+                    break
+
+    def cover(self, end: int, kept: set[int]) -> None:
+        """Take the first ``end`` entries out of the tail, but those at offsets in ``kept``; the lanes before the tail move past them."""
+        self._pass(end, kept)
+        stay = [entry for entry in self.tail[:end] if entry.offset in kept]
+        if stay:
+            self.tail = stay + self.tail[end:]
+            self.epoch += 1
+        else:
+            del self.tail[:end]
+        self.start += end - len(stay)
+
+    def _pass(self, end: int, kept: set[int]) -> None:
+        """Move the lanes before the tail past its first ``end`` entries; of their calls those of ``kept`` messages stay open."""
+        base, reached = self.meta.base, self.covered_to
         self.base_epoch += 1
-        for entry in self.tail[:n]:
-            step(base, entry, self.rules.for_conversation(self.key.tenant, base.policy))
-        if n:
-            # A call that left the tail can no longer be shown with its result, and must not take a reused id's result away.
-            base.calls = []
-            last = self.tail[n - 1].offset
-            self.lanes.calls = [call for call in self.lanes.calls if call.offset > last]
-        del self.tail[:n]
-        self.start += n
+        heads: dict[int, Entry] = {}
+        answered: set[tuple[int, int]] = set()
+        for entry in self.tail[:end]:
+            policy = self.rules.for_conversation(self.key.tenant, base.policy)
+            if entry.offset > reached or entry.kind in RANGES:
+                step(base, entry, policy)
+            if entry.calls:
+                heads[entry.offset] = entry
+            if entry.link is not None:
+                answered.add(entry.link)
+                head = heads.get(entry.link[0])
+                if entry.pinned and entry.offset not in kept and head is not None and not head.out and not entry.out:
+                    pin(base, self._pinned(head, entry, entry.link[1]), policy)
+        # A call that left the tail can no longer be shown with its result, and must not take a reused id's result away.
+        base.calls = [c for c in base.calls if c.offset in kept and (c.offset, c.index) not in answered]
+
+    def _pinned(self, head: Entry, result: Entry, index: int) -> PinnedResult:
+        shown = [int(i) for i in head.form.split(":")[1].split(",")] if head.forms else list(range(len(head.calls or ())))
+        call = self.shaper().shaped(head.body, f"pair:{shown.index(index)}", head, "")
+        return PinnedResult(result.offset, result.tokens + self.shaper().tokens(call), call, result.body)
 
     def replace_tail(self, tail: list[Entry]) -> None:
-        """Put another tail in place of this one and fold its marks again."""
+        """Put another tail in place of this one; marks and cuts stay as they are."""
         self.tail = tail
         self.epoch += 1
-        self.refold()
+        self.base_epoch += 1
+        self.derive()
 
-    def _hold_oldest(self) -> None:
-        """Past twice the budget (or too many entries or bytes) the oldest entries are held as a range of the log only."""
-        limit = self.limits.hold
-        if len(self.tail) < 2:
+    def _bound_entries(self) -> None:
+        """Hold what says nothing any more, or the oldest quarter of too many entries, as one range of the log."""
+        kept = sum(entry.offset <= self.covered_to and entry.kind not in RANGES for entry in self.tail)
+        stays = set(self.meta.due.kept) if self.meta.due else set()
+        end = kept
+        while end < len(self.tail) - 1:
+            entry = self.tail[end]
+            if entry.offset in stays or (entry.kind in RENDERED and not entry.out and entry.link != EARLY):
+                break
+            end += 1
+        if len(self.tail) > MAX_ENTRIES:
+            end = max(end, kept + MAX_ENTRIES // 4)
+        elif end - kept < MAX_HIDDEN // 2:
             return
-        tokens, size, n = self.tail_tokens, self.tail_bytes, 0
-        # Down to three quarters, so that this is done once in a while and not with every event.
-        while n < len(self.tail) - 1 and (
-            tokens > limit * 3 // 4 or len(self.tail) - n > MAX_ENTRIES * 3 // 4 or size > MAX_TAIL_BYTES * 3 // 4
-        ):
-            tokens -= self.tail[n].tokens if self.tail[n].kind in RENDERED else 0
-            size -= len(self.tail[n].body)
-            n += 1
-        gone = self.tail[:n]
-        self.drop_head(n)
-        self.tail.insert(0, held_range(gone))
-        self.start -= 1
+        held = held_range(self.tail[kept:end])
+        self._pass(end, {entry.offset for entry in self.tail[:kept]})
+        self.tail[kept:end] = [held]
+        self.start += end - kept - 1
         self.epoch += 1
         self.derive()
 
@@ -330,8 +465,26 @@ def load_window(key: Key, partition: int, rules: Rules, meta: bytes, tail: list[
 
 
 def held_range(entries: list[Entry]) -> Entry:
-    """One range in place of several entries; positions stay known up to a bound, tokens count what is live in it."""
-    return _range(Kind.HELD, entries, sum(e.tokens for e in entries if e.kind in RENDERED or e.kind == Kind.HELD))
+    """One range in place of several entries.
+
+    Positions stay known up to a bound; tokens count what would have been shown, ``full`` all that was said. A range of nothing but what
+    a reducer left out has that form, so it is not spoken of.
+    """
+    tokens = sum(_would_show(e) for e in entries)
+    full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
+    entry = _range(Kind.HELD, entries, tokens)
+    out = next((e.form for e in entries if e.out), "")
+    if not tokens and out:
+        entry.full, entry.forms = full, ((entry.offset, out, 0),)
+    return entry
+
+
+def _would_show(entry: Entry) -> int:
+    if entry.kind == Kind.HELD:
+        return entry.tokens
+    if entry.kind not in RENDERED:
+        return 0
+    return entry.full if entry.form == f"out:{LEFT_OUT}" else entry.tokens
 
 
 def abandoned_range(entries: list[Entry], last: int) -> Entry:
@@ -341,11 +494,17 @@ def abandoned_range(entries: list[Entry], last: int) -> Entry:
 
 def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
     offsets: list[int] | None = []
+    gone: list[int] = []
     for entry in entries:
         known = entry_offsets(entry)
         offsets = offsets + known if offsets is not None and known is not None else None
+        if entry.kind in (Kind.NOTE, Kind.ABANDONED):
+            gone += known or []
+        elif entry.gone is not None:
+            gone += absolute(entry.gone)
     count = sum(e.count for e in entries)
     if offsets is not None and len(offsets) > MAX_HELD_POSITIONS:
         offsets = None
     positions = None if offsets is None else delta(offsets)
-    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions)
+    dead = delta(gone) if kind == Kind.HELD and gone and positions is not None else None
+    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions, gone=dead)

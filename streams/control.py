@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 
 from projections.errors import TopicMismatch
 from projections.names import check_name
-from projections.policy import Rules, make_policy
+from projections.policy import Rules
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings
 
@@ -99,7 +99,7 @@ class State:
     def rules(self, generation: Generation) -> Rules:
         """The rules of a generation: its own record, and tenants that came after it was begun."""
         tenants = {t.name: t.policy for t in self.tenants.values() if t.policy}
-        return Rules(generation.policy, {**tenants, **generation.tenants})
+        return Rules(generation.policy, {**tenants, **generation.tenants}, self.callables)
 
     def key_of(self, key: str) -> ApiKey | None:
         """What an API key opens, None for an unknown key."""
@@ -235,7 +235,7 @@ class Control:
         check_name("tenant", name)
         state = await self.sync()
         deployment = state.live_generation.policy if state.live is not None else {}
-        make_policy(deployment, policy)
+        Rules(deployment, callables=state.callables).check(policy)
         known = state.tenants.get(name)
         if known is None:
             known = Tenant(name, policy or {})

@@ -22,7 +22,7 @@ class Piece(msgspec.Struct, omit_defaults=True):
 
 
 class CompactionRequest(msgspec.Struct, omit_defaults=True):
-    """A request to summarise offsets ``first`` to ``last`` of a conversation, in the partition its key says."""
+    """A request to summarise offsets ``first`` to ``last`` of a conversation, in the partition its key says, but for those in ``kept``."""
 
     request_id: str
     tenant: str
@@ -40,6 +40,7 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     previous: str | None = None
     previous_offset: int | None = None
     rollback: int | None = None
+    kept: list[int] = []
 
 
 def policy_version(policy: Policy) -> str:
@@ -53,15 +54,24 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
     if due is None:
         return None
     pieces: list[Piece] = []
+    kept = set(due.kept)
     for entry in window.tail:
         if entry.start > due.last:
             break
+        if entry.offset in kept:
+            continue
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
         offsets, end = entry_offsets(entry), entry.offset
+        if entry.gone and offsets is not None:
+            dead = set(absolute(entry.gone))
+            pieces.append(Piece(entry.start, end, sorted(offset for offset in dead if offset <= due.last), live=False))
+            offsets = [offset for offset in offsets if offset not in dead]
         if end > due.last:
             # The span was marked before these entries were held as one range, and ends inside it.
             offsets, end = None if offsets is None else [offset for offset in offsets if offset <= due.last], due.last
         last = pieces[-1] if pieces else None
+        if offsets == []:
+            continue
         if last is not None and last.offsets is not None and offsets is not None and last.live == live:
             last.offsets += offsets
             last.last = end
@@ -71,7 +81,9 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         piece.offsets = None if piece.offsets is None else delta(piece.offsets)
     previous = meta.summary
     version = policy_version(window.policy)
-    asked = (str(window.key), due.first, due.last, previous.summary_id if previous else None, meta.rollback, version)
+    asked = (str(window.key), due.first, due.last, due.kept, previous.summary_id if previous else None, meta.rollback, version)
+    policy = window.policy
+    closing = policy.close_summarizer if due.reason != "budget" else None
     return CompactionRequest(
         request_id=sha256(msgspec.json.encode(asked)).hexdigest()[:32],
         tenant=window.key.tenant,
@@ -82,13 +94,14 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         last=due.last,
         pieces=pieces,
         reason=due.reason,
-        summarizer=window.policy.summarizer,
-        max_tokens=window.policy.summary_max_tokens,
-        encoding=window.policy.encoding,
+        summarizer=closing or policy.summarizer,
+        max_tokens=policy.summary_max_tokens,
+        encoding=policy.encoding,
         policy=version,
         previous=previous.summary_id if previous else None,
         previous_offset=previous.offset if previous else None,
         rollback=meta.rollback,
+        kept=delta(list(due.kept)),
     )
 
 

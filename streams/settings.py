@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidPolicy, InvalidSettings
-from projections.policy import make_policy
+from projections.policy import check_deployment
 
 PREFIX = "THREADFOLD_"
 
@@ -120,7 +120,7 @@ def read_policy(path: Path) -> dict[str, Any]:
         raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(values, dict):
         raise InvalidPolicy(f"policy file {path}: expected an object of keys")
-    make_policy(values)
+    check_deployment(values)
     return values
 
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.intake import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
-from projections.policy import Rules, make_policy
+from projections.policy import Rules
 
 LIGHT = 400_000
 EACH = 100
@@ -69,7 +69,7 @@ class Drafter:
         kind = flat["type"]
         if kind == "conversation.opened" and isinstance(policy := flat.get("policy"), dict):
             try:
-                make_policy(self._rules.deployment, self._rules.tenants.get(self._tenant), policy)
+                self._rules.check(self._rules.tenants.get(self._tenant), policy)
             except InvalidPolicy as error:
                 raise InvalidPolicy(f"{where}: field policy: {error}") from None
         elif kind == "rollback":

@@ -1,0 +1,65 @@
+"""What a window keeps of an event's text: made when it is folded, and made again, the same, from the log."""
+
+from __future__ import annotations
+
+import msgspec
+
+from projections import events
+from projections.bounds import control_body
+from projections.clipping import clip
+from projections.events import AnyEvent
+from projections.forms import Shaper
+from projections.lanes import RANGES, Entry, Kind
+from projections.openai import message_body, result_body
+
+_encode = msgspec.json.Encoder().encode
+
+
+def has_text(entry: Entry) -> bool:
+    """Whether an entry keeps something of its event's text."""
+    return entry.kind not in RANGES and entry.kind != Kind.NOTE and not entry.out
+
+
+def reasoning_of(data: events.Message) -> bytes:
+    """A message's reasoning parts as a JSON array, each with its provider; empty without any.
+
+    Where a part does not say whose it is, the model's name does: a signature only ever goes back to the provider that made it.
+    """
+    if not isinstance(data.content, list):
+        return b""
+    parts = [part for part in data.content if isinstance(part, events.ReasoningPart)]
+    if not parts:
+        return b""
+    maker = "anthropic" if (data.model or "").startswith("claude") else None
+    return _encode([msgspec.structs.replace(part, provider=part.provider or maker) for part in parts])
+
+
+def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tool: str) -> None:
+    """Put the text of its event into an entry that has its forms; raises ``KeyError`` when the event is not of the entry's kind."""
+    body = _body(event, entry)
+    at_once = [form for at, form, _ in entry.forms if at == entry.offset]
+    later = [form for at, form, _ in entry.forms if at != entry.offset]
+    for form in at_once:
+        body = shaper.shaped(body, form, entry, tool)
+    if entry.room:
+        body = clip(body, 0, entry.room)[1]
+    for form in later:
+        body = shaper.shaped(body, form, entry, tool)
+    entry.body = body
+    if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:
+        entry.reasoning = b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
+
+
+def _body(event: AnyEvent, entry: Entry) -> bytes:
+    if isinstance(event, events.MessageEvent):
+        return message_body(event.data)
+    if isinstance(event, events.ToolResultEvent):
+        return result_body(event.data)
+    if isinstance(event, events.OtherEvent):
+        raise KeyError(entry.offset)
+    return control_body(event.data)
+
+
+def tools_of(tail: list[Entry]) -> dict[tuple[int, int], str]:
+    """The names of the tools of the tail's calls, by ``(offset, index)``."""
+    return {(entry.offset, i): name for entry in tail for i, (_, name, _) in enumerate(entry.calls or ())}

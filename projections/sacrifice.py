@@ -1,0 +1,120 @@
+"""The order of sacrifice: what a render gives up, step by step, when it is over its limit.
+
+1. Older groups, the oldest first, behind one line with their positions; the newest user's message, groups that wait for somebody, and the
+   last group stay. 2. Tool results, the oldest first, shortened to stubs. 3. Pinned results. 4. At last the system lane but its newest
+   message, and the text of the messages that are left, evenly. What still does not fit is said, with the sizes.
+
+The fold's own cuts keep a window under the ceiling; this is for limits of one reader (``max_tokens``), and for what the cuts must not touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from projections.clipping import clip
+from projections.errors import ThreadfoldError
+from projections.forms import Shaper
+from projections.groups import Group
+from projections.lanes import Entry
+from projections.reducers import LEFT_OUT, newest
+from projections.render import Parts, copy_of, tokens_of
+from projections.trace import Step
+
+LEAST = 160
+"""Tokens that a message is shortened to at least."""
+
+
+class DoesNotFit(ThreadfoldError):
+    """What must not be left out is larger than the limit."""
+
+    problem = 422
+
+
+def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
+    """Shorten the parts until they have at most ``limit`` tokens; each step goes into the trace.
+
+    Raises:
+        DoesNotFit: that cannot be done.
+    """
+    sizes = _sizes(parts)
+    for name, shorten in _STEPS:
+        messages, tokens = parts.messages, parts.tokens
+        shorten(parts, limit)
+        if (parts.messages, parts.tokens) != (messages, tokens):
+            trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
+        if parts.tokens <= limit:
+            return
+    raise DoesNotFit(f"the window cannot be rendered in {limit} tokens: {sizes}; shortened as far as they go they take {parts.tokens}")
+
+
+def _sizes(parts: Parts) -> str:
+    summary = parts.window.meta.summary
+    system = parts.window.lanes.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
+    last = sum(tokens_of(group) for group in newest(parts.groups))
+    return f"system lane and tools take {system}, the summary {summary.tokens if summary else 0}, the newest messages {last}"
+
+
+def _leave_out_groups(parts: Parts, limit: int) -> None:
+    stays = [id(group) for group in newest(parts.groups)]
+    for group in list(parts.groups):
+        if parts.tokens <= limit:
+            return
+        waits = any(link in parts.suspended for link in group.links())
+        if id(group) not in stays and not waits and not any(result.pinned for result in group.results.values()):
+            parts.leave_out(group)
+
+
+def _clear_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
+    shaper = parts.window.shaper()
+    parts.groups = [copy_of(group) for group in parts.groups]
+    for group in parts.groups:
+        for i in group.shown_calls():
+            result = group.results.get(i)
+            if parts.tokens <= limit:
+                return
+            if result is not None and result.pinned == pinned:
+                _clear(shaper, group, i, result)
+
+
+def _clear(shaper: Shaper, group: Group, index: int, result: Entry) -> None:
+    tool = (group.head.calls or ())[index][1]
+    body = shaper.shaped(result.body, "clear", result, tool)
+    tokens = shaper.tokens(body)
+    if tokens < result.tokens:
+        result.body, result.tokens = body, tokens
+
+
+def _drop_pinned(parts: Parts, limit: int) -> None:
+    while parts.pins and parts.tokens > limit:
+        parts.pins.pop(0)
+    _clear_results(parts, limit, pinned=True)
+    stays = [id(group) for group in newest(parts.groups)]
+    for group in list(parts.groups):
+        if parts.tokens > limit and id(group) not in stays and not any(link in parts.suspended for link in group.links()):
+            parts.leave_out(group)
+
+
+def _drop_system(parts: Parts, limit: int) -> None:
+    while len(parts.system) > 1 and parts.tokens > limit:
+        parts.system.pop(0)
+
+
+def _clip_newest(parts: Parts, limit: int) -> None:
+    """Shorten what is left: each message to the same share of the room, those that are shorter leaving theirs to the others."""
+    parts.groups = [copy_of(group) for group in parts.groups]
+    entries = [e for g in parts.groups for e in [g.head, *(g.results[i] for i in g.shown_calls() if i in g.results)]]
+    room = limit - (parts.tokens - sum(entry.tokens for entry in entries))
+    for i, entry in enumerate(sorted(entries, key=lambda e: e.tokens)):
+        share = max(LEAST, room // (len(entries) - i))
+        if entry.tokens > share:
+            entry.tokens, entry.body = clip(entry.body, entry.tokens, share)
+        room -= entry.tokens
+
+
+_STEPS: tuple[tuple[str, Callable[[Parts, int], None]], ...] = (
+    (LEFT_OUT, _leave_out_groups),
+    ("clear_tool_results", _clear_results),
+    ("drop_pinned_results", _drop_pinned),
+    ("cut_system_text", _drop_system),
+    ("clip_newest", _clip_newest),
+)

@@ -1,0 +1,73 @@
+"""The head of a list or a table: a deterministic summary of a tool's result, with how many items there were and where the whole stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from projections.freeform import MAX_DEPTH
+from projections.nesting import nested_beyond
+
+_encode = msgspec.json.Encoder().encode
+
+
+def head_of(text: str, top: int, position: str) -> str | None:
+    """The first ``top`` items of a JSON list (or of the longest list in a JSON object), or rows of a table; None where it is neither.
+
+    A table is lines of Markdown (``| a | b |``) or of the same number of comma-, semicolon- or tab-separated cells; its heading stays
+    beside the rows. Also None where there are no more than ``top``.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    if text.lstrip()[:1] not in ("[", "{") or nested_beyond(raw, MAX_DEPTH):
+        return _table(text, top, position)
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError):
+        return _table(text, top, position)
+    return _json(value, top, position)
+
+
+def _json(value: Any, top: int, position: str) -> str | None:
+    if isinstance(value, list):
+        return None if len(value) <= top else _shown(value[:top]) + _note(top, len(value), "items", position)
+    if not isinstance(value, dict):
+        return None
+    lists = [(name, items) for name, items in value.items() if isinstance(items, list) and len(items) > top]
+    if not lists:
+        return None
+    name, items = max(lists, key=lambda pair: len(pair[1]))
+    return _shown({**value, name: items[:top]}) + _note(top, len(items), f"items of {name}", position)
+
+
+def _shown(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def _note(top: int, total: int, what: str, position: str) -> str:
+    return f"\n[the first {top} of {total} {what}: the whole stands at position {position}]"
+
+
+def _table(text: str, top: int, position: str) -> str | None:
+    lines = text.splitlines()
+    heading = _heading(lines)
+    rows = [line for line in lines[heading:] if line.strip()]
+    if not heading or len(rows) <= top:
+        return None
+    return "\n".join([*lines[:heading], *rows[:top]]) + _note(top, len(rows), "rows", position)
+
+
+def _heading(lines: list[str]) -> int:
+    """How many lines the heading of a table takes, 0 where the lines are no table."""
+    shown = [line for line in lines if line.strip()]
+    if len(shown) < 3:
+        return 0
+    first = next(i for i, line in enumerate(lines) if line.strip())
+    if all(line.lstrip().startswith("|") for line in shown):
+        ruled = first + 1 < len(lines) and not set(lines[first + 1].strip()) - set("|-: ")
+        return first + (2 if ruled else 1)
+    for separator in ("\t", ";", ","):
+        cells = shown[0].count(separator)
+        if cells and all(line.count(separator) == cells for line in shown):
+            return first + 1
+    return 0
