@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     """The result of one :func:`apply`.
 
     ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
-    ids that came into force or lost it, in order: the live generation announces them.
+    ids that came into force or lost it, in order: the live generation announces them. ``loop`` is what it appends as ``loop.detected``.
     """
 
     status: Status
@@ -48,6 +48,7 @@ class Outcome(NamedTuple):
     target: int | None = None
     accepted: tuple[InForce, ...] = ()
     voided: tuple[str, ...] = ()
+    loop: events.LoopDetected | None = None
 
 
 # What Outcome(…) does, without a call of Python for each event.
@@ -90,7 +91,7 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
     if meta.erased:
         return _skip(window, offset, id_hash, "the conversation is erased")
     if type(event) is events.MessageEvent and _push_text(window, offset, event):
-        outcome = _outcome((Status.APPLIED, offset, None, None, (), ()))
+        outcome = _outcome((Status.APPLIED, offset, None, None, (), (), None))
     else:
         outcome = _dispatch(window, offset, event, history)
         if outcome.status is Status.NEEDS_HISTORY:
