@@ -17,6 +17,7 @@ from projections.layout import Mark, changes_of, load_recents, load_window
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import Recents
+from projections.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.window import Window
 
 
@@ -56,7 +57,7 @@ class Stored:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
         with stored_form(key):
             window, mark = load_window(key, partition, rules, self.fields, self.recents)
-            return window, StoreMark(mark, _asked(window))
+            return window, StoreMark(mark, _asked(window), timed(window))
 
     def recent_ids(self, key: Key) -> Recents:
         """The recent ids alone; raises like :meth:`load`."""
@@ -85,7 +86,8 @@ class DueChange(Enum):
 class Write:
     """The change of one conversation in a batch: fields to put and to delete (``reset``: all go first), and its place in the due set.
 
-    ``after`` is the mark of the store once it is written.
+    ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to look at the conversation next, None for
+    never, or :data:`projections.timers.KEEP_TIMER`.
     """
 
     key: Key
@@ -96,6 +98,7 @@ class Write:
     recents_gone: list[bytes]
     due: DueChange
     after: StoreMark
+    timer: int | None = KEEP_TIMER
 
 
 class Verdict(Enum):
@@ -114,7 +117,7 @@ class Applied(NamedTuple):
 
 
 class WindowStore(Protocol):
-    """Windows, checkpoints and due sets of a generation's partitions.
+    """Windows, checkpoints, due sets and timers of a generation's partitions.
 
     Every method raises :class:`projections.errors.RedisUnavailable` when the store cannot be reached; a batch whose answer was lost may
     have been applied, and applying it again with the same arguments answers ``DUPLICATE`` then.
@@ -143,6 +146,12 @@ class WindowStore(Protocol):
     async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
         """Note that requests were sent; those still due come up again at ``again_at_ms``. Not part of any window."""
 
+    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        """Conversations whose timer is at or before ``now_ms``, earliest first, then by name."""
+
+    async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
+        """Set timers that are there to another time in ms; a conversation without one gets none. Not part of any window."""
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys went."""
 
@@ -155,10 +164,11 @@ Asked = tuple[Due | None, int | None, str | None]
 
 
 class StoreMark(NamedTuple):
-    """What of a window a store already holds, and what its latest compaction request is about."""
+    """What of a window a store already holds, what its latest compaction request is about, and what its timer follows from."""
 
     layout: Mark = Mark()
     asked: Asked = (None, None, None)
+    timed: Timed = NO_TIMER
 
 
 def _asked(window: Window) -> Asked:
@@ -170,9 +180,14 @@ def _asked(window: Window) -> Asked:
 NOTHING = StoreMark()
 
 
-def write_of(window: Window, mark: StoreMark = NOTHING) -> Write:
-    """The write that brings a store from ``mark`` to the window as it is now."""
+def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
+    """The write that brings a store from ``mark`` to the window as it is now.
+
+    ``at_ms`` is what :func:`projections.timers.changed_timer` says; it matters to the timer alone.
+    """
     reset, put, gone, recents_put, recents_gone, after = changes_of(window, mark.layout)
     asked = _asked(window)
     change = DueChange.KEEP if asked == mark.asked else DueChange.SET if asked[0] is not None else DueChange.CLEAR
-    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, StoreMark(after, asked))
+    now = timed(window)
+    timer = changed_timer(mark.timed, now, at_ms)
+    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, StoreMark(after, asked, now), timer)

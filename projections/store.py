@@ -20,9 +20,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
+from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
-LAYOUT = b"2"
+LAYOUT = b"3"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
@@ -92,7 +93,7 @@ class RedisStore:
             return _checkpoint(state), _plain(fields)
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
-        keys = [self._state(generation, partition), self._due(generation, partition)]
+        keys = [self._state(generation, partition), self._due(generation, partition), self._timers(generation, partition)]
         args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LAYOUT]
         for write in writes:
             keys += self._window_keys(generation, partition, write.key)
@@ -102,7 +103,8 @@ class RedisStore:
                 for name, value in put:
                     args += (name, self._packed(value))
                 args += [len(gone), *gone]
-            args.append(write.due.value)
+            timer = write.timer
+            args += (write.due.value, "keep" if timer == KEEP_TIMER else "clear" if timer is None else timer)
         async with self._guarded():
             verdict, revision, _ = await self._apply(keys=keys, args=args)
             return Applied(Verdict(verdict.decode()), revision.decode())
@@ -117,6 +119,17 @@ class RedisStore:
             async with self._guarded():
                 # xx: a conversation whose summary was accepted meanwhile must not come back.
                 await self._redis.zadd(self._due(generation, partition), {str(key): again_at_ms for key in keys}, xx=True)
+
+    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        async with self._guarded():
+            names = await self._redis.zrangebyscore(self._timers(generation, partition), "-inf", now_ms, start=0, num=limit)
+            return [key for key in map(parse_key, names) if key is not None]
+
+    async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
+        if timers:
+            async with self._guarded():
+                # xx: a session that was closed meanwhile must not come back.
+                await self._redis.zadd(self._timers(generation, partition), {str(key): at for key, at in timers.items()}, xx=True)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         dropped = 0
@@ -148,6 +161,9 @@ class RedisStore:
 
     def _due(self, generation: int, partition: int) -> str:
         return f"{self._tag(generation, partition)}:due"
+
+    def _timers(self, generation: int, partition: int) -> str:
+        return f"{self._tag(generation, partition)}:timers"
 
     def _window_keys(self, generation: int, partition: int, key: Key) -> list[str]:
         tag = self._tag(generation, partition)

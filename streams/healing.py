@@ -47,6 +47,17 @@ class _Survey:
     reach: int = -1
 
 
+async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool:
+    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its content; raises KafkaUnavailable."""
+    if checkpoint.offset < 0:
+        return True
+    if checkpoint.offset >= end:
+        return False
+    position = Position(number, checkpoint.offset)
+    raw = (await log.read([position])).get(position)
+    return raw is not None and identity(raw) == checkpoint.digest
+
+
 async def heal_from_snapshots(partition: Partition, log: Log, topic: SnapshotTopic, target: int) -> int | None:
     """Put a partition's windows back, when its latest marker is ahead of its checkpoint.
 

@@ -14,6 +14,7 @@ The same object serves the live projector and a rebuild; what differs is whether
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from projections.errors import ThreadfoldError
-from projections.events import AnyEvent, Undecodable, decode_event
+from projections.events import AnyEvent, LoopDetected, Undecodable, decode_event
 from projections.fold import Outcome, Status, apply
 from projections.names import Key, Position, parse_key
 from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
@@ -51,9 +52,10 @@ class Spoken:
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
+    loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.accepted or self.voided or self.dead)
+        return bool(self.accepted or self.voided or self.dead or self.loops)
 
 
 class Voice(Protocol):
@@ -187,7 +189,7 @@ class Partition:
             outcome = apply(window, offset, event)
             if outcome.status is Status.APPLIED:
                 counts.applied += 1
-                if outcome.accepted:
+                if outcome.accepted or outcome.loop is not None:
                     self._note(window, outcome, spoken)
             else:
                 await self._fold_on(window, offset, event, outcome, spoken)
@@ -231,6 +233,8 @@ class Partition:
     def _note(self, window: Window, outcome: Outcome, spoken: Spoken) -> None:
         spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
         spoken.accepted += [(window.key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+        if outcome.loop is not None:
+            spoken.loops.append((window.key, outcome.offset, outcome.loop))
 
     async def write(self) -> list[Window]:
         """Write what was folded since, with its checkpoint; returns the windows that became due. Raises like :meth:`process`."""
@@ -238,7 +242,7 @@ class Partition:
         if last is None:
             return []
         checkpoint = Checkpoint(before.revision, last.offset, last.timestamp, identity(last), before.target)
-        writes = [write_of(slot.window, slot.mark) for slot in touched.values()]
+        writes = [write_of(slot.window, slot.mark, last.timestamp) for slot in touched.values()]
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
             slot.mark = write.after
@@ -257,10 +261,12 @@ class Partition:
     async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
         """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`.
 
-        As many as the cache has room for stay in it.
+        As many as the cache has room for stay in it. Their sessions close no earlier than if their last messages had come now: when those
+        came is not kept in a window.
         """
         checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
-        writes = [write_of(window) for window in windows]
+        at_ms = max(checkpoint.timestamp, int(time.time() * 1000))
+        writes = [write_of(window, NOTHING, at_ms) for window in windows]
         verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE:
             # The same record, but another's write: neither its target nor its windows are these.

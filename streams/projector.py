@@ -18,22 +18,22 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from projections.errors import CorruptWindow, RedisUnavailable, ThreadfoldError
-from projections.names import Position
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
 from streams.control import Control
 from streams.feed import Feed
-from streams.healing import heal_from_snapshots
+from streams.healing import heal_from_snapshots, is_of
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
-from streams.partition import Fenced, Partition, identity
+from streams.partition import Fenced, Partition
 from streams.publisher import Publisher
 from streams.rebalances import Rebalances
 from streams.requests import request_for
 from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
+from streams.timers import ring
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +266,7 @@ class Projector:
         end = (await self.log.ends())[number]
         checkpoint = await self._stored_checkpoint(generation, number)
         reached = min(max(committed - 1, self._served.get(number, -1)), end - 1)
-        if checkpoint is not None and not await self._is_ours(number, checkpoint, end):
+        if checkpoint is not None and not await is_of(self.log, number, checkpoint, end):
             logger.warning("partition %d: the log is not the one its windows were folded from; folding it anew", number)
             checkpoint = None
         if checkpoint is None:
@@ -315,17 +315,7 @@ class Projector:
         self.rounds.take_over(partition)
         feed.start(f"partition-{number}")
 
-    async def _is_ours(self, number: int, checkpoint: Checkpoint, end: int) -> bool:
-        """Whether the checkpoint's record is in this log, by its content."""
-        if checkpoint.offset < 0:
-            return True
-        if checkpoint.offset >= end:
-            return False
-        position = Position(number, checkpoint.offset)
-        raw = (await self.log.read([position])).get(position)
-        return raw is not None and identity(raw) == checkpoint.digest
-
-    # -- compaction requests and commits -------------------------------------------------------------------------------------
+    # -- compaction requests, timers and commits -------------------------------------------------------------------------------------
 
     async def _request(self, partition: Partition, windows: list[Window]) -> None:
         """Send the requests of due windows, and note when to send them again."""
@@ -351,11 +341,13 @@ class Projector:
                 logger.exception("looking after the partitions failed; it is tried again")
 
     async def _look_after(self, number: int, partition: Partition) -> None:
-        """An idle partition, too, has to notice that Redis lost it, and its due windows have to be asked for again."""
+        """An idle partition, too, has to notice that Redis lost it, what is due in it has to be asked for again, and its timers ring."""
         try:
             async with partition.turn:
                 await partition.check()
                 await self._request(partition, await partition.due_windows(_now_ms()))
+            # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
+            await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
         except Fenced as error:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)
@@ -363,7 +355,7 @@ class Projector:
         except CorruptWindow as error:
             await self._discard(number, error)
         except ThreadfoldError as error:
-            logger.warning("compaction requests of partition %d wait: %s", number, error)
+            logger.warning("requests and timers of partition %d wait: %s", number, error)
 
     async def _last_commit(self) -> None:
         """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""

@@ -1,4 +1,4 @@
-"""What the live generation says: accepted and voided summaries, compaction requests and dead letters, each to its topic.
+"""What the live generation says: accepted and voided summaries, loops, compaction requests and dead letters, each to its topic.
 
 Delivery is at least once: everything is published before the checkpoint moves past its cause, and a repeat carries the same ids.
 """
@@ -6,18 +6,25 @@ Delivery is at least once: everything is published before the checkpoint moves p
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from projections import events
+from projections.errors import InvalidEvent
+from projections.intake import make_record
 from projections.names import Key, Position
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import HEADERS, Log, Raw
 from streams.partition import Spoken
 from streams.requests import CompactionRequest
 from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 class Publisher:
@@ -54,6 +61,11 @@ class Publisher:
             if dead.position.offset >= since:
                 letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause})
                 said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
+        for key, offset, loop in spoken.loops:
+            value = _loop(key, Position(partition, offset), loop) if offset >= since else None
+            if value is not None:
+                # To the log itself, and only sent: it is folded when it comes back as a record.
+                said.append((offset, "events", str(key).encode(), value, HEADERS))
         said.sort(key=lambda item: item[0])
         await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
 
@@ -87,6 +99,20 @@ def _voided(key: Key, summary_id: str, by: Position) -> bytes:
             "data": {"summary_id": summary_id, "by": str(by)},
         }
     )
+
+
+def _loop(key: Key, at: Position, loop: events.LoopDetected) -> bytes | None:
+    """A ``loop.detected`` event; its id derives from the message that closed the loop, so a repeat is a duplicate.
+
+    None when it cannot be made (a tool's name of another producer that no event of ours may carry): that must not hold the partition up.
+    """
+    flat = {"type": "loop.detected", **msgspec.to_builtins(loop)}
+    new_id = f"loop-{sha256(f'{key} {at}'.encode()).hexdigest()[:32]}"
+    try:
+        return make_record(key, flat, where=f"loop of {key}", now=datetime.now(UTC).isoformat(timespec="seconds"), new_id=new_id).value
+    except InvalidEvent as error:
+        logger.warning("a loop of identical calls is not announced: %s", error)
+        return None
 
 
 class Silence:

@@ -1,10 +1,11 @@
 -- Applies one bounded batch of a partition atomically with its checkpoint, or nothing of it.
 --
--- KEYS[1] the partition's state, KEYS[2] its due set, then for each conversation: its window's hash, its recent ids' hash.
+-- KEYS[1] the partition's state, KEYS[2] its due set, KEYS[3] its timers, then for each conversation: its window's hash, its recent ids' hash.
 -- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record folded,
 -- [5] the offset up to which the partition heals, [6] the layout of windows; then for each conversation:
 --   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
---   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set'.
+--   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
+--   timer: 'keep', 'clear' or the time in ms.
 -- Answers {verdict, revision, offset}: 'applied', 'duplicate' (this very batch is in already) or 'fenced' (somebody else wrote).
 
 local state = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'hash')
@@ -34,7 +35,7 @@ local function run(command, key)
   end
 end
 
-for k = 3, #KEYS, 2 do
+for k = 4, #KEYS, 2 do
   local name = take()
   if take() == '1' then
     redis.call('DEL', KEYS[k])
@@ -48,6 +49,12 @@ for k = 3, #KEYS, 2 do
     redis.call('ZADD', KEYS[2], 0, name)
   elseif due == 'clear' then
     redis.call('ZREM', KEYS[2], name)
+  end
+  local timer = take()
+  if timer == 'clear' then
+    redis.call('ZREM', KEYS[3], name)
+  elseif timer ~= 'keep' then
+    redis.call('ZADD', KEYS[3], timer, name)
   end
 end
 

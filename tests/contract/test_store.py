@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.names import Key
 from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
+from projections.policy import Rules
 from projections.replay import apply_with_log
 from projections.store import RedisStore
+from projections.timers import KEEP_TIMER, next_timer, timed
 from projections.window import Window
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log
@@ -46,12 +48,12 @@ def generation() -> int:
     return next(_generations)
 
 
-def write(key: Key = A, *, due: DueChange = DueChange.KEEP, **changes: Any) -> Write:
+def write(key: Key = A, *, due: DueChange = DueChange.KEEP, timer: int | None = KEEP_TIMER, **changes: Any) -> Write:
     """A write of fields given by name; ``put`` and ``recents`` are dictionaries, ``gone`` and ``forget`` lists."""
     put = {b"h": changes.get("meta", b"meta"), **changes.get("put", {})}
     recents = list(changes.get("recents", {}).items())
     reset, gone, forget = changes.get("reset", False), changes.get("gone", []), changes.get("forget", [])
-    return Write(key, reset, list(put.items()), gone, recents, forget, due, NOTHING)
+    return Write(key, reset, list(put.items()), gone, recents, forget, due, NOTHING, timer)
 
 
 def at(revision: str, offset: int, digest: str = "", target: int = -1) -> Checkpoint:
@@ -78,6 +80,7 @@ async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(store: Wind
     assert await store.read(generation, 0, [A]) == (None, [None])
     assert await store.load(generation, 0, []) == []
     assert await store.due(generation, 0, 10**15, 10) == []
+    assert await store.timers(generation, 0, 10**15, 10) == []
 
 
 async def test_what_was_written_is_read_back_in_the_order_asked(store: WindowStore, generation: int) -> None:
@@ -112,11 +115,14 @@ async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(store
     first = await begin(store, generation, write(put={b"0": b"1"}))
     second = (await store.apply(generation, 0, at(first, 5), [write(put={b"1": b"2"})])).revision
     for stale in (first, "", "no-revision"):
-        answer = await store.apply(generation, 0, at(stale, 9), [write(meta=b"wrong", put={b"0": b"x"}, due=DueChange.SET), write(B)])
+        answer = await store.apply(
+            generation, 0, at(stale, 9), [write(meta=b"wrong", put={b"0": b"x"}, due=DueChange.SET, timer=1), write(B)]
+        )
         assert answer == Applied(Verdict.FENCED, second)
     assert await fields_of(store, generation) == {b"0": b"1", b"1": b"2"}
     assert await store.load(generation, 0, [B]) == [None]
     assert await store.due(generation, 0, 10**15, 10) == []
+    assert await store.timers(generation, 0, 10**15, 10) == []
     checkpoint = await store.checkpoint(generation, 0)
     assert checkpoint is not None and (checkpoint.revision, checkpoint.offset) == (second, 5)
 
@@ -251,6 +257,39 @@ async def test_due_conversations_come_longest_due_first_then_by_name_and_no_more
     assert [key.conversation for key in await store.due(generation, 0, 100, 2)] == ["B", "b"]
 
 
+async def test_a_timer_is_set_kept_moved_and_cleared(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, timer=1_700_000_000_123), write(B))
+    assert await store.timers(generation, 0, 1_700_000_000_122, 10) == []
+    assert await store.timers(generation, 0, 1_700_000_000_123, 10) == [A]
+    revision = (await store.apply(generation, 0, at(revision, 1), [write(A), write(B, timer=None)])).revision
+    assert await store.timers(generation, 0, 1_700_000_000_123, 10) == [A]
+    revision = (await store.apply(generation, 0, at(revision, 2), [write(A, timer=5), write(B, timer=0)])).revision
+    assert await store.timers(generation, 0, 4, 10) == [B]
+    await store.apply(generation, 0, at(revision, 3), [write(A, timer=None)])
+    assert await store.timers(generation, 0, 10**15, 10) == [B]
+
+
+async def test_a_timer_that_rang_is_put_off_and_does_not_come_back_where_it_was_cleared(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, timer=10), write(B, timer=20))
+    await store.put_off(generation, 0, {A: 500, B: 400, Key("acme", "c"): 1})
+    assert await store.timers(generation, 0, 399, 10) == []
+    assert await store.timers(generation, 0, 500, 10) == [B, A]
+    await store.apply(generation, 0, at(revision, 1), [write(A, timer=None), write(B, timer=30)])
+    await store.put_off(generation, 0, {A: 1})
+    await store.put_off(generation, 0, {})
+    assert await store.timers(generation, 0, 500, 10) == [B]
+    assert await store.timers(generation, 0, 30, 10) == [B], "what is set by a write counts, not what it was put off to"
+
+
+async def test_timers_come_earliest_first_then_by_name_and_no_more_than_asked(store: WindowStore, generation: int) -> None:
+    times = {"d": 7, "B": 7, "a": 9, "c": 8, "b": 7}
+    await begin(store, generation, *(write(Key("acme", name), timer=time) for name, time in times.items()))
+    order = [key.conversation for key in await store.timers(generation, 0, 100, 10)]
+    assert order == ["B", "b", "d", "c", "a"]
+    assert [key.conversation for key in await store.timers(generation, 0, 100, 2)] == ["B", "b"]
+    assert await store.timers(generation, 1, 100, 10) == []
+
+
 async def test_checkpoint_and_windows_are_read_as_of_one_moment(store: WindowStore, generation: int) -> None:
     keys = [Key("acme", f"c{i}") for i in range(20)]
     stop = False
@@ -283,18 +322,20 @@ async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> No
     generations = [base + 1, base + 11, (base + 1) * 10]
     for generation in generations:
         for partition in (0, 1, 10):
-            writes = [write(A, put={b"0": b"1"}, recents={b"0": b"r"}, due=DueChange.SET)]
+            writes = [write(A, put={b"0": b"1"}, recents={b"0": b"r"}, due=DueChange.SET, timer=1)]
             assert (await store.apply(generation, partition, at("", 0), writes)).verdict is Verdict.APPLIED
-    assert await store.drop_partition(generations[0], 1) == 4
+    assert await store.drop_partition(generations[0], 1) == 5
     assert await store.checkpoint(generations[0], 0) is not None
     assert await store.checkpoint(generations[0], 10) is not None
     assert await store.checkpoint(generations[0], 1) is None
     assert await store.load(generations[0], 1, [A]) == [None]
-    assert await store.drop_generation(generations[0], 11) == 8
+    assert await store.drop_generation(generations[0], 11) == 10
     assert await store.due(generations[0], 0, 10**15, 10) == []
+    assert await store.timers(generations[0], 0, 10**15, 10) == []
     for generation in generations[1:]:
         assert await store.checkpoint(generation, 0) is not None
         assert (await store.load(generation, 10, [A]))[0] is not None
+        assert await store.timers(generation, 10, 10**15, 10) == [A]
     assert await store.drop_generation(generations[0], 11) == 0
 
 
@@ -342,7 +383,8 @@ async def written_as_it_grew(store: WindowStore, generation: int, seed: int, len
     """Fold a random history in batches, write what changed after each, and compare what is stored."""
     rng = random.Random(seed)
     log = random_log(seed, length).log
-    window, mark, revision = Window(KEY, PARTITION, RULES), NOTHING, ""
+    rules = Rules({**RULES.deployment, "idle_close_seconds": 60})
+    window, mark, revision = Window(KEY, PARTITION, rules), NOTHING, ""
     i = 0
     while i < len(log):
         for _ in range(rng.randint(1, biggest)):
@@ -355,10 +397,12 @@ async def written_as_it_grew(store: WindowStore, generation: int, seed: int, len
         revision = answer.revision
         stored = (await store.load(generation, PARTITION, [KEY]))[0]
         assert stored is not None
-        loaded, mark = stored.open(KEY, PARTITION, RULES)
+        loaded, mark = stored.open(KEY, PARTITION, rules)
         assert loaded.image() == window.image(), f"after {i} events"
         due = await store.due(generation, PARTITION, 10**15, 10)
         assert due == ([KEY] if window.meta.due is not None else [])
+        rings = await store.timers(generation, PARTITION, 10**15, 10)
+        assert rings == ([KEY] if next_timer(timed(window), 0) is not None else [])
         if rng.random() < 0.3:
             window = loaded
         else:
@@ -394,6 +438,8 @@ async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
         store.apply(1, 0, Checkpoint(), [write()]),
         store.due(1, 0, 0, 1),
         store.requested(1, 0, [A], 1),
+        store.timers(1, 0, 0, 1),
+        store.put_off(1, 0, {A: 1}),
         store.drop_partition(1, 0),
         store.ping(),
     ):

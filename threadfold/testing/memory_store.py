@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from projections.names import Key
 from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
+from projections.timers import KEEP_TIMER
 
 
 @dataclass(slots=True)
@@ -16,6 +17,7 @@ class _Partition:
     checkpoint: Checkpoint | None = None
     windows: dict[Key, Stored] = field(default_factory=dict)
     due: dict[Key, int] = field(default_factory=dict)
+    timers: dict[Key, int] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -71,6 +73,10 @@ class MemoryStore:
                 there.due[write.key] = 0
             elif write.due is DueChange.CLEAR:
                 there.due.pop(write.key, None)
+            if write.timer is None:
+                there.timers.pop(write.key, None)
+            elif write.timer != KEEP_TIMER:
+                there.timers[write.key] = write.timer
         # Never a revision that was in force before, whatever was lost since: an old owner must not take a new one's for its own.
         self._writes += 1
         there.checkpoint = replace(checkpoint, revision=str(self._writes))
@@ -79,14 +85,21 @@ class MemoryStore:
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due first, then by name."""
-        due = self._of(generation, partition).due
-        ripe = sorted((at, str(key), key) for key, at in due.items() if at <= now_ms)
-        return [key for _, _, key in ripe[: max(0, limit)]]
+        return _ripe(self._of(generation, partition).due, now_ms, limit)
 
     async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
         """Note that requests were sent; those still due come up again at ``again_at_ms``."""
         due = self._of(generation, partition).due
         due.update({key: again_at_ms for key in keys if key in due})
+
+    async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        """Conversations whose timer is at or before ``now_ms``, earliest first, then by name."""
+        return _ripe(self._of(generation, partition).timers, now_ms, limit)
+
+    async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
+        """Set timers that are there to another time in ms; a conversation without one gets none."""
+        there = self._of(generation, partition).timers
+        there.update({key: at for key, at in timers.items() if key in there})
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
@@ -104,6 +117,11 @@ class MemoryStore:
         return self._partitions.get((generation, partition)) or _Partition()
 
 
+def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
+    ripe = sorted((at, str(key), key) for key, at in times.items() if at <= now_ms)
+    return [key for _, _, key in ripe[: max(0, limit)]]
+
+
 def _changed(before: Stored | None, write: Write) -> Stored:
     fields = {} if before is None or write.reset else dict(before.fields)
     recents = {} if before is None else dict(before.recents)
@@ -119,5 +137,5 @@ def _copy(stored: Stored | None) -> Stored | None:
 
 
 def _size(partition: _Partition) -> int:
-    present: Iterable[object] = (partition.checkpoint is not None, bool(partition.due))
+    present: Iterable[object] = (partition.checkpoint is not None, bool(partition.due), bool(partition.timers))
     return sum(map(bool, present)) + sum(1 + bool(w.recents) for w in partition.windows.values())

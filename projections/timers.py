@@ -1,0 +1,114 @@
+"""Timers: when a conversation has to be looked at because time passed, and which events that calls for. All pure: time is an argument.
+
+The fold knows no clock, so time enters a conversation as an event of its log: ``session.closed`` when nobody has spoken for the policy's
+``idle_close_seconds``, and a ``resolution`` with outcome ``expired`` when a suspension's ``expires_at`` has passed. What a store keeps of
+it (one time in ms for each conversation that waits for one) is delivery state: it is no part of a window and is never compared.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from projections.window import Window
+
+KEEP_TIMER = -1
+"""In place of a time: the one that is stored stays as it is."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+class Timed(NamedTuple):
+    """What a window's timer follows from: when any of it changes, the stored time is set anew.
+
+    ``last`` is the offset of the last message and ``idle_ms`` how long after it the session closes (-1 and 0 when it does not, or is
+    closed); ``expires`` is the earliest expiry of an open suspension in ms, None without one.
+    """
+
+    last: int = -1
+    idle_ms: int = 0
+    expires: int | None = None
+
+
+NO_TIMER = Timed()
+
+
+def timed(window: Window) -> Timed:
+    """What the timer of this window follows from."""
+    idle, lanes = window.policy.idle_close_seconds, window.lanes
+    if not idle and not lanes.suspensions:
+        return NO_TIMER
+    ends = [end for s in lanes.suspensions if (end := expiry_ms(s.expires_at)) is not None]
+    expires = min(ends, default=None)
+    if not idle or lanes.last_message < 0 or lanes.closed is not None:
+        return Timed(expires=expires)
+    return Timed(lanes.last_message, idle * 1000, expires)
+
+
+@lru_cache(maxsize=4096)
+def expiry_ms(expires_at: str | None) -> int | None:
+    """An RFC 3339 time as ms since 1970 (0 for all before it); None for what is not one: such a suspension never expires by itself."""
+    if expires_at is None or not _RFC3339.fullmatch(expires_at):
+        return None
+    try:
+        return max(0, (datetime.fromisoformat(expires_at.upper()) - _EPOCH) // _MILLISECOND)
+    except (ValueError, OverflowError):
+        # Shaped like a time, but there is no such day or hour.
+        return None
+
+
+def next_timer(now: Timed, last_ms: int) -> int | None:
+    """When something happens next, in ms, None when nothing will; ``last_ms`` is the time of the last message by the broker's clock."""
+    closes = last_ms + now.idle_ms if now.idle_ms else None
+    return min((at for at in (closes, now.expires) if at is not None), default=None)
+
+
+def changed_timer(before: Timed, now: Timed, at_ms: int) -> int | None:
+    """The time to store with a window's write: :data:`KEEP_TIMER` when nothing changed, None when there is none (any more).
+
+    Args:
+        before: what the stored time follows from.
+        at_ms: no earlier than the window's last message, by the broker's clock: the time of the record that the write ends with, or of the
+            write itself where that is not known (windows put back by healing). So a stored time may be late by what lies between.
+
+    A stored time says when to *look*, not that anything happened: :func:`fired` is asked then, with the last message's true time. Where the
+    message is the one from before (a suspension came, a policy changed), that is at once.
+    """
+    if now == before:
+        return KEEP_TIMER
+    return next_timer(now, at_ms if now.last != before.last else at_ms - now.idle_ms)
+
+
+def fired(window: Window, last_ms: int | None, now_ms: int) -> list[dict[str, Any]]:
+    """The events that time calls for in this window, flat as callers append them, suspensions first.
+
+    Args:
+        last_ms: the last message's time by the broker's clock; None when it is not known: the session is not closed then.
+        now_ms: the present.
+
+    Ids derive from the conversation, what ends (the last message, the suspension's event) and the last rollback, so an event that is said
+    again is a duplicate, while one that a rollback took back can be said anew. ``session.closed`` names the last message: when another one
+    came first, the fold rejects it.
+    """
+    said: list[dict[str, Any]] = []
+    for suspension in window.lanes.suspensions:
+        end = expiry_ms(suspension.expires_at)
+        if end is not None and end <= now_ms:
+            id_ = _event_id(window, "expired", suspension.offset)
+            said.append({"type": "resolution", "id": id_, "suspension_id": suspension.suspension_id, "outcome": "expired"})
+    now = timed(window)
+    if now.idle_ms and last_ms is not None and last_ms + now.idle_ms <= now_ms:
+        id_, after = _event_id(window, "idle", now.last), window.position_of(now.last)
+        said.append({"type": "session.closed", "id": id_, "reason": "idle", "after": after})
+    return said
+
+
+def _event_id(window: Window, what: str, offset: int) -> str:
+    about = (str(window.key), what, window.position_of(offset), window.meta.rollback)
+    return f"{what}-{sha256(msgspec.json.encode(about)).hexdigest()[:32]}"

@@ -1,0 +1,91 @@
+"""What time calls for: ``session.closed`` when a session was idle for long enough, ``resolution`` when a suspension expired.
+
+The owner of a live partition appends them to the log; the fold makes of them what they are. A timer that rang is put off before its events
+are appended, so an event that got lost is said again, with the same id, and one that arrived has made the timer go. Which moment is
+meant is the worker's clock against the broker's: a clock that is ahead closes sessions early by as much.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from projections.errors import InvalidEvent, KafkaUnavailable, Overloaded
+from projections.intake import Record, make_record
+from projections.names import Key, Position, partition_of
+from projections.timers import fired, next_timer, timed
+from projections.window import Window
+from streams.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+LIMIT = 100
+"""Conversations looked at in one round of a partition; the next round takes the next ones."""
+AGAIN_MS = 30_000
+"""How long an event may be on its way before it is said again: twice the time after which an append is unknown."""
+
+
+async def ring(partition: Partition, now_ms: int) -> None:
+    """Append the events that a live partition's timers call for by ``now_ms``, and set each timer to when it matters next.
+
+    Only for the live generation's owner, and without ``partition.turn``, which is taken here (the append itself is outside of it: nothing
+    folds or waits for it). ``now_ms`` is the present for a partition that is folded to its end, and its checkpoint's time for one that is
+    behind: what is not folded yet may be the message that keeps a session open.
+
+    Raises:
+        Fenced: the partition is another's now; nothing was appended.
+        CorruptWindow, RedisUnavailable: as named; what rang rings again. Kafka being away is logged, and tried again after ``AGAIN_MS``.
+    """
+    if not await partition.store.timers(partition.generation, partition.number, now_ms, 1):
+        return
+    async with partition.turn:
+        await partition.check()
+        said = await _look(partition, now_ms)
+    records = list(_records(said))
+    if not records:
+        return
+    try:
+        await partition.log.append(records)
+    except (KafkaUnavailable, Overloaded) as error:
+        logger.warning("%d events of timers of partition %d wait: %s", len(records), partition.number, error)
+
+
+async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, Any]]]:
+    """The events that the timers which rang call for, and these timers put off; whoever calls holds the turn."""
+    keys = await partition.store.timers(partition.generation, partition.number, now_ms, LIMIT)
+    windows = await partition.windows(keys)
+    times = await _last_messages(partition, [window for window in windows if window is not None])
+    said: list[tuple[Key, dict[str, Any]]] = []
+    later: dict[Key, int] = {}
+    for key, window in zip(keys, windows, strict=True):
+        later[key] = now_ms + AGAIN_MS
+        if window is None or partition_of(key, partition.log.partitions) != partition.number:
+            # Of a record that somebody put into another partition than its key's: what is appended would never come here.
+            continue
+        last_ms = times.get(window.lanes.last_message)
+        events = fired(window, last_ms, now_ms)
+        said += [(key, flat) for flat in events]
+        if not events and last_ms is not None:
+            # It was set before the message's own time was known.
+            later[key] = next_timer(timed(window), last_ms) or later[key]
+    await partition.store.put_off(partition.generation, partition.number, later)
+    return said
+
+
+async def _last_messages(partition: Partition, windows: Sequence[Window]) -> dict[int, int]:
+    """The broker's times of the windows' last messages, by offset, where a session may close; in ms."""
+    wanted = [Position(partition.number, now.last) for now in map(timed, windows) if now.idle_ms]
+    rows = await partition.log.read(wanted) if wanted else {}
+    return {position.offset: row.timestamp for position, row in rows.items()}
+
+
+def _records(said: Iterable[tuple[Key, dict[str, Any]]]) -> Iterable[Record]:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    for key, flat in said:
+        try:
+            yield make_record(key, flat, where=f"timer of {key}", now=now, new_id=flat["id"])
+        except InvalidEvent as error:
+            # A suspension of another producer whose id no event of ours may carry: it stays open, and holds nobody else up.
+            logger.warning("a suspension cannot expire: %s", error)
