@@ -114,7 +114,7 @@ class Ledger:
         return write_id(key, position)
 
     async def show(self, render_id: str, tenant: str | None = None) -> dict[str, Any]:
-        """A recorded call, rendered again from the conversation's log up to the recorded position.
+        """A recorded call, rendered again from the conversation's log up to the recorded position: all its events are read and folded.
 
         Returns ``{"id", "conversation", "time", "record", "messages", "system"?, "render_digest", "agrees", "why"}``: ``messages`` as
         raw JSON (None where they do not fit any more), ``why`` the reasons found where the digests differ. It is rendered under the
@@ -195,10 +195,12 @@ class Ledger:
     def _rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:
         """The rules to render under, and why they may not be those of then."""
         state = self._control.state
-        then = state.generations.get(called.generation) if called.generation is not None else None
+        live = state.live_generation
+        if called.generation is None:
+            return state.rules(live), [f"no generation is recorded: it is rendered under generation {live.number}"]
+        then = state.generations.get(called.generation)
         if then is not None:
             return state.rules(then), []
-        live = state.live_generation
         gone = f"generation {called.generation}, which was live then, is gone: it is rendered under generation {live.number}"
         return state.rules(live), [gone]
 
