@@ -44,6 +44,8 @@ def out_of_bounds(data: object) -> tuple[str, str] | None:
         return _too_long(named)
     if isinstance(data, events.ToolResult):
         return _too_long([("tool_call_id", data.tool_call_id), ("name", data.name)])
+    if isinstance(data, events.ToolResultChunk):
+        return _too_long([("spill_id", data.spill_id)])
     if isinstance(data, events.Summary):
         return _too_long([("summary_id", data.summary_id), ("previous", data.previous), ("summarizer", data.summarizer)])
     if isinstance(data, events.Suspension | events.Resolution):

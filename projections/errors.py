@@ -69,6 +69,19 @@ class Erased(ThreadfoldError):
     exit_code = 1
 
 
+class SpillLost(ThreadfoldError):
+    """A piece of a spilled result is not in the log, or not the one that belongs there; what is left is not shown as the whole."""
+
+    exit_code = 1
+
+
+class UnknownRender(ThreadfoldError):
+    """No model call of that id is recorded, or not any more."""
+
+    problem = 404
+    exit_code = 1
+
+
 class InvalidRequest(ThreadfoldError):
     """A parameter of a request (a limit, a format, a header, the length of a list) is not one that is allowed; the message names it."""
 

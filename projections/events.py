@@ -99,12 +99,37 @@ class Message(Struct, omit_defaults=True):
             raise ValueError("content: may be null only in an assistant's message with tool_calls")
 
 
+class Spill(Struct, omit_defaults=True):
+    """Where the whole text of a spilled result is: ``chunks`` are the positions of its pieces, in order.
+
+    ``size`` are the characters of each piece but the last. ``parts`` is there where the content was a list: for each of its parts the
+    characters of its text, null for a part of another kind, which stays in the result's own content.
+    """
+
+    chars: int
+    bytes: int
+    sha256: str
+    size: int
+    chunks: list[str]
+    parts: list[int | None] | None = None
+
+
 class ToolResult(Struct, omit_defaults=True):
     tool_call_id: str
     content: Content = None
     name: str | None = None
     is_error: bool = False
     pinned: bool = False
+    spill: Spill | None = None
+
+
+class ToolResultChunk(Struct, omit_defaults=True):
+    """A piece of a result's text (``index`` of ``count``, from 0): it stands in the log only, before the result that names it."""
+
+    spill_id: str
+    index: int
+    count: int
+    content: str
 
 
 class Suspension(Struct, omit_defaults=True):
@@ -225,6 +250,10 @@ class ToolResultEvent(Event, tag="threadfold.tool.result.v1"):
     data: ToolResult
 
 
+class ToolResultChunkEvent(Event, tag="threadfold.tool.result.chunk.v1"):
+    data: ToolResultChunk
+
+
 class SuspensionEvent(Event, tag="threadfold.suspension.v1"):
     data: Suspension
 
@@ -281,6 +310,7 @@ KnownEvent = (
     OpenedEvent
     | MessageEvent
     | ToolResultEvent
+    | ToolResultChunkEvent
     | SuspensionEvent
     | ResolutionEvent
     | RollbackEvent
@@ -298,6 +328,7 @@ DATA_TYPES: dict[str, type[Struct]] = {
     "conversation.opened": Opened,
     "message": Message,
     "tool.result": ToolResult,
+    "tool.result.chunk": ToolResultChunk,
     "suspension": Suspension,
     "resolution": Resolution,
     "rollback": Rollback,

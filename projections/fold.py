@@ -139,6 +139,9 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
         window.meta.unknown += 1
         window.push(Entry(offset, Kind.NOTE))
         return Outcome(Status.APPLIED, offset)
+    if type(event) is events.ToolResultChunkEvent:
+        window.push(Entry(offset, Kind.NOTE))
+        return Outcome(Status.APPLIED, offset)
     beyond = out_of_bounds(event.data)
     if beyond is not None:
         return Outcome(Status.REJECTED, offset, f"{beyond[0]}: {beyond[1]}")

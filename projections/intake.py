@@ -23,6 +23,8 @@ from projections.quick import quick_data
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
 """Types that only an operator's command writes."""
+OWN = frozenset({"tool.result.chunk"})
+"""Types that only threadfold itself writes."""
 _ENVELOPE = ("conversation", "id", "time", "traceparent")
 _FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
@@ -154,8 +156,9 @@ def _checked(name: str, fields: dict[str, Any], where: str, operator: bool) -> m
 
 
 def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct:
-    if name in RESERVED and not operator:
-        raise InvalidEvent(f"{where}: field type: {name!r} is written by an operator's command only")
+    if (name in RESERVED or name in OWN) and not operator:
+        writer = "threadfold itself" if name in OWN else "an operator's command"
+        raise InvalidEvent(f"{where}: field type: {name!r} is written by {writer} only")
     struct = events.DATA_TYPES[name]
     allowed = _field_names(struct)
     for field in fields:
@@ -164,7 +167,9 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     try:
         data = msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
-        raise InvalidEvent(f"{where}: {_explain(str(error), name)}") from None
+        raise InvalidEvent(f"{where}: {explain(str(error), name)}") from None
+    if isinstance(data, events.ToolResult) and data.spill is not None:
+        raise InvalidEvent(f"{where}: field spill: it is written by threadfold itself only: append the result whole")
     _check_ids(data, where)
     beyond = out_of_bounds(data)
     if beyond is not None:
@@ -215,8 +220,8 @@ def _check_positions(data: msgspec.Struct, where: str) -> None:
                 raise InvalidEvent(f"{where}: field {field}: {error}") from None
 
 
-def _explain(message: str, name: str) -> str:
-    """msgspec's sentence, with the field first and without its quoting."""
+def explain(message: str, name: str) -> str:
+    """msgspec's sentence about data of the type ``name``, with the field first and without its quoting."""
     match = _PLACE.search(message)
     place = match[1] if match else ""
     text = (message[: match.start()] if match else message).replace("`", "")

@@ -40,6 +40,7 @@ class _Result(events.ToolResult, forbid_unknown_fields=True, kw_only=True):
     tool_call_id: _Id
     content: str | None = None
     name: _Name | None = None
+    spill: None = None
     type: Any = None
     id: Any = None
     time: Any = None

@@ -12,7 +12,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from projections.context import context_document
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
 from projections.fold import id_hash_of
 from projections.layout import HEAD, decode_head
@@ -20,15 +19,17 @@ from projections.names import Key, Position, make_key, parse_position, partition
 from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy import Rules
 from projections.recents import Recents
-from projections.render import render_openai
 from projections.store import RedisStore
 from projections.window import Window
 from streams.control import Control, State
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import partition_count
+from threadfold.documents import check_format, document
 from threadfold.drafts import Drafter, is_heavy
+from threadfold.ledger import Ledger
 from threadfold.pages import flat_event, page
+from threadfold.spill import append_drafts, check_page, unfold
 from threadfold.waiting import Waiting
 from threadfold.window_cache import WindowCache
 
@@ -59,7 +60,8 @@ class Backend:
     """Appending, waiting, windows and history. Start it before use (or ``async with``), stop it after."""
 
     log: KafkaLog
-    """The log; there once started."""
+    ledger: Ledger
+    """The log, and the ledger of model calls; there once started."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -89,12 +91,14 @@ class Backend:
             await self.control.stop()
             raise
         self.log = KafkaLog(self.settings, partitions)
+        self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
         return self
 
     async def stop(self) -> None:
         """End what waits, and close all connections."""
         await self._waiting.stop()
         if hasattr(self, "log"):
+            await self.ledger.stop()
             await self.log.stop()
         await self.control.stop()
         await self.store.close()
@@ -119,7 +123,8 @@ class Backend:
         """Append flat events and return ids and positions once they are safe; all are checked before any is appended.
 
         Order is kept within a conversation. An event that repeats one of the last 1,024 ids of its conversation is appended and changes
-        nothing; only :meth:`wait_applied` tells.
+        nothing; only :meth:`wait_applied` tells. A tool result that is too long for one event is spilled (``threadfold.spill``): its pieces
+        are events of their own, which are not answered for here.
 
         Args:
             tenant: whose they are; recorded in the control topic first when it is new.
@@ -133,24 +138,24 @@ class Backend:
             Overloaded: too much is on its way into the log already (``streams.log``); nothing was appended.
             KafkaUnavailable: after at most ``append_timeout`` seconds; unknown whether they are in, repeat with the same ids.
         """
-        drafter = Drafter(tenant, self._live_rules(), self.log.partitions, self.settings.max_event_bytes)
+        drafter = Drafter(tenant, self.live_rules(), self.log.partitions, self.settings.max_event_bytes)
         if is_heavy(items):
-            records = await asyncio.to_thread(drafter.records, items, noun, operator, id_seed)
+            drafts = await asyncio.to_thread(drafter.drafts, items, noun, operator, id_seed)
         else:
-            records = drafter.records(items, noun, operator, id_seed)
-        if not records:
+            drafts = drafter.drafts(items, noun, operator, id_seed)
+        if not drafts.records:
             return []
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 if tenant not in self.control.state.tenants:
                     await self.control.ensure_tenant(tenant)
-                positions = await self.log.append(records)
+                positions = await append_drafts(self.log, drafts)
         except TimeoutError:
             raise KafkaUnavailable(
                 f"append: Kafka at {self.settings.kafka} did not answer within {self.settings.append_timeout:g} s; "
                 f"unknown whether it is in: repeat it with the same ids"
             ) from None
-        return list(map(_make_appended, zip([record.id for record in records], positions, strict=True)))
+        return list(map(_make_appended, zip([record.id for record in drafts.records], positions, strict=True)))
 
     async def wait_applied(self, tenant: str, conversation: str, appended: Sequence[Appended], timeout: float = 10.0) -> list[Applied]:  # noqa: ASYNC109
         """Wait until the window holds these events of one conversation, and tell what the fold made of each.
@@ -194,24 +199,29 @@ class Backend:
         tenant: str,
         conversation: str,
         *,
+        fmt: str = "openai",
         max_tokens: int | None = None,
         after: str | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> bytes:
-        """The context document in OpenAI's format, as JSON: where nothing has to be shortened, bytes are joined and no message is parsed.
+        """The context document in a format of ``threadfold.documents``, as JSON.
+
+        In OpenAI's, where nothing has to be shortened, bytes are joined and no message is parsed.
 
         Raises:
+            InvalidRequest: there is no such format.
             DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
             InvalidPosition, WaitTimedOut, UnknownConversation, Erased, Healing, CorruptWindow, RedisUnavailable: as :meth:`window` says.
         """
         key = make_key(tenant, conversation)
+        check_format(fmt)
         if after is not None:
             await self._waiting.reach(self._own_position(key, after), timeout)
-        joined = await self._joined(key, max_tokens)
-        if joined is not None:
-            return joined
-        window = await self.window(tenant, conversation)
-        return context_document(window, render_openai(window, max_tokens))
+        if fmt == "openai":
+            joined = await self._joined(key, max_tokens)
+            if joined is not None:
+                return joined
+        return document(await self.window(tenant, conversation), fmt, max_tokens)
 
     async def history(self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.pages``).
@@ -226,22 +236,30 @@ class Backend:
             raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
         return await page(self.log, await self.window(tenant, conversation), before, limit)
 
-    async def event_at(self, tenant: str, conversation: str, position: str) -> dict[str, Any]:
+    async def event_at(
+        self, tenant: str, conversation: str, position: str, *, offset: int | None = None, limit: int | None = None
+    ) -> dict[str, Any]:
         """One event whole, as :func:`threadfold.pages.flat_event` gives it; found as soon as it is in the log.
+
+        A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters) ``content`` is that page of the text, and
+        ``page`` tells which (:func:`threadfold.spill.unfold`).
 
         Raises:
             InvalidPosition: the position is not one of an event of this conversation.
+            InvalidRequest: offset or limit cannot be, or the event has no text content.
+            SpillLost: the log does not hold the whole of a spilled result.
             Erased, Healing, RedisUnavailable: as :meth:`window` says.
             KafkaUnavailable: the log cannot be read now.
         """
         key = make_key(tenant, conversation)
+        check_page(offset, limit)
         at = self._own_position(key, position)
         await self._window_or_none(key)  # an erased conversation is refused; one not folded yet may be read
         raw = (await self.log.read([at])).get(at)
         flat = None if raw is None else flat_event(raw, key)
         if flat is None:
             raise _not_its_position(key, position)
-        return flat
+        return await unfold(self.log, key, flat, offset, limit)
 
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
@@ -250,6 +268,9 @@ class Backend:
         if position.partition != partition_of(key, self.log.partitions):
             raise _not_its_position(key, text)
         return position
+
+    async def _window_at(self, key: Key, position: str) -> Window:
+        return await self.window(key.tenant, key.conversation, after=position)
 
     async def _joined(self, key: Key, max_tokens: int | None) -> bytes | None:
         """The context document, where it can be joined from what is stored; of a window that was read before, only what changed is read."""
@@ -274,7 +295,7 @@ class Backend:
         stored = await self._stored(key)
         if stored is None:
             return None
-        window = stored.load(key, partition_of(key, self.log.partitions), self._live_rules())
+        window = stored.load(key, partition_of(key, self.log.partitions), self.live_rules())
         if window.meta.erased:
             raise Erased(f"conversation {key.conversation} was erased")
         return window
@@ -299,7 +320,8 @@ class Backend:
         self._served[partition] = max(served, offset)
         return offset < served
 
-    def _live_rules(self) -> Rules:
+    def live_rules(self) -> Rules:
+        """The rules of the live generation."""
         if self._rules is None:
             state = self.control.state
             self._rules = state.rules(state.live_generation)

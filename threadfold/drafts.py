@@ -12,7 +12,12 @@ from hashlib import sha256
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.intake import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
+<<<<<<< HEAD
 from projections.policy import Rules
+=======
+from projections.policy import Policy, Rules, make_policy
+from threadfold.spill import Drafts, Preview, make_spilled, preview_of
+>>>>>>> h/spill
 
 LIGHT = 400_000
 EACH = 100
@@ -34,32 +39,60 @@ class Drafter:
         self._rules = rules
         self._partitions = partitions
         self._max_bytes = max_bytes
+        self._overrides: dict[Key, dict[str, object]] = {}
 
     def records(self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None) -> list[Record]:
+        """The records of :meth:`drafts`, for lists of which no result spills; raises ValueError where one does."""
+        drafts = self.drafts(items, noun, operator, id_seed)
+        if drafts.spilled:
+            raise ValueError("a result of this list spills: its records alone are not all of it")
+        return drafts.records
+
+    def drafts(self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None) -> Drafts:
         """One record for each ``(conversation, flat event)``, in order; errors count them from 1, like ``event 3``.
+
+        A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it (``threadfold.spill``). The policy is the
+        tenant's, and a conversation's own where an event of this or an earlier list of this instance opens it: another is in the
+        conversation's window only.
 
         Raises:
             InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong, named.
         """
-        intake = Intake(
-            now=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            encoding=self._rules.for_conversation(self._tenant, None).encoding,
-            max_bytes=self._max_bytes,
-            operator=operator,
-        )
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        encoding = self._rules.for_conversation(self._tenant, None).encoding
+        intake = Intake(now=now, encoding=encoding, max_bytes=self._max_bytes, operator=operator)
+        previews: list[tuple[int, Preview, Policy]] = []
         try:
-            self._add_all(intake, items, noun, id_seed)
+            self._add_all(intake, items, noun, id_seed, previews)
         except ThreadfoldError:
             intake.records()  # raises where an item before that one is too large: the first that is wrong is named
             raise
-        return intake.records()
+        records = intake.records()
+        spilled = [
+            make_spilled(i, records[i], preview, policy, where=f"{noun} {i + 1}", now=now, max_bytes=self._max_bytes)
+            for i, preview, policy in previews
+        ]
+        return Drafts(records, spilled)
 
-    def _add_all(self, intake: Intake, items: Sequence[tuple[str, object]], noun: str, id_seed: str | None) -> None:
+    def _add_all(
+        self,
+        intake: Intake,
+        items: Sequence[tuple[str, object]],
+        noun: str,
+        id_seed: str | None,
+        previews: list[tuple[int, Preview, Policy]],
+    ) -> None:
         ids = new_ids(len(items)) if id_seed is None else None
         for i, (conversation, flat) in enumerate(items):
             # What is no text is no name, and may not even be a key of a dictionary.
             key = _known_key(self._tenant, conversation) if isinstance(conversation, str) else make_key(self._tenant, conversation)
             where = f"{noun} {i + 1}"
+            if isinstance(flat, dict) and flat.get("type") == "tool.result" and flat.get("spill") is None:
+                policy = self._rules.for_conversation(self._tenant, self._overrides.get(key))
+                preview = preview_of(flat.get("content"), policy, where)
+                if preview is not None:
+                    previews.append((i, preview, policy))
+                    flat = {**flat, "content": preview.content}
             intake.add(key, flat, where=where, new_id=ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", i))
             if isinstance(flat, dict) and flat["type"] in _WITH_MEANING:
                 self._check_meaning(key, flat, where)
@@ -72,6 +105,7 @@ class Drafter:
                 self._rules.check(self._rules.tenants.get(self._tenant), policy)
             except InvalidPolicy as error:
                 raise InvalidPolicy(f"{where}: field policy: {error}") from None
+            self._overrides[key] = policy
         elif kind == "rollback":
             try:
                 target = parse_position(flat.get("to"))

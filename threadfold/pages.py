@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -65,34 +66,63 @@ async def page(log: Log, window: Window, before: str | None, limit: int) -> dict
     """At most ``limit`` events older than the cursor ``before`` (None: the newest), as :func:`flat_event`, newest first.
 
     Returns ``{"events": […], "next_before": cursor or None}``; None when these are the oldest. Repeated events are not in it: a repeat
-    has no place in the window.
+    has no place in the window. Neither are the pieces of spilled results: the result that names them comes first, so most are passed over
+    unread (those in the same read as their result are read in vain, at most ``limit`` + 1 at once).
 
     Raises:
         InvalidPosition: the cursor is not one of this conversation.
         KafkaUnavailable: the log cannot be read.
     """
     place = None if before is None else read_cursor(window.key, before)
-    wanted = await _places(log, window, place, limit + 1)
-    more = len(wanted) > limit
-    wanted = wanted[:limit]
+    found: list[tuple[Place, dict[str, Any]]] = []
+    pieces: set[int] = set()
+    waiting: list[Place] = []
+    async for more in _places(log, window, place):
+        waiting += more
+        while len(waiting) > limit - len(found) and len(found) <= limit:
+            found += await _listed(log, window, waiting, limit + 1 - len(found), pieces)
+        if len(found) > limit:
+            break
+    while waiting and len(found) <= limit:
+        found += await _listed(log, window, waiting, limit + 1 - len(found), pieces)
+    more_there = len(found) > limit
+    found = found[:limit]
+    return {"events": [flat for _, flat in found], "next_before": write_cursor(window.key, found[-1][0]) if more_there else None}
+
+
+async def _listed(log: Log, window: Window, waiting: list[Place], count: int, pieces: set[int]) -> list[tuple[Place, dict[str, Any]]]:
+    """Take up to ``count`` places from the front of ``waiting`` and read those events; ``pieces`` learns which offsets not to read."""
+    wanted: list[Place] = []
+    taken = 0
+    for place in waiting:
+        if len(wanted) == count:
+            break
+        taken += 1
+        if place.offset not in pieces:
+            wanted.append(place)
+    del waiting[:taken]
     rows = await log.read(Position(window.partition, place.offset) for place in wanted)
     found = []
     for place in wanted:
         raw = rows.get(Position(window.partition, place.offset))
         flat = None if raw is None else flat_event(raw, window.key)
-        if flat is not None:
-            found.append(flat)
-    return {"events": found, "next_before": write_cursor(window.key, wanted[-1]) if more else None}
+        if flat is not None and flat["type"] != "tool.result.chunk":
+            found.append((place, flat))
+            pieces.update(_pieces_of(flat))
+    return found
 
 
-async def _places(log: Log, window: Window, after: Place | None, count: int) -> list[Place]:
+def _pieces_of(flat: dict[str, Any]) -> list[int]:
+    """The offsets of a spilled result's pieces."""
+    if flat["type"] != "tool.result" or not flat.get("spill"):
+        return []
+    return [int(text.rpartition("-")[2]) for text in flat["spill"]["chunks"] if text.rpartition("-")[2].isdecimal()]
+
+
+async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterator[list[Place]]:
     below = None if after is None else after.offset
-    places: list[Place] = []
     async for span_of, piece in pieces_backwards(log, window, below=below, span_of=after.span_of if after else None):
-        places += [Place(offset, span_of) for offset in piece[: count - len(places)]]
-        if len(places) == count:
-            break
-    return places
+        yield [Place(offset, span_of) for offset in piece]
 
 
 def flat_event(raw: Raw, key: Key) -> dict[str, Any] | None:

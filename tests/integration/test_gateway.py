@@ -157,11 +157,10 @@ async def test_messages_in_openai_format_come_back_as_they_were(call: Client) ->
     assert context["messages"] == messages
 
 
-async def test_other_formats_say_that_they_come_later(call: Client) -> None:
+async def test_unknown_formats_are_refused(call: Client) -> None:
     message = {"role": "user", "content": "x"}
-    is_problem(await call("POST", "/v1/conversations/f/messages?format=anthropic", message), 422, "anthropic", "later")
-    is_problem(await call("GET", "/v1/conversations/f/context?format=anthropic"), 422, "later")
-    is_problem(await call("GET", "/v1/conversations/f/context?format=nonsense"), 422, "nonsense")
+    is_problem(await call("POST", "/v1/conversations/f/messages?format=events", message), 422, "events", "openai, anthropic")
+    is_problem(await call("GET", "/v1/conversations/f/context?format=nonsense"), 422, "nonsense", "openai, anthropic, events")
 
 
 async def test_events_of_several_conversations_are_each_told_of(call: Client) -> None:
@@ -335,6 +334,7 @@ async def test_without_a_known_key_every_route_answers_401(call: Client) -> None
         ("POST", "/v1/conversations/c/events"), ("POST", "/v1/conversations/c/messages"), ("POST", "/v1/events"),
         ("POST", "/v1/conversations/c/rollback"), ("POST", "/v1/conversations/c/close"), ("GET", "/v1/conversations/c/context"),
         ("GET", "/v1/conversations/c/history"), ("GET", "/v1/conversations/c/events/0-0"),
+        ("POST", "/v1/conversations/c/renders"), ("GET", "/v1/renders/AAAA"),
     ]  # fmt: skip
     for method, path in routes:
         for headers in ({}, {"Authorization": "Bearer tf_wrong"}, {"Authorization": "Basic abc"}, {"Authorization": "Bearer"}):

@@ -29,6 +29,7 @@ EVERY_TYPE: dict[str, dict[str, Any]] = {
     },
     "message": {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "name": "f", "arguments": "{}"}], "model": "m"},
     "tool.result": {"tool_call_id": "a", "name": "f", "content": "ok", "is_error": True, "pinned": True},
+    "tool.result.chunk": {"spill_id": "s", "index": 0, "count": 2, "content": "half"},
     "suspension": {"suspension_id": "s", "kind": "approval", "tool_call_id": "a", "prompt": "may I?", "expires_at": NOW},
     "resolution": {"suspension_id": "s", "outcome": "answered", "content": "yes"},
     "rollback": {"to": "3-4"},

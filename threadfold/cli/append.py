@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from projections.errors import KafkaUnavailable, ThreadfoldError
-from projections.intake import Record
 from projections.names import make_key
 from streams.settings import Settings
 from threadfold.backend import Backend
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
 from threadfold.cli.inputs import flat_event, open_lines, parse_object
 from threadfold.drafts import Drafter
+from threadfold.spill import Drafts, append_drafts
 
 LIST = 500
 """Events appended at once."""
@@ -43,12 +43,11 @@ def append(tenant: str, conversation: str, file: Path | None, data: Path | None)
 async def _append(settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]) -> None:
     async with Backend(settings) as backend:
         await backend.control.ensure_tenant(tenant)
-        state = backend.control.state
-        drafter = Drafter(tenant, state.rules(state.live_generation), backend.log.partitions, settings.max_event_bytes)
-        records = [_draft(drafter, conversation, number, flat) for number, flat in lines]
-        for i in range(0, len(records), LIST):
+        drafter = Drafter(tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes)
+        drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
+        for i in range(0, len(drafts), LIST):
             try:
-                positions = await backend.log.append(records[i : i + LIST])
+                positions = await append_drafts(backend.log, _joined(drafts[i : i + LIST]))
             except KafkaUnavailable as error:
                 done = f"{i} lines are in (their positions were printed); from line {lines[i][0]} on it is not known: " if i else ""
                 raise KafkaUnavailable(f"{done}{error}") from error
@@ -57,9 +56,14 @@ async def _append(settings: Settings, tenant: str, conversation: str, lines: lis
             flush()
 
 
-def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any]) -> Record:
+def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any]) -> Drafts:
     """Check one line; an error names the line by its number in the file, blank lines counted."""
     try:
-        return drafter.records([(conversation, flat)], "line", False, None)[0]
+        return drafter.drafts([(conversation, flat)], "line", False, None)
     except ThreadfoldError as error:
         raise type(error)(str(error).replace("line 1:", f"line {number}:", 1)) from None
+
+
+def _joined(lists: list[Drafts]) -> Drafts:
+    """Lists of one event each as one list."""
+    return Drafts([d.records[0] for d in lists], [spilled._replace(at=i) for i, d in enumerate(lists) for spilled in d.spilled])

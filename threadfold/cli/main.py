@@ -26,6 +26,7 @@ COMMANDS = {
     "play": ("threadfold.cli.play:play", "Play conversation files and wait until all is applied."),
     "context": ("threadfold.cli.read:context", "Print a conversation's rendered window."),
     "history": ("threadfold.cli.read:history", "Print a page of a conversation backwards from the log."),
+    "renders": ("threadfold.cli.renders:renders", "Show what a model was sent, rendered again from the log."),
     "summaries": ("threadfold.cli.summaries:summaries", "Print the summaries topic as JSON lines."),
     "rebuild": ("threadfold.cli.generations:rebuild", "Build a new generation of all windows beside the live one."),
     "generations": ("threadfold.cli.generations:generations", "List or drop generations."),

@@ -8,17 +8,11 @@ from typing import Any
 import click
 import orjson
 
-from projections.anthropic import anthropic_document
-from projections.context import context_document
 from projections.names import make_key
-from projections.neutral import window_events
-from projections.render import render_openai
-from projections.window import Window
 from streams.settings import Settings
 from threadfold.backend import MAX_PAGE, Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
-
-FORMATS = ("openai", "anthropic", "events")
+from threadfold.documents import FORMATS
 
 
 @click.command()
@@ -32,22 +26,12 @@ def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None
     `events` gives the window's own events, each with its position, instead of a provider's messages.
     """
     make_key(tenant, conversation)
-    print_json(orjson.loads(document(run(_window(load_settings(data), tenant, conversation)), fmt)), pretty=True)
+    print_json(orjson.loads(run(_context(load_settings(data), tenant, conversation, fmt))), pretty=True)
 
 
-def document(window: Window, fmt: str) -> bytes:
-    """The context document of a window in one of :data:`FORMATS`."""
-    render = render_openai(window)
-    if fmt == "anthropic":
-        return anthropic_document(window, render)
-    if fmt == "events":
-        return orjson.dumps({**orjson.loads(context_document(window, render)), "messages": window_events(window)})
-    return context_document(window, render)
-
-
-async def _window(settings: Settings, tenant: str, conversation: str) -> Window:
+async def _context(settings: Settings, tenant: str, conversation: str, fmt: str) -> bytes:
     async with Backend(settings) as backend:
-        return await backend.window(tenant, conversation)
+        return await backend.context(tenant, conversation, fmt=fmt)
 
 
 @click.command()

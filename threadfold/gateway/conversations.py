@@ -1,8 +1,9 @@
-"""The routes under ``/v1``: appending events and messages, reading context, history and single events."""
+"""The routes under ``/v1``: appending events and messages, reading context, history and single events, and the ledger of model calls."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -10,11 +11,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from projections.errors import InvalidEvent, InvalidRequest
+from projections.anthropic_in import from_anthropic
+from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.openai import to_flat
 from threadfold.backend import MAX_PAGE, Appended, Applied
+from threadfold.documents import FORMATS, check_format
 from threadfold.gateway.access import Caller, caller_with
-from threadfold.gateway.bodies import as_list, read_json
+from threadfold.gateway.bodies import MAX_ITEMS, as_list, read_json
+from threadfold.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 router = APIRouter(prefix="/v1")
 Appender = Annotated[Caller, Depends(caller_with("append"))]
@@ -23,7 +27,8 @@ Wait = Annotated[Literal["applied"] | None, Query(description="`applied`: answer
 IdempotencyKey = Annotated[
     str | None, Header(min_length=1, max_length=255, description="derives the ids of events that have none: a repeat is a duplicate")
 ]
-Format = Annotated[str, Query(description="`openai`; other formats come with a later release")]
+MessageFormat = Annotated[str, Query(description="`openai` or `anthropic`")]
+ContextFormat = Annotated[str, Query(description=f"{', '.join(f'`{name}`' for name in FORMATS)}")]
 
 
 def _takes(noun: str, *, array: bool = True) -> dict[str, Any]:
@@ -51,13 +56,19 @@ async def post_messages(
     request: Request,
     conversation: str,
     caller: Appender,
-    format: Format = "openai",  # noqa: A002 (the contract's name)
+    format: MessageFormat = "openai",  # noqa: A002 (the contract's name)
     wait: Wait = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Append one message, or a list of at most 500, in OpenAI's chat format."""
-    _check_format(format)
+    """Append one message, or a list of at most 500, in OpenAI's chat format or in Anthropic's.
+
+    Anthropic's messages may become several events each (at most 500 in all), which are answered one by one, in order; their `system` is
+    given as a first message with the role system.
+    """
+    check_format(format, ("openai", "anthropic"))
     messages = as_list(await read_json(request), "message")
+    if format == "anthropic":
+        return await _append_anthropic(caller, conversation, messages, wait, idempotency_key)
     flats = [to_flat(message, f"message {i}") for i, message in enumerate(messages, 1)]
     return await _append(caller, conversation, flats, "message", wait, idempotency_key)
 
@@ -109,13 +120,15 @@ async def post_close(conversation: str, caller: Appender, wait: Wait = None, ide
 async def get_context(
     conversation: str,
     caller: Reader,
-    format: Format = "openai",  # noqa: A002 (the contract's name)
+    format: ContextFormat = "openai",  # noqa: A002 (the contract's name)
     max_tokens: Annotated[int | None, Query(ge=1, le=1 << 31)] = None,
     after: Annotated[str | None, Query(description="a position the window shall include; waited for up to 10 s")] = None,
 ) -> Response:
-    """What a model is sent: the system lane, the summary, the tail, within the policy's ceiling and `max_tokens`."""
-    _check_format(format)
-    document = await caller.backend.context(caller.tenant, conversation, max_tokens=max_tokens, after=after)
+    """What a model is sent: the system lane, the summary, the tail, within the policy's ceiling and `max_tokens`.
+
+    `anthropic` has `system` apart; `events` has the window's own events, with their positions, as `messages`.
+    """
+    document = await caller.backend.context(caller.tenant, conversation, fmt=format, max_tokens=max_tokens, after=after)
     return Response(document, media_type="application/json")
 
 
@@ -131,9 +144,46 @@ async def get_history(
 
 
 @router.get("/conversations/{conversation}/events/{position}")
-async def get_event(conversation: str, position: str, caller: Reader) -> Response:
-    """One event, whole, as it stands in the log."""
-    return _json(await caller.backend.event_at(caller.tenant, conversation, position))
+async def get_event(
+    conversation: str,
+    position: str,
+    caller: Reader,
+    offset: Annotated[int | None, Query(ge=0, le=1 << 40, description="the first character of a page of its text")] = None,
+    limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE_CHARS, description=f"characters of the page, {PAGE_CHARS} if only offset")] = None,
+) -> Response:
+    """One event, whole: a spilled result's text is put together again. With `offset` or `limit`, that page of its text as `content`."""
+    return _json(await caller.backend.event_at(caller.tenant, conversation, position, offset=offset, limit=limit))
+
+
+@router.post("/conversations/{conversation}/renders", status_code=202, openapi_extra=_takes("a model call", array=False))
+async def post_render(request: Request, conversation: str, caller: Appender) -> Response:
+    """Record a call of a model: `model`, `render_digest`, `position`, `format`, `tokens`, as the context gave them; and, as far as known,
+    `summary_id`, `policy`, `max_tokens` (that the context was asked with), `reported_usage`, `latency_ms`.
+
+    Answers the record's id, or null with `"recorded": false` where the tenant's policy has `renders` off.
+    """
+    render_id = await caller.backend.ledger.record(caller.tenant, conversation, await read_json(request))
+    return _json({"id": render_id, "recorded": render_id is not None}, 202)
+
+
+@router.get("/renders/{render_id}")
+async def get_render(render_id: str, caller: Reader) -> Response:
+    """A recorded model call, rendered again from the log as it stood then: whether the digest agrees, and if not, why."""
+    return _json(await caller.backend.ledger.show(render_id, caller.tenant))
+
+
+async def _append_anthropic(caller: Caller, conversation: str, messages: list[object], wait: str | None, id_seed: str | None) -> Response:
+    lists = [from_anthropic(message, f"message {i}") for i, message in enumerate(messages, 1)]
+    flats = [flat for of_one in lists for flat in of_one]
+    if len(flats) > MAX_ITEMS:
+        raise InvalidRequest(f"the messages are {len(flats)} events: at most {MAX_ITEMS} go in one request")
+    owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
+    try:
+        return await _append(caller, conversation, flats, "event", wait, id_seed)
+    except ThreadfoldError as error:
+        # The caller knows its messages, not the events that were made of them.
+        named = re.sub(r"^event ([0-9]+):", lambda match: f"message {owners[int(match[1]) - 1]}:", str(error))
+        raise type(error)(named) from None
 
 
 async def _append(caller: Caller, conversation: str, flats: Sequence[object], noun: str, wait: str | None, id_seed: str | None) -> Response:
@@ -157,13 +207,6 @@ def _control(kind: str, body: object) -> dict[str, object]:
     if not isinstance(body, dict):
         raise InvalidRequest(f"the body of a {kind} is an object of its fields")
     return {**body, "type": kind}
-
-
-def _check_format(name: str) -> None:
-    if name in ("anthropic", "events"):
-        raise InvalidRequest(f"query parameter format: {name!r} comes with a later release, this one has openai")
-    if name != "openai":
-        raise InvalidRequest(f"query parameter format: {name[:40]!r} is not one of openai")
 
 
 def _json(document: object, status: int = 200) -> Response:
