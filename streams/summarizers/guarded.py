@@ -85,19 +85,23 @@ class GuardedSummarizer:
         if ticket is None:
             raise EndpointResting(f"summarizer {self.name!r} is left alone for a while after failures in a row")
         good: bool | None = None
+        failure: SummaryAttemptFailed | None = None
         try:
             answer = await self._inner.attempt(request, prompt, seconds)
             good = True
             run.pay(answer.cost)
             return answer
         except SummaryAttemptFailed as error:
-            good = run.counts(error)
+            good, failure = run.counts(error), error
             run.pay(error.cost)
             logger.info("an attempt failed: %s", error)
             raise
         finally:
             if self._breaker.settle(ticket, good):
                 logger.warning("summarizer %r failed too often in a row: it is left alone for a while", self.name)
+                if failure is not None:
+                    # A pause and another attempt would only meet the open breaker.
+                    failure.again = False
 
 
 class _Run:
