@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import TypeVar
 
 from projections.tokens import count
@@ -31,7 +32,7 @@ IMPORTANT = 1.5
 CHECKED = 20
 RICH = 6
 KEPT = 0.1
-"""Of the ``CHECKED`` facts worth most (as many as the budget could hold, a fact a dozen tokens), at least this share has to be in the
+"""Of the ``CHECKED`` facts of the span worth most (as many as the budget could hold, a fact a dozen tokens), at least this share has to be in the
 answer, where there are ``RICH`` of them."""
 
 TOKENS_OF_A_FACT = 12
@@ -110,7 +111,9 @@ def _is_long(request: SummaryInput) -> bool:
 
 
 def _check_facts(request: SummaryInput, text: str, said: Said, top: list[Fact]) -> None:
-    most = top[: max(1, min(CHECKED, request.max_tokens // TOKENS_OF_A_FACT))]
+    # What only the earlier summary holds may fade; what was said since may not be passed over.
+    span = "\n".join(message.text for message in request.messages)
+    most = list(islice((fact for fact in top if fact.text in span), max(1, min(CHECKED, request.max_tokens // TOKENS_OF_A_FACT))))
     kept = sum(fact in said for fact in most)
     if len(most) >= RICH and kept < max(1, KEPT * len(most)):
         raise SummaryRejected(f"the answer has {kept} of the {len(most)} facts that matter most")
