@@ -32,8 +32,8 @@ IMPORTANT = 1.5
 CHECKED = 20
 RICH = 6
 KEPT = 0.1
-"""Of the ``CHECKED`` facts of the span worth most (as many as the budget could hold, a fact a dozen tokens), at least this share has to be in the
-answer, where there are ``RICH`` of them."""
+"""Of the ``CHECKED`` facts of the span worth most (as many as the budget could hold, a fact a dozen tokens), at least this share
+has to be in the answer, where there are ``RICH`` of them."""
 
 TOKENS_OF_A_FACT = 12
 INPUT_TOKENS = 200

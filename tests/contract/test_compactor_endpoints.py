@@ -21,7 +21,19 @@ from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for
 from streams.settings import Settings
 from streams.summarizers.lines import read_summary
-from tests.support.model_server import Behaviour, ModelServer, breaks_off, drips, echoes, fails, gives, model_server, says, stalls
+from tests.support.model_server import (
+    Behaviour,
+    ModelServer,
+    breaks_off,
+    completion,
+    drips,
+    echoes,
+    fails,
+    gives,
+    model_server,
+    says,
+    stalls,
+)
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
 
@@ -137,7 +149,7 @@ NONSENSE: dict[str, Behaviour] = {
     "null content": says(None),
     "empty": says("  \n "),
     "punctuation": says("... !!! ???"),
-    "huge body": gives(b'{"choices": [' + b" " * (2 << 20)),
+    "huge body": gives(json.dumps(completion(GOOD)) + " " * (2 << 20)),
     "far too long": says(LONG),
     "the same again and again": says("parcel " * 150),
     "echo": echoes,
