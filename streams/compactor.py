@@ -6,6 +6,7 @@ ids, and whether a summary is taken is decided by the fold when it reaches it in
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -27,11 +28,11 @@ from streams.log import Log
 from streams.requests import CompactionRequest, Piece, piece_offsets
 from streams.settings import Settings
 from streams.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
-from streams.summarizers.registry import get_summarizer
+from streams.summarizers.options import EXTRACTIVE
+from streams.summarizers.registry import ENDPOINT_SHARE, Summarizers
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_SUMMARIZER = "extractive"
 _TRUST = ("user", "model", "tool")
 
 
@@ -42,10 +43,20 @@ class SpanLost(ThreadfoldError):
 class Compactor:
     """Answers compaction requests; any number of calls may run at once."""
 
-    def __init__(self, settings: Settings, log: Log, summarizers: Callable[[str], Summarizer] = get_summarizer) -> None:
+    def __init__(self, settings: Settings, log: Log, summarizers: Callable[[str], Summarizer] | None = None) -> None:
+        """Args: ``summarizers``: by name, raising ``InvalidPolicy`` for one it does not know; None: those of the settings.
+
+        Raises:
+            InvalidSettings: a summariser of the settings lacks its key.
+        """
         self.settings = settings
         self.log = log
-        self._summarizers = summarizers
+        self._own = Summarizers(settings)
+        self._summarizers = summarizers or self._own.get
+
+    async def close(self) -> None:
+        """End the connections to the settings' summarisers."""
+        await self._own.close()
 
     async def answer(self, request: CompactionRequest) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event stands.
@@ -54,6 +65,7 @@ class Compactor:
             ThreadfoldError: nothing was appended (or, for KafkaUnavailable, unknown: the repeat has the same ids).
         """
         key = Key(request.tenant, request.conversation)
+        deadline = asyncio.get_running_loop().time() + self.settings.summary_time_cap * ENDPOINT_SHARE
         span, spoken, whole = await self._read_span(request, key)
         spoken = _in_force(span, spoken, request)
         previous = await self._previous(request, key)
@@ -64,10 +76,11 @@ class Compactor:
                 messages=tuple(m for offset, event in spoken for m in messages_of(event, str(Position(request.partition, offset)))),
                 max_tokens=request.max_tokens,
                 encoding=request.encoding,
+                deadline=deadline,
             )
         )
         flat = _summary_event(request, span, spoken, previous, answer)
-        flat["summarizer"] = summarizer.name
+        flat |= {"summarizer": answer.summarizer or summarizer.name, "model": answer.model, "cost": answer.cost}
         if not whole:
             _shorten(flat, request, span[-1][0])
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -87,8 +100,8 @@ class Compactor:
         try:
             return self._summarizers(name)
         except InvalidPolicy as error:
-            logger.warning("%s; %s is taken", error, DEFAULT_SUMMARIZER)
-            return self._summarizers(DEFAULT_SUMMARIZER)
+            logger.warning("%s; %s is taken", error, EXTRACTIVE)
+            return self._summarizers(EXTRACTIVE)
 
     async def _read_span(self, request: CompactionRequest, key: Key) -> tuple[list[Logged], list[Logged], bool]:
         """All events of the span, those of them to be summarised, and whether the cap on one input left the span whole."""

@@ -15,7 +15,12 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidPolicy, InvalidSettings
+<<<<<<< HEAD
 from projections.policy import check_deployment
+=======
+from projections.policy import make_policy
+from streams.summarizers.options import EndpointSettings, read_endpoints
+>>>>>>> h/llm
 
 PREFIX = "THREADFOLD_"
 
@@ -26,6 +31,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL. ``partitions``, ``replication`` and ``min_isr`` are used when
     topics are created; a replication of 0 is 3, or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes,
     times seconds. ``snapshot_events`` is after how many events of a partition its changed windows are written as snapshots; 0: never.
+
+    ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
+    replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
+    ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one. After ``summary_breaker_failures``
+    failures in a row an endpoint is left alone for ``summary_breaker_seconds``.
     """
 
     kafka: str = ""
@@ -47,6 +57,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000
+    summary_attempts: int = 3
+    summary_output_tokens: int = 4_000
+    summary_breaker_failures: int = 5
+    summary_breaker_seconds: float = 60.0
+    summarizers: dict[str, EndpointSettings] = {}
     session_timeout: float = 10.0
     log_level: str = "info"
     gateway_host: str = "127.0.0.1"
@@ -70,10 +85,27 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name in values:
             if name not in cls.__struct_fields__:
                 raise InvalidSettings(f"setting {name!r} is unknown: the settings are {', '.join(cls.__struct_fields__)}")
+        if "summarizers" in values:
+            values["summarizers"] = read_endpoints(values["summarizers"])
         try:
-            return msgspec.convert(values, cls, strict=False)
+            settings = msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidSettings(f"settings: {str(error).replace('`', '')}") from None
+        return settings._checked()
+
+    def _checked(self) -> Settings:
+        """These settings, when the caps on a summary leave room for one."""
+        for name, least, most in (
+            ("summary_time_cap", 1, 3600),
+            ("summary_input_tokens", 1, 10_000_000),
+            ("summary_attempts", 1, 20),
+            ("summary_output_tokens", 16, 1_000_000),
+            ("summary_breaker_failures", 1, 1_000_000),
+            ("summary_breaker_seconds", 0, 86_400),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise InvalidSettings(f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}")
+        return self
 
     def require(self) -> Settings:
         """These settings, when they name a Kafka and a Redis.

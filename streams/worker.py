@@ -56,7 +56,9 @@ class Runtime:
         self.compactor = Compactor(self.settings, self.log)
 
     async def stop(self) -> None:
-        """Stop the projector's connections, the log's, the control follower's and Redis'."""
+        """Stop the compactor's connections, the log's, the control follower's and Redis'."""
+        if self.compactor is not None:
+            await self.compactor.close()
         if self.log is not None:
             await self.log.stop()
         await self.control.stop()

@@ -27,19 +27,30 @@ class SpanMessage(msgspec.Struct, frozen=True):
 class SummaryInput(msgspec.Struct, frozen=True):
     """The summary in force (or None), the messages after it in the log's order, and the budget in tokens of
     ``encoding``.
+
+    ``deadline``: the event loop's time at which waiting for others ends and an answer is made of what is at hand;
+    None: the summariser's own.
     """
 
     previous: str | None
     messages: tuple[SpanMessage, ...]
     max_tokens: int
     encoding: str
+    deadline: float | None = None
 
 
 class SummaryText(msgspec.Struct, frozen=True):
-    """A summary and its tokens in the request's encoding; never more than the request's ``max_tokens``."""
+    """A summary and its tokens in the request's encoding; never more than the request's ``max_tokens``.
+
+    ``summarizer``: who made it in the end, empty for the one that was asked. ``model``: the model, where one made it. ``cost``: what the
+    request cost, failed attempts included, in the currency of the prices configured; None where no price is known.
+    """
 
     text: str
     tokens: int
+    summarizer: str = ""
+    model: str | None = None
+    cost: float | None = None
 
 
 class Summarizer(Protocol):

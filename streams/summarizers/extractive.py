@@ -92,6 +92,12 @@ def summarize_extractive(request: SummaryInput) -> SummaryText:
     return _fit(pool, chosen, scores, request)
 
 
+def weigh_facts(request: SummaryInput) -> dict[Fact, float]:
+    """The facts of a request, its earlier summary's included, and what each is worth (about 0.2 to 8): kind, who said it, how often."""
+    earlier, kept = read_summary(request.previous or "")
+    return _score_facts(_rank_lines(earlier, request), kept)
+
+
 def _rank_lines(earlier: list[Line], request: SummaryInput) -> list[_Ranked]:
     """All lines in conversation order, each (speaker, text) once: where it was last said."""
     lines = list(earlier)

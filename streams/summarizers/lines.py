@@ -73,6 +73,12 @@ def read_summary(text: str) -> tuple[list[Line], list[Fact]]:
     return lines, facts
 
 
+def speaks(line: str) -> bool:
+    """Whether a line would be read back as a speaker's words."""
+    match = _LINE.fullmatch(line)
+    return match is not None and match[1] != EARLIER
+
+
 def write_summary(lines: list[Line], facts: list[Fact]) -> str:
     """The summary of lines in the order given; neighbouring whole sentences of one message share a line."""
     written: list[str] = []

@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
+import aiohttp
+
 from projections.errors import InvalidPolicy
+from streams.settings import Settings
 from streams.summarizers.base import Summarizer
+from streams.summarizers.breaker import Breaker
+from streams.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
 from streams.summarizers.extractive import ExtractiveSummarizer
+from streams.summarizers.guarded import GuardedSummarizer
+from streams.summarizers.options import CHEAP, EXTRACTIVE
+
+ENDPOINT_SHARE = 0.8
+"""Of ``summary_time_cap``, what endpoints get; the rest is for the extractive summariser (about a second at most) and the append."""
 
 
-def summarizer_names() -> tuple[str, ...]:
-    """The names of the summarisers there are, sorted."""
-    return tuple(sorted(_makers()))
+def known_summarizers(settings: Settings) -> frozenset[str]:
+    """The names a policy may use: the endpoints configured, ``extractive``, and ``cheap``, which means it where it is not configured."""
+    return frozenset((EXTRACTIVE, CHEAP, *settings.summarizers))
 
 
-def get_summarizer(name: str) -> Summarizer:
-    """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any other."""
-    maker = _makers().get(name)
-    if maker is None:
-        raise InvalidPolicy(f"Unknown summarizer {name!r}: choose one of {', '.join(summarizer_names())}.")
-    return maker()
+class Summarizers:
+    """The summarisers of one process: they share one HTTP session, and each endpoint's breaker is shared by all its calls.
 
+    Nothing connects before the first call. Belongs to one event loop; ``close`` ends the session.
+    """
 
-def _makers() -> dict[str, type[ExtractiveSummarizer]]:
-    return {ExtractiveSummarizer.name: ExtractiveSummarizer}
+    def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
+        """Raises:
+        InvalidSettings: an endpoint's key is not in the environment variable that should hold it.
+        """
+        env = os.environ if env is None else env
+        self._http: aiohttp.ClientSession | None = None
+        extractive: Summarizer = ExtractiveSummarizer()
+        self._by_name: dict[str, Summarizer] = {EXTRACTIVE: extractive, CHEAP: extractive}
+        for name, options in settings.summarizers.items():
+            endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
+            self._by_name[name] = GuardedSummarizer(
+                EndpointSummarizer(endpoint, settings.summary_input_tokens, settings.summary_output_tokens),
+                extractive,
+                Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds),
+                settings.summary_attempts,
+                settings.summary_time_cap * ENDPOINT_SHARE,
+            )
+
+    def get(self, name: str) -> Summarizer:
+        """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any other."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise InvalidPolicy(f"Unknown summarizer {name!r}: choose one of {', '.join(sorted(self._by_name))}.")
+        return found
+
+    async def close(self) -> None:
+        """End the connections to endpoints; a call made later opens new ones."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None or self._http.closed:
+            # Cookies of one conversation's call have no business in another's.
+            self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "threadfold"})
+        return self._http

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy
 from projections.tokens import count
+from streams.settings import Settings
 from streams.summarizers import extractive
 from streams.summarizers.base import SpanMessage, SummaryInput, SummaryText
 from streams.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
 from streams.summarizers.lines import read_summary, write_summary
-from streams.summarizers.registry import get_summarizer, summarizer_names
+from streams.summarizers.registry import Summarizers
 
 ROOT = Path(extractive.__file__).resolve().parents[2]
 ENCODING = "o200k_base"
@@ -216,13 +217,9 @@ async def test_the_loop_goes_on_while_a_summary_is_made() -> None:
     assert beats >= 3
 
 
-async def test_the_registry_knows_the_extractive_one_and_names_the_known() -> None:
-    assert summarizer_names() == ("extractive",)
-    summarizer = get_summarizer("extractive")
-    answer = await summarizer.summarize(SummaryInput(None, BOOKING, 100, ENCODING))
-    assert answer == summary_of(*BOOKING, max_tokens=100)
-    with pytest.raises(InvalidPolicy, match=r"'gpt'.*extractive"):
-        get_summarizer("gpt")
+async def test_the_registry_has_it_under_its_name() -> None:
+    summarizer = Summarizers(Settings(), {}).get("extractive")
+    assert await summarizer.summarize(SummaryInput(None, BOOKING, 100, ENCODING)) == summary_of(*BOOKING, max_tokens=100)
 
 
 def test_an_unknown_encoding_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,8 @@ def write_config(path: Path, settings: Settings) -> None:
     lines = [HEAD]
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)
-        if field.name in ALWAYS or value != field.default:
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if field.name in ALWAYS or value != default:
             lines.append(f"{field.name} = {_toml(value)}\n")
     part = path.with_suffix(".part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -30,6 +32,13 @@ def write_config(path: Path, settings: Settings) -> None:
     part.replace(path)
 
 
-def _toml(value: str | int | float | bool) -> str:
-    """A value as TOML writes it; JSON's form of these is TOML's, but for DEL in a string."""
+def _toml(value: Any) -> str:
+    """A value as TOML writes it; JSON's form of scalars is TOML's, but for DEL in a string. Tables are written inline."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.to_builtins(value)
+    if isinstance(value, dict):
+        # TOML has no null, and where one may stand it is the default.
+        return "{" + ", ".join(f"{_toml(str(name))} = {_toml(item)}" for name, item in value.items() if item is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,59 @@
+"""What can go wrong with one attempt at a summary, each named by its cause.
+
+No message carries a key, a prompt, or text that the endpoint sent, beyond the short name it may give its error.
+"""
+
+from __future__ import annotations
+
+from projections.errors import ThreadfoldError
+
+
+class SummaryAttemptFailed(ThreadfoldError):
+    """The root of them. ``again``: whether another attempt may end otherwise. ``faulty``: whether it counts against the endpoint at once
+    (else once a request: the input may be at fault). ``retry_after``: seconds the endpoint asked us to wait. ``cost``: what the attempt
+    cost nevertheless, None where no price is known.
+    """
+
+    problem = 503
+    again = True
+    faulty = True
+
+    def __init__(self, message: str, *, retry_after: float | None = None, cost: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.cost = cost
+
+
+class EndpointUnreachable(SummaryAttemptFailed):
+    """No connection, or it broke before the answer was whole."""
+
+
+class EndpointTimedOut(SummaryAttemptFailed):
+    """The answer was not there in time."""
+
+
+class EndpointBusy(SummaryAttemptFailed):
+    """The endpoint said that it cannot now: 408, 409, 425, 429 or 5xx."""
+
+
+class EndpointRefused(SummaryAttemptFailed):
+    """The endpoint will not serve us at all: key, address or model are wrong (401, 403, 404, a redirect)."""
+
+    again = False
+
+
+class InputRefused(SummaryAttemptFailed):
+    """The endpoint does not take this very request (400, 413, 422 and the like)."""
+
+    again = False
+    faulty = False
+
+
+class AnswerUnreadable(SummaryAttemptFailed):
+    """The answer is not a chat completion, or larger than is read."""
+
+
+class SummaryRejected(SummaryAttemptFailed):
+    """There is an answer, and it is no summary of what was sent; it is thrown away."""
+
+    faulty = False

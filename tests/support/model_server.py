@@ -1,0 +1,101 @@
+"""A real HTTP server on a free port that answers chat completions as it is told: well, badly, late, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+Behaviour = Callable[["ModelServer", web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+
+
+class ModelServer:
+    """Answers the n-th call with the n-th behaviour, and all later ones with the last; ``calls`` holds the bodies, ``headers`` theirs."""
+
+    def __init__(self, *behaviours: Behaviour) -> None:
+        self.behaviours = list(behaviours)
+        self.calls: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+        self.stopping = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.text())
+        self.calls.append(body)
+        self.headers.append(dict(request.headers))
+        behaviour = self.behaviours[min(len(self.calls), len(self.behaviours)) - 1]
+        return await behaviour(self, request, body)
+
+
+@asynccontextmanager
+async def model_server(*behaviours: Behaviour) -> AsyncIterator[ModelServer]:
+    """A running server; its ``url`` is the base URL of the endpoint."""
+    server = ModelServer(*behaviours)
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_post("/v1/chat/completions", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield server
+    finally:
+        server.stopping.set()
+        await runner.cleanup()
+
+
+def completion(text: Any, *, finish: str = "stop", usage: Any = None) -> dict[str, Any]:
+    body = {"id": "c1", "object": "chat.completion", "model": "small-1", "choices": [{"index": 0, "finish_reason": finish}]}
+    body["choices"][0]["message"] = {"role": "assistant", "content": text}  # type: ignore[index]
+    return body | ({"usage": usage} if usage is not None else {})
+
+
+def says(text: Any, *, finish: str = "stop", usage: Any = None) -> Behaviour:
+    return gives(json.dumps(completion(text, finish=finish, usage=usage)))
+
+
+def gives(
+    body: str | bytes, *, status: int = 200, content_type: str = "application/json", headers: dict[str, str] | None = None
+) -> Behaviour:
+    async def behave(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        raw = body.encode() if isinstance(body, str) else body
+        return web.Response(body=raw, status=status, content_type=content_type, headers=headers)
+
+    return behave
+
+
+def fails(status: int, *, headers: dict[str, str] | None = None, code: str = "oops") -> Behaviour:
+    return gives(json.dumps({"error": {"message": "what was sent: secret", "code": code}}), status=status, headers=headers)
+
+
+async def echoes(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response(completion(asked["messages"][1]["content"]))
+
+
+async def stalls(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    await server.stopping.wait()
+    return web.json_response(completion("too late"))
+
+
+async def breaks_off(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "5000"})
+    await response.prepare(request)
+    await response.write(b'{"choices": [{"message": {"content": "The user')
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def drips(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    """A byte now and then: no single read is slow, the whole is."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while not server.stopping.is_set():
+        await response.write(b" ")
+        await asyncio.sleep(0.02)
+    return response
