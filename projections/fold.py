@@ -44,11 +44,7 @@ class Outcome(NamedTuple):
     """The result of one :func:`apply`.
 
     ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
-<<<<<<< HEAD
-    ids that came into force or lost it, in order: the live generation announces them, and ``loop``, the same call made once more in a row.
-=======
     ids that came into force or lost it, in order: the live generation announces them. ``loop`` is what it appends as ``loop.detected``.
->>>>>>> h/timers
     """
 
     status: Status
@@ -57,10 +53,7 @@ class Outcome(NamedTuple):
     target: int | None = None
     accepted: tuple[InForce, ...] = ()
     voided: tuple[str, ...] = ()
-<<<<<<< HEAD
     texts: tuple[int, ...] = ()
-=======
->>>>>>> h/timers
     loop: events.LoopDetected | None = None
 
 
@@ -106,11 +99,7 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
     if meta.erased:
         return _skip(window, offset, id_hash, "the conversation is erased")
     if type(event) is events.MessageEvent and _push_text(window, offset, event):
-<<<<<<< HEAD
         outcome = _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
-=======
-        outcome = _outcome((Status.APPLIED, offset, None, None, (), (), None))
->>>>>>> h/timers
     else:
         outcome = _dispatch(window, offset, event, history)
         if outcome.status is Status.NEEDS_HISTORY:

@@ -15,12 +15,8 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidPolicy, InvalidSettings
-<<<<<<< HEAD
 from projections.policy import check_deployment
-=======
-from projections.policy import make_policy
 from streams.summarizers.options import EndpointSettings, read_endpoints
->>>>>>> h/llm
 
 PREFIX = "THREADFOLD_"
 

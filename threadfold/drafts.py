@@ -12,12 +12,8 @@ from hashlib import sha256
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.intake import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
-<<<<<<< HEAD
-from projections.policy import Rules
-=======
-from projections.policy import Policy, Rules, make_policy
+from projections.policy import Policy, Rules
 from threadfold.spill import Drafts, Preview, make_spilled, preview_of
->>>>>>> h/spill
 
 LIGHT = 400_000
 EACH = 100
