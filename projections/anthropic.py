@@ -7,48 +7,86 @@ bytes (``projections.openai``).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from projections.calls import Used
 from projections.context import context_document
-from projections.render import Render
-from projections.view import SUMMARY_MARK
+from projections.groups import Group
+from projections.limits import SUMMARY_MARK
+from projections.parts import Render
 from projections.window import Window
 
 BEGIN = "[The conversation goes on]"
 """A user's message in front of an assistant's that would stand first: the format wants a user to begin."""
 EMPTY = "[empty]"
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
+PROVIDER = "anthropic"
 _DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
 def anthropic_document(window: Window, render: Render) -> bytes:
     """The context document (``projections.context.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
-    system, messages = to_anthropic([msgspec.json.decode(body) for body in render.bodies])
+    system, messages = to_anthropic([msgspec.json.decode(body) for body in render.bodies], sources_of(window, render))
     bodies = [msgspec.json.encode(message) for message in messages]
     fields = b',"system":' + msgspec.json.encode(system) if system else b""
     return context_document(window, Render(bodies, render.tokens, render.trace), fields)
 
 
-def to_anthropic(rendered: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+class Source(NamedTuple):
+    """What the window knows of a rendered message beside it.
+
+    ``reasoning`` are its reasoning parts; ``names`` the names for its calls' ids, which are the same in every render; ``error`` says that a
+    result is one.
+    """
+
+    reasoning: tuple[dict[str, Any], ...] = ()
+    names: tuple[str, ...] = ()
+    error: bool = False
+
+
+def sources_of(window: Window, render: Render) -> list[Source]:
+    """The source of each of a render's messages.
+
+    The first call with an id keeps it. A later one, as far back as the window knows ids, is named after its place in the log: so it has
+    the same name in every render, whatever was summarised meanwhile.
+    """
+    found: dict[int, Source] = {}
+    used = window.meta.base.used
+    for entry in window.tail:
+        names = []
+        for i, (call_id, _, _) in enumerate(entry.calls or ()):
+            names.append(f"{call_id[:40]}-{entry.offset}-{i}" if Used.holds(used, call_id) else call_id)
+            if entry.offset > window.covered_to:
+                used = Used.add(used, call_id)
+        shown = Group(entry).shown_calls() if names else []
+        reasoning = tuple(msgspec.json.decode(entry.reasoning)) if entry.reasoning else ()
+        found[entry.offset] = Source(reasoning, tuple(names[i] for i in shown), entry.error)
+    return [found.get(offset, Source()) for offset in render.offsets] or [Source()] * len(render.bodies)
+
+
+def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | None = None) -> tuple[str, list[dict[str, Any]]]:
     """Convert rendered OpenAI messages; returns the system text ("" for none) and the messages.
 
     System and developer messages, the summary and the note of left-out messages become the system text, in their order. Results stand
-    in the user's message right after their calls. A ``tool_use`` id that was used before gets the same new name (``ID-2``, ``ID-3``, ...)
-    at every render of the same messages.
+    in the user's message right after their calls. Each ``tool_use`` id is unique: without ``sources`` one that was used before is
+    numbered (``ID-2``, ``ID-3``, ...). Reasoning goes back with its signature where this provider made it, and where it may stand: first
+    in a message.
     """
     system: list[str] = []
     turns = _Turns()
-    for message in rendered:
+    for message, source in zip(rendered, sources or [Source()] * len(rendered), strict=True):
         role, content = message["role"], message.get("content")
         if role in ("system", "developer") or _is_summary(message, turns):
             system.append(_plain(content))
         elif role == "tool":
-            turns.add("user", [turns.result(message)])
+            turns.add("user", [turns.result(message, source.error)])
         elif role == "assistant":
-            turns.add("assistant", [*_blocks(content), *turns.calls(message.get("tool_calls") or [])])
+            thoughts = _thoughts(source.reasoning) if turns.begins("assistant") else []
+            turns.add("assistant", [*thoughts, *_blocks(content), *turns.calls(message.get("tool_calls") or [], source.names)])
         else:
             named = f"{message['name']}: " if message.get("name") else ""
             turns.add("user", _blocks(content, named))
@@ -68,6 +106,10 @@ class _Turns:
     used: set[str] = field(default_factory=set)
     waiting: dict[str, list[str]] = field(default_factory=dict)
 
+    def begins(self, role: str) -> bool:
+        """Whether what a role says next is a message of its own."""
+        return not self.messages or self.messages[-1]["role"] != role
+
     def add(self, role: str, blocks: list[dict[str, Any]]) -> None:
         """Put blocks at the end, into the last message where that is of the same role."""
         if not self.messages and role == "assistant":
@@ -77,20 +119,21 @@ class _Turns:
         else:
             self.messages.append({"role": role, "content": blocks or [_text(EMPTY)]})
 
-    def calls(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def calls(self, calls: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
         """The ``tool_use`` blocks of an assistant's calls; their results are expected next, in this order."""
         self.waiting = {}
         blocks = []
-        for call in calls:
-            name = self._fresh(call["id"])
+        for i, call in enumerate(calls):
+            name = self._fresh(names[i] if len(names) == len(calls) else call["id"])
             self.waiting.setdefault(call["id"], []).append(name)
             blocks.append({"type": "tool_use", "id": name, "name": call["function"]["name"], "input": _arguments(call)})
         return blocks
 
-    def result(self, message: dict[str, Any]) -> dict[str, Any]:
+    def result(self, message: dict[str, Any], error: bool) -> dict[str, Any]:
         """The ``tool_result`` block of a result, under the new name of its call."""
         names = self.waiting.get(message["tool_call_id"]) or [_NOT_ID.sub("_", message["tool_call_id"])]
-        return {"type": "tool_result", "tool_use_id": names.pop(0), "content": _blocks(message.get("content"))}
+        block = {"type": "tool_result", "tool_use_id": names.pop(0), "content": _blocks(message.get("content"))}
+        return {**block, "is_error": True} if error else block
 
     def _fresh(self, call_id: str) -> str:
         base = _NOT_ID.sub("_", call_id)[:60] or "call"
@@ -133,7 +176,32 @@ def _block(part: dict[str, Any]) -> dict[str, Any] | None:
         if match:
             return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
         return {"type": "image", "source": {"type": "url", "url": url}}
-    return _text(f"[{part['type']} part left out]")
+    return _document(part.get("file") or {}) or _text(f"[{part['type']} part left out]")
+
+
+def _document(file: dict[str, Any]) -> dict[str, Any] | None:
+    """A file as a ``document`` block, where it is given by its id or its bytes."""
+    data, name = file.get("file_data"), file.get("filename")
+    match = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
+    if match:
+        source = {"type": "base64", "media_type": match[1], "data": match[2]}
+    elif isinstance(file.get("file_id"), str):
+        source = {"type": "file", "file_id": file["file_id"]}
+    else:
+        return None
+    return {"type": "document", "source": source, **({"title": name} if isinstance(name, str) else {})}
+
+
+def _thoughts(reasoning: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Reasoning that this provider signed, as it takes it back; another one's, and what nobody signed, stays out."""
+    blocks: list[dict[str, Any]] = []
+    for part in reasoning:
+        if part.get("provider") == PROVIDER and part.get("signature"):
+            if part.get("text"):
+                blocks.append({"type": "thinking", "thinking": part["text"], "signature": part["signature"]})
+            else:
+                blocks.append({"type": "redacted_thinking", "data": part["signature"]})
+    return blocks
 
 
 def _plain(content: Any) -> str:

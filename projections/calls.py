@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 
 import msgspec
@@ -27,10 +28,9 @@ def call_hash(tool: str, arguments: str) -> bytes:
     """The SHA-256 of a tool's name and its canonical arguments (JSON with sorted keys and no blanks; what is no JSON, as it is)."""
     canonical = arguments.encode("utf-8", "surrogatepass")
     if not nested_beyond(canonical, MAX_DEPTH):
-        try:
+        # What a model wrote otherwise counts as it is.
+        with suppress(msgspec.DecodeError, UnicodeError, OverflowError):
             canonical = _canonical(msgspec.json.decode(canonical))
-        except (msgspec.DecodeError, UnicodeError, OverflowError):
-            pass  # what a model wrote otherwise counts as it is
     return sha256(tool.encode("utf-8", "surrogatepass") + b"\n" + canonical).digest()
 
 

@@ -34,6 +34,7 @@ class _Extra(Struct, array_like=True, omit_defaults=True):
     chars: int = 0
     pinned: bool = False
     reasoning: bytes = b""
+    error: bool = False
     beyond: int | None = None
     gone: list[int] | None = None
 
@@ -92,12 +93,12 @@ def encode_chunk(entries: list[Entry]) -> bytes:
 
 
 def _seldom(entry: Entry) -> bool:
-    return entry.pinned or bool(entry.reasoning) or entry.beyond is not None
+    return entry.pinned or entry.error or bool(entry.reasoning) or entry.beyond is not None
 
 
 def _extra(e: Entry) -> _Extra:
     return _Extra(
-        e.calls, e.link, e.first, e.count, e.positions, e.room, e.forms, e.full, e.chars, e.pinned, e.reasoning, e.beyond, e.gone
+        e.calls, e.link, e.first, e.count, e.positions, e.room, e.forms, e.full, e.chars, e.pinned, e.reasoning, e.error, e.beyond, e.gone
     )
 
 

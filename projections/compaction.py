@@ -110,6 +110,4 @@ def _shrink(held: Entry, last: int, count: int) -> Entry:
         positions, gone = delta(offsets), delta(dead) or None
     # Which of the range's tokens lay in the span is not known here: the rest is taken in proportion, rounded up.
     tokens, full = -(-held.tokens * left // held.count), -(-held.full * left // held.count)
-    return Entry(
-        held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions, forms=held.forms, full=full, gone=gone
-    )
+    return Entry(held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions, forms=held.forms, full=full, gone=gone)

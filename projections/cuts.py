@@ -159,4 +159,3 @@ def _overflow(window: Window, n: int) -> None:
 def _copied(group: Group) -> Group:
     """A group whose entries may be changed without the tail's being so."""
     return Group(msgspec.structs.replace(group.head), {i: msgspec.structs.replace(result) for i, result in group.results.items()})
-

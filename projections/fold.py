@@ -196,7 +196,7 @@ def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outco
     # A result that nobody asked for comes before its call, or repeats one: its id tells, as far back as ids are known.
     link = (call.offset, call.index) if call else None if Used.holds(window.lanes.used, data.tool_call_id) else EARLY
     tokens = believed(data, event.tokens, window.policy.encoding)
-    window.push(Entry(offset, Kind.RESULT, tokens, result_body(data), link=link, pinned=data.pinned))
+    window.push(Entry(offset, Kind.RESULT, tokens, result_body(data), link=link, pinned=data.pinned, error=data.is_error))
     return Outcome(Status.APPLIED, offset)
 
 
@@ -240,7 +240,8 @@ def _summary(window: Window, offset: int, event: events.SummaryEvent, history: H
 
 def _made_since(window: Window, at: int, after: int) -> tuple[int, ...]:
     """The offsets of entries beyond ``after`` that were shortened by cuts at events later than ``at``."""
-    return tuple(e.offset for e in window.tail if e.forms and e.offset > after and e.kind not in RANGES and e.forms[-1][0] > max(at, e.offset))
+    shaped = [e for e in window.tail if e.forms and e.offset > after and e.kind not in RANGES]
+    return tuple(e.offset for e in shaped if e.forms[-1][0] > max(at, e.offset))
 
 
 def _take(window: Window, offset: int, data: events.Summary, tokens: int, texts: Mapping[int, events.AnyEvent]) -> InForce:

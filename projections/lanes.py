@@ -64,8 +64,9 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     abandoned or an operator took out.
 
     ``room`` is set when the body was clipped to that many tokens. ``forms`` are the shortenings it went through, the last one in force, and
-    ``full`` its tokens and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning parts as JSON. ``beyond`` is by how many tokens the usage that a
-    model reported with this message exceeded what was counted here.
+    ``full`` its tokens and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning parts as JSON,
+    ``error`` says that a result is one. ``beyond`` is by how many tokens the usage that a model reported with this message exceeded what
+    was counted here.
     """
 
     offset: int
@@ -83,6 +84,7 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     chars: int = 0
     pinned: bool = False
     reasoning: bytes = b""
+    error: bool = False
     beyond: int | None = None
     gone: list[int] | None = None
 

@@ -29,12 +29,17 @@ def window_events(window: Window) -> list[dict[str, Any]]:
     """The window as flat events, each with its ``position``: pinned messages, the summary in force, then the tail in log order.
 
     A run of events that only the log still holds comes as one ``{"type": "held", "from", "to", "count", "tokens"}`` at its last position.
-    What a rollback abandoned, rejected events and those of unknown types do not come. Texts are as the window keeps them (shortened
-    where it did so).
+    What a rollback abandoned, what was left out, rejected events and those of unknown types do not come. Texts are as the window keeps
+    them (shortened where it did so).
     """
     found = [_pinned(window, item) for item in window.lanes.pinned]
     if window.meta.summary is not None:
         found.append(_summary(window, window.meta.summary))
+    for pin in window.lanes.pins:
+        found += [
+            _message(pin.call, window.position_of(pin.offset)),
+            {**_message(pin.result, window.position_of(pin.offset)), "pinned": True},
+        ]
     for entry in window.tail:
         event = _event(window, entry)
         if event is not None:
@@ -44,6 +49,17 @@ def window_events(window: Window) -> list[dict[str, Any]]:
 
 def _pinned(window: Window, item: Pinned) -> dict[str, Any]:
     return _message(item.body, window.position_of(item.offset))
+
+
+def _tail_message(entry: Entry, position: str) -> dict[str, Any]:
+    found = _message(entry.body, position)
+    if entry.error:
+        found["is_error"] = True
+    if entry.pinned:
+        found["pinned"] = True
+    if entry.reasoning:
+        found["reasoning"] = msgspec.json.decode(entry.reasoning)
+    return found
 
 
 def _message(body: bytes, position: str) -> dict[str, Any]:
@@ -68,10 +84,10 @@ def _event(window: Window, entry: Entry) -> dict[str, Any] | None:
     if entry.kind == Kind.SYSTEM:
         return None  # it stands among the pinned ones
     if entry.kind in _MESSAGES:
-        return _message(entry.body, position)
+        return None if entry.out else _tail_message(entry, position)
     if entry.kind in _TYPE_OF:
         return {"type": _TYPE_OF[entry.kind], **msgspec.json.decode(entry.body), "position": position}
-    if entry.kind == Kind.HELD:
+    if entry.kind == Kind.HELD and entry.tokens:
         return {
             "type": "held",
             "from": window.position_of(entry.start),

@@ -156,7 +156,8 @@ class Rules:
 
     ``deployment`` and ``tenants`` are plain dictionaries of overrides; the deployment's may also hold ``allow``, a list of the keys that
     tenants and conversations may set (default: all, but ``encryption`` for tenants alone), and ``maxima``, the largest number of some keys.
-    :meth:`for_conversation` is a pure function of them. ``callables`` are the replacements that policies may name.
+    :meth:`for_conversation` is a pure function of them. ``callables`` are the replacements that policies may name, ``summarizers`` the
+    summarisers (None: any).
     """
 
     def __init__(
@@ -164,9 +165,11 @@ class Rules:
         deployment: dict[str, Any] | None = None,
         tenants: dict[str, dict[str, Any]] | None = None,
         callables: Callables | None = None,
+        summarizers: frozenset[str] | None = None,
     ) -> None:
         self.deployment = dict(deployment or {})
         self.callables: Callables = dict(callables or {})
+        self._summarizers = summarizers
         self._own = {name: value for name, value in self.deployment.items() if name not in (ALLOW, MAXIMA)}
         self._allow, self._maxima = _limits_of(self.deployment)
         make_policy(self._own)
@@ -194,6 +197,10 @@ class Rules:
             replacement = reducer.replacement if isinstance(reducer, CompactResults) else None
             if replacement is not None and replacement.startswith(CALLABLE) and replacement[len(CALLABLE) :] not in self.callables:
                 raise InvalidPolicy(f"policy key reducers: no {replacement!r} is registered in this deployment's settings")
+        for name in (policy.summarizer, policy.close_summarizer):
+            if name is not None and self._summarizers is not None and name not in self._summarizers:
+                known = ", ".join(sorted(self._summarizers))
+                raise InvalidPolicy(f"policy key summarizer: {name!r} is none of this deployment's summarisers ({known})")
         return policy
 
     def _permitted(self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None) -> Policy:

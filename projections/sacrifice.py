@@ -4,7 +4,7 @@
    last group stay. 2. Tool results, the oldest first, shortened to stubs. 3. Pinned results. 4. At last the system lane but its newest
    message, and the text of the messages that are left, evenly. What still does not fit is said, with the sizes.
 
-The fold's own cuts keep a window under the ceiling; this is for limits of one reader (``max_tokens``), and for what the cuts must not touch.
+The fold's own cuts keep a window under the ceiling; this is for one reader's own limit (``max_tokens``), and for what cuts must not touch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from projections.errors import ThreadfoldError
 from projections.forms import Shaper
 from projections.groups import Group
 from projections.lanes import Entry
+from projections.parts import Parts, copy_of, tokens_of
 from projections.reducers import LEFT_OUT, newest
-from projections.render import Parts, copy_of, tokens_of
 from projections.trace import Step
 
 LEAST = 160

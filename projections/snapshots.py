@@ -144,4 +144,3 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
             refill(entry, at[entry.offset], shaper, tools.get(entry.link, "") if entry.link else "")
     meta = _meta.decode(parts.meta)
     return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))
-

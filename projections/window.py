@@ -362,10 +362,9 @@ class Window:
     def _receive(self, result: Entry) -> None:
         """A result that is too large to be kept whole is held by its position from the beginning."""
         policy = self.policy
-        if len(result.body) > policy.spill_chars:
+        if policy.spill_chars and len(result.body) > policy.spill_chars:
             text = result_text(msgspec.json.decode(result.body))
             if len(text) > policy.spill_chars:
-                self.reshape(result, f"soft:{policy.soft_trim_chars}", result.offset)
                 form, shaper, result.full = f"soft:{policy.soft_trim_chars}", self.shaper(), result.tokens
                 result.body = shaper.shaped(result.body, form, result, "")
                 result.tokens = min(result.tokens, shaper.tokens(result.body))

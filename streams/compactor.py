@@ -18,7 +18,7 @@ import msgspec
 from projections import events
 from projections.costs import believed
 from projections.errors import InvalidPolicy, InvalidPosition, ThreadfoldError
-from projections.events import AnyEvent, delta
+from projections.events import AnyEvent, absolute, delta
 from projections.fold import id_hash_of
 from projections.intake import make_record
 from projections.names import Key, Position, parse_position
@@ -113,12 +113,14 @@ class Compactor:
                 if piece.live:
                     tokens += _tokens(event, request.encoding)
                     if tokens > self.settings.summary_input_tokens and spoken:
+                        # Pieces of a held range may come one after the other and lie in one another.
+                        span = sorted((item for item in span if item[0] <= spoken[-1][0]), key=_offset)
                         return *_between_groups(span, spoken), False
                     spoken.append((offset, event))
                 span.append((offset, event))
         if not span:
             raise SpanLost(f"the log holds no event of {key} between offsets {request.first} and {request.last}")
-        return span, spoken, True
+        return sorted(span, key=_offset), spoken, True
 
     async def _read_piece(self, piece: Piece, key: Key, partition: int) -> list[Logged]:
         offsets = piece_offsets(piece)
@@ -147,6 +149,10 @@ class Compactor:
         return event.data
 
 
+def _offset(item: Logged) -> int:
+    return item[0]
+
+
 def _tokens(event: AnyEvent, encoding: str) -> int:
     if isinstance(event, events.MessageEvent | events.ToolResultEvent):
         return believed(event.data, event.tokens, encoding)
@@ -172,6 +178,7 @@ def _summary_event(
             "count": len(span),
             "positions": delta([offset for offset, _ in span]),
             "digest": ids.hexdigest(),
+            **({"kept": request.kept} if request.kept else {}),
         },
         "previous": request.previous,
         "previous_position": None if request.previous_offset is None else str(Position(request.partition, request.previous_offset)),
@@ -237,6 +244,8 @@ def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> Non
     """A span that the input cap shortened ends at offset ``last`` and has an id of its own; the rest is asked for next."""
     flat["summary_id"] = sha256(f"{request.request_id}:{last}".encode()).hexdigest()[:32]
     flat["span"]["to"] = str(Position(request.partition, last))
+    kept = [offset for offset in absolute(request.kept) if offset <= last]
+    flat["span"] = {name: value for name, value in flat["span"].items() if name != "kept"} | ({"kept": delta(kept)} if kept else {})
 
 
 def _trust(spoken: list[Logged], previous: events.Summary | None) -> str:

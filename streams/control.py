@@ -20,9 +20,11 @@ from aiokafka.errors import KafkaError
 
 from projections.errors import TopicMismatch
 from projections.names import check_name
-from projections.policy import Rules
+from projections.policy import Callables, Rules
+from streams.callables import load_callables
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings
+from streams.summarizers.registry import known_summarizers
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
+        self.callables: Callables = {}
+        self.summarizers: frozenset[str] | None = None
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Take one record in; records of unknown kinds are left to newer releases."""
@@ -99,7 +103,7 @@ class State:
     def rules(self, generation: Generation) -> Rules:
         """The rules of a generation: its own record, and tenants that came after it was begun."""
         tenants = {t.name: t.policy for t in self.tenants.values() if t.policy}
-        return Rules(generation.policy, {**tenants, **generation.tenants}, self.callables)
+        return Rules(generation.policy, {**tenants, **generation.tenants}, self.callables, self.summarizers)
 
     def key_of(self, key: str) -> ApiKey | None:
         """What an API key opens, None for an unknown key."""
@@ -124,6 +128,8 @@ class Control:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.state = State()
+        self.state.callables = load_callables(settings.callables)
+        self.state.summarizers = known_summarizers(settings)
         self.topic = settings.topic("control")
         self._producer = SharedProducer(settings)
         self._consumer: AIOKafkaConsumer | None = None
@@ -235,7 +241,7 @@ class Control:
         check_name("tenant", name)
         state = await self.sync()
         deployment = state.live_generation.policy if state.live is not None else {}
-        Rules(deployment, callables=state.callables).check(policy)
+        Rules(deployment, callables=state.callables, summarizers=state.summarizers).check(policy)
         known = state.tenants.get(name)
         if known is None:
             known = Tenant(name, policy or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute, decode_event
-from projections.fold import History
+from projections.fold import History, Outcome
 from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
 from projections.replay import Logged, history_from
@@ -53,16 +53,32 @@ async def pieces_backwards(
         event = await _summary_at(log, window, at)
         if event is None:
             return
-        piece = (absolute(event.data.span.positions) or await _span_offsets(log, window, event))[::-1]
+        before = parse_position(event.data.previous_position).offset if event.data.previous_position else None
+        piece = await _since_the_one_before(log, window, event, before)
         if below is not None:
             piece = [offset for offset in piece if offset < below]
         if piece:
             yield at, piece
-        at = parse_position(event.data.previous_position).offset if event.data.previous_position else None
+        at = before
+
+
+async def _since_the_one_before(log: Log, window: Window, event: SummaryEvent, before: int | None) -> list[int]:
+    """The offsets from the end of the span before up to the end of this one, newest first.
+
+    A summary may cover what earlier ones went around, and go around some itself: each event is told where it stands.
+    """
+    offsets = absolute(event.data.span.positions) or await _span_offsets(log, window, event)
+    reached = -1
+    if before is not None:
+        previous = await _summary_at(log, window, before)
+        reached = parse_position(previous.data.span.to).offset if previous is not None else -1
+    return sorted({offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > reached}, reverse=True)
 
 
 async def _tail_backwards(log: Log, window: Window, below: int | None) -> AsyncIterator[list[int]]:
     for entry in reversed(window.tail):
+        if entry.offset <= window.covered_to:
+            continue
         if below is not None and entry.start >= below:
             continue
         known = entry_offsets(entry)
@@ -103,6 +119,13 @@ async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]
         if event is not None:
             found.append((position.offset, event))
     return found
+
+
+async def fetch_needed(log: Log, window: Window, outcome: Outcome) -> History:
+    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises ``KafkaUnavailable``."""
+    if outcome.target is not None:
+        return await fetch_history(log, window, outcome.target)
+    return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
 
 
 async def fetch_history(log: Log, window: Window, target: int) -> History:

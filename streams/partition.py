@@ -28,7 +28,7 @@ from projections.names import Key, Position, parse_key
 from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
 from projections.window import Window
-from streams.history import fetch_history
+from streams.history import fetch_needed
 from streams.log import Log, Raw, Row
 
 
@@ -219,9 +219,8 @@ class Partition:
 
     async def _fold_on(self, window: Window, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
         """What is not simply applied: a rollback that needs the log, a repeat, a rejected event."""
-        if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
-            history = await fetch_history(self.log, window, outcome.target)
-            outcome = apply(window, offset, event, history)
+        if outcome.status is Status.NEEDS_HISTORY:
+            outcome = apply(window, offset, event, await fetch_needed(self.log, window, outcome))
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
         elif outcome.status is Status.DUPLICATE:

@@ -16,6 +16,7 @@ import msgspec
 
 from projections.errors import InvalidPolicy, InvalidSettings
 from projections.policy import check_deployment
+from streams.callables import read_callables
 from streams.summarizers.options import EndpointSettings, read_endpoints
 
 PREFIX = "THREADFOLD_"
@@ -31,7 +32,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
     replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
     ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one. After ``summary_breaker_failures``
-    failures in a row an endpoint is left alone for ``summary_breaker_seconds``.
+    failures in a row an endpoint is left alone for ``summary_breaker_seconds``. ``callables`` are the functions that policies may name,
+    as ``NAME = "package.module:function"`` (``streams.callables``).
     """
 
     kafka: str = ""
@@ -58,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     summary_breaker_failures: int = 5
     summary_breaker_seconds: float = 60.0
     summarizers: dict[str, EndpointSettings] = {}
+    callables: dict[str, str] = {}
     session_timeout: float = 10.0
     log_level: str = "info"
     gateway_host: str = "127.0.0.1"
@@ -83,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 raise InvalidSettings(f"setting {name!r} is unknown: the settings are {', '.join(cls.__struct_fields__)}")
         if "summarizers" in values:
             values["summarizers"] = read_endpoints(values["summarizers"])
+        if "callables" in values:
+            values["callables"] = read_callables(values["callables"])
         try:
             settings = msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:

@@ -19,7 +19,7 @@ from projections.persistence import Checkpoint, Stored, WindowStore
 from projections.policy import Rules
 from projections.window import Window
 from streams.control import Generation
-from streams.history import event_of, fetch_history
+from streams.history import event_of, fetch_needed
 from streams.log import Log, Row
 
 GROUP = 100
@@ -75,8 +75,8 @@ class _Fold:
         if window is None:
             window = self.windows[key] = Window(key, self.partition, self.rules)
         outcome = apply(window, raw.offset, event)
-        if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
-            apply(window, raw.offset, event, await fetch_history(self.log, window, outcome.target))
+        if outcome.status is Status.NEEDS_HISTORY:
+            apply(window, raw.offset, event, await fetch_needed(self.log, window, outcome))
         self.events += 1
 
 

@@ -10,7 +10,8 @@ from projections.anthropic import anthropic_document
 from projections.context import context_document
 from projections.errors import InvalidRequest
 from projections.neutral import window_events
-from projections.render import Render, render_openai
+from projections.parts import Render
+from projections.render import render_openai
 from projections.window import Window
 
 FORMATS = ("openai", "anthropic", "events")

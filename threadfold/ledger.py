@@ -24,8 +24,8 @@ from projections.freeform import why_not_kept
 from projections.intake import Record, explain
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy import Rules
-from projections.render import DoesNotFit
 from projections.replay import replay
+from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from streams.control import Control
 from streams.history import event_of, pieces_backwards, read_events

@@ -1,0 +1,133 @@
+"""The parts of a render: what it is made of, in its order, while it may still have to be shortened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import msgspec
+
+from projections.groups import ANSWER_TOKENS, Group, answer_of, group_tail
+from projections.lanes import Kind, PinnedResult
+from projections.limits import STUB_TOKENS, SUMMARY_MARK
+from projections.openai import text_only
+from projections.reducers import LEFT_OUT
+from projections.trace import Step
+from projections.view import summary_body
+from projections.window import Window
+
+
+@dataclass(slots=True)
+class Render:
+    """A rendered window: one JSON body a message, their tokens, and what was shortened.
+
+    ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic answer).
+    """
+
+    bodies: list[bytes]
+    tokens: int
+    trace: list[Step]
+    offsets: list[int] = field(default_factory=list)
+
+    @property
+    def messages(self) -> bytes:
+        """The JSON array of messages."""
+        return b"[" + b",".join(self.bodies) + b"]"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of :attr:`messages`, in hex."""
+        return sha256(self.messages).hexdigest()
+
+
+@dataclass(slots=True)
+class Parts:
+    """A render in the making: what it is of, in its order, each part still to be shortened.
+
+    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` tells of groups left out, as ``(messages, first, last)``.
+    """
+
+    window: Window
+    system: list[tuple[bytes, int, int]]
+    summary: bytes | None
+    pins: list[PinnedResult]
+    groups: list[Group]
+    stub: tuple[int, int, int] | None
+    suspended: set[tuple[int, int]]
+
+    def leave_out(self, group: Group) -> None:
+        """Take a group out and tell of it in the stub."""
+        self.groups.remove(group)
+        offsets = [entry.offset for entry in group.entries]
+        more = (group.messages(), min(offsets), max(offsets))
+        self.stub = more if self.stub is None else (self.stub[0] + more[0], min(self.stub[1], more[1]), max(self.stub[2], more[2]))
+
+    @property
+    def fixed_tokens(self) -> int:
+        """Tokens of tool schemas and the summary: they cannot be shortened."""
+        summary = self.window.meta.summary
+        return self.window.lanes.tools_tokens + (summary.tokens + len(SUMMARY_MARK) if summary else 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole."""
+        total = self.fixed_tokens + sum(tokens for _, tokens, _ in self.system) + sum(pin.tokens for pin in self.pins)
+        total += STUB_TOKENS if self.stub else 0
+        return total + sum(tokens_of(group) for group in self.groups)
+
+    @property
+    def messages(self) -> int:
+        """Messages of the whole."""
+        lead = len(self.system) + (self.summary is not None) + 2 * len(self.pins) + (self.stub is not None)
+        return lead + sum(group.messages() for group in self.groups)
+
+    def rendered(self, trace: list[Step]) -> Render:
+        """The render as the parts stand now."""
+        bodies = [(text_only(body), offset) for body, _, offset in self.system]
+        if self.summary is not None:
+            bodies.append((self.summary, -1))
+        for pin in self.pins:
+            bodies += [(pin.call, -1), (text_only(pin.result), pin.offset)]
+        if self.stub:
+            bodies.append((self._stub_line(*self.stub), -1))
+        for group in self.groups:
+            bodies += self._bodies(group)
+        return Render([body for body, _ in bodies], self.tokens, trace, [offset for _, offset in bodies])
+
+    def _bodies(self, group: Group) -> list[tuple[bytes, int]]:
+        head = group.head
+        found = [(head.body if head.kind == Kind.USER else text_only(head.body), head.offset)]
+        for i in group.shown_calls():
+            result = group.results.get(i)
+            found.append((text_only(result.body), result.offset) if result else (answer_of(group, i, self.suspended), -1))
+        return found
+
+    def _stub_line(self, count: int, first: int, last: int) -> bytes:
+        of = self.window.position_of
+        return msgspec.json.encode({"role": "system", "content": f"[{count} earlier messages left out: {of(first)} to {of(last)}]"})
+
+
+def tokens_of(group: Group) -> int:
+    """Tokens of a group as it is rendered, synthetic answers included."""
+    shown = group.shown_calls()
+    results = sum(group.results[i].tokens if i in group.results else ANSWER_TOKENS for i in shown)
+    return group.head.tokens + results
+
+
+def parts_of(window: Window) -> Parts:
+    """The parts of a window's render as the fold left them."""
+    lanes, summary = window.lanes, window.meta.summary
+    everything = group_tail(window.tail)
+    left = [e for e in window.tail if e.form == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)]
+    stub = None
+    if left:
+        count = sum(e.count for e in left)
+        stub = (count, min(e.start for e in left), max(e.offset for e in left))
+    shown = [group for group in everything if group.messages()]
+    system = [(item.body, item.tokens, item.offset) for item in lanes.pinned]
+    return Parts(window, system, summary_body(summary) if summary else None, list(lanes.pins), shown, stub, lanes.suspended())
+
+
+def copy_of(group: Group) -> Group:
+    """A group whose entries may be changed without the window's being so."""
+    return Group(msgspec.structs.replace(group.head), {i: msgspec.structs.replace(entry) for i, entry in group.results.items()})
