@@ -9,7 +9,7 @@ from projections.bounds import control_body
 from projections.clipping import clip
 from projections.events import AnyEvent
 from projections.forms import Shaper
-from projections.lanes import RANGES, Entry, Kind
+from projections.lanes import AT_ONCE, RANGES, Entry, Kind
 from projections.openai import message_body, result_body
 
 _encode = msgspec.json.Encoder().encode
@@ -37,8 +37,8 @@ def reasoning_of(data: events.Message) -> bytes:
 def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tool: str) -> None:
     """Put the text of its event into an entry that has its forms; raises ``KeyError`` when the event is not of the entry's kind."""
     body = _body(event, entry)
-    at_once = [form for at, form, _ in entry.forms if at == entry.offset]
-    later = [form for at, form, _ in entry.forms if at != entry.offset]
+    at_once = [form for at, form, _ in entry.forms if at == AT_ONCE]
+    later = [form for at, form, _ in entry.forms if at != AT_ONCE]
     for form in at_once:
         body = shaper.shaped(body, form, entry, tool)
     if entry.room:

@@ -59,18 +59,18 @@ def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: i
     """The index of the last entry of the span: the earliest place between groups that leaves at most ``keep`` tokens.
 
     Where the last group leaves no place that far, the furthest place before it is taken. None when nothing that was said could leave the
-    tail. Tokens of what is kept count neither as gained nor as left.
+    tail. What is kept on the way counts neither as gained nor as left.
     """
     kept = kept_offsets(groups, lanes)
     limit = _index_of_last(tail, groups)
     reach = {g.head.offset: max(e.offset for e in g.entries) for g in groups if g.results}
     early = {min(e.offset for e in g.entries): g.last for g in groups if g.results}
-    rest = sum(e.tokens for e in tail if e.kind in RENDERED and e.offset not in kept)
+    rest = sum(e.tokens for e in tail if e.kind in RENDERED)
     gain, far, best = 0, -1, None
     for i in range(limit):
         entry = tail[i]
+        rest -= entry.tokens if entry.kind in RENDERED else 0
         if entry.offset not in kept:
-            rest -= entry.tokens if entry.kind in RENDERED else 0
             gain += _weight(entry)
             far = max(far, reach.get(entry.offset, -1), early.get(entry.offset, -1))
         if far <= entry.offset and gain:

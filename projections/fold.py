@@ -21,7 +21,7 @@ from projections.calls import GuardRun, Used, call_hash
 from projections.compaction import drop_span, why_not
 from projections.costs import believed, believed_text
 from projections.errors import InvalidPosition
-from projections.lanes import EARLY, RANGES, Call, Entry, Kind, find_call
+from projections.lanes import AT_ONCE, EARLY, RANGES, Call, Entry, Kind, find_call
 from projections.names import parse_position
 from projections.openai import message_body, result_body, text_body
 from projections.window import InForce, Window, abandoned_range
@@ -196,7 +196,10 @@ def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outco
     # A result that nobody asked for comes before its call, or repeats one: its id tells, as far back as ids are known.
     link = (call.offset, call.index) if call else None if Used.holds(window.lanes.used, data.tool_call_id) else EARLY
     tokens = believed(data, event.tokens, window.policy.encoding)
-    window.push(Entry(offset, Kind.RESULT, tokens, result_body(data), link=link, pinned=data.pinned, error=data.is_error))
+    entry = Entry(offset, Kind.RESULT, tokens, result_body(data), link=link, pinned=data.pinned, error=data.is_error)
+    if data.spill is not None:
+        entry.chars, entry.full, entry.forms = data.spill.chars, tokens, ((AT_ONCE, "spill", tokens),)
+    window.push(entry)
     return Outcome(Status.APPLIED, offset)
 
 
@@ -241,7 +244,7 @@ def _summary(window: Window, offset: int, event: events.SummaryEvent, history: H
 def _made_since(window: Window, at: int, after: int) -> tuple[int, ...]:
     """The offsets of entries beyond ``after`` that were shortened by cuts at events later than ``at``."""
     shaped = [e for e in window.tail if e.forms and e.offset > after and e.kind not in RANGES]
-    return tuple(e.offset for e in shaped if e.forms[-1][0] > max(at, e.offset))
+    return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
 
 
 def _take(window: Window, offset: int, data: events.Summary, tokens: int, texts: Mapping[int, events.AnyEvent]) -> InForce:
@@ -276,7 +279,7 @@ def _take_back(window: Window, at: int, after: int, texts: Mapping[int, events.A
         event = texts.get(entry.offset) if entry.offset in wanted else None
         if event is None:
             continue
-        forms = tuple(form for form in entry.forms if form[0] <= max(at, entry.offset))
+        forms = tuple(form for form in entry.forms if form[0] <= at)
         whole = msgspec.structs.replace(entry, forms=forms, tokens=forms[-1][2] if forms else entry.full, full=entry.full if forms else 0)
         if not forms:
             whole.chars = 0
@@ -310,9 +313,7 @@ def _go_back(window: Window, offset: int, target: int, at: int, texts: Mapping[i
     gone = window.tail[at + 1 :]
     window.tail = window.tail[: at + 1]
     _take_back(window, target, -1, texts)
-    for entry in window.tail:
-        if entry.link is not None and entry.link[0] > target:
-            entry.link = EARLY
+    window.unlink_early(target)
     meta = window.meta
     meta.rollback = offset
     if meta.due is not None and meta.due.at > target:

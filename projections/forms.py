@@ -4,6 +4,7 @@ An entry records its forms by name (``projections.lanes.Entry.forms``):
 
 ===================  =================================================================================================
 ``soft:N``           a tool result: the first and last characters of its text, N together, and a note in between
+``spill``            a tool result that was chunked when it was appended: the preview it came with
 ``clear``            a tool result: a stub with its length and position
 ``text:TEMPLATE``    a tool result: the template with ``{tool_name}``, ``{call_id}`` and ``{result_length}`` filled in
 ``call:NAME``        a tool result: what a registered callable made of it
@@ -56,6 +57,8 @@ class Shaper:
         name, _, arg = form.partition(":")
         if name == "out":
             return b""
+        if name == "spill":
+            return body
         message = _decode(body)
         if name in ("only", "pair"):
             indexes = [int(i) for i in arg.split(":")[0].split(",") if i]
@@ -110,6 +113,7 @@ def reducer_of(form: str) -> str:
 
 
 _REDUCERS = {
+    "spill": "spill",
     "soft": "soft_trim",
     "clear": "hard_clear",
     "head": "summarize_tool_results",

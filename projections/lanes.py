@@ -27,6 +27,8 @@ Call = tuple[str, str, bytes]
 """A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its canonical arguments."""
 Form = tuple[int, str, int]
 """A shortening of an entry: the offset of the event at which it was cut, its form (``projections.forms``), its tokens since."""
+AT_ONCE = -1
+"""The cut of what came too large to be kept whole at all."""
 
 
 class Kind(IntEnum):

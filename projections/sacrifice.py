@@ -44,36 +44,44 @@ def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
         if parts.tokens <= limit:
             return
-    raise DoesNotFit(f"the window cannot be rendered in {limit} tokens: {sizes}; shortened as far as they go they take {parts.tokens}")
+    raise DoesNotFit(f"the window cannot be rendered: {sizes}; shortened as far as it goes it takes {parts.tokens}, and may take {limit}")
 
 
 def _sizes(parts: Parts) -> str:
     summary = parts.window.meta.summary
     system = parts.window.lanes.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
     last = sum(tokens_of(group) for group in newest(parts.groups))
-    return f"system lane and tools take {system}, the summary {summary.tokens if summary else 0}, the newest messages {last}"
+    return f"system lane and tools take {system} tokens, the summary {summary.tokens if summary else 0}, the newest messages {last}"
 
 
-def _leave_out_groups(parts: Parts, limit: int) -> None:
+def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None:
+    before, groups, stub = parts.tokens, list(parts.groups), parts.stub
     stays = [id(group) for group in newest(parts.groups)]
-    for group in list(parts.groups):
+    for group in groups:
         if parts.tokens <= limit:
             return
         waits = any(link in parts.suspended for link in group.links())
-        if id(group) not in stays and not waits and not any(result.pinned for result in group.results.values()):
+        if id(group) not in stays and not waits and (pinned or not any(result.pinned for result in group.results.values())):
             parts.leave_out(group)
+    if parts.tokens >= before:
+        # The line that tells of them takes more than they did.
+        parts.groups, parts.stub = groups, stub
 
 
-def _clear_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
+def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
+    """Results before the last group become stubs, the oldest first; those of the last group are clipped to the room there is."""
     shaper = parts.window.shaper()
     parts.groups = [copy_of(group) for group in parts.groups]
-    for group in parts.groups:
+    for group in parts.groups[:-1]:
         for i in group.shown_calls():
             result = group.results.get(i)
             if parts.tokens <= limit:
                 return
             if result is not None and result.pinned == pinned:
                 _clear(shaper, group, i, result)
+    last = parts.groups[-1] if parts.groups else None
+    if last is not None and not pinned:
+        _clip_evenly(parts, limit, [last.results[i] for i in last.shown_calls() if i in last.results])
 
 
 def _clear(shaper: Shaper, group: Group, index: int, result: Entry) -> None:
@@ -87,11 +95,8 @@ def _clear(shaper: Shaper, group: Group, index: int, result: Entry) -> None:
 def _drop_pinned(parts: Parts, limit: int) -> None:
     while parts.pins and parts.tokens > limit:
         parts.pins.pop(0)
-    _clear_results(parts, limit, pinned=True)
-    stays = [id(group) for group in newest(parts.groups)]
-    for group in list(parts.groups):
-        if parts.tokens > limit and id(group) not in stays and not any(link in parts.suspended for link in group.links()):
-            parts.leave_out(group)
+    _shorten_results(parts, limit, pinned=True)
+    _leave_out_groups(parts, limit, pinned=True)
 
 
 def _drop_system(parts: Parts, limit: int) -> None:
@@ -100,9 +105,14 @@ def _drop_system(parts: Parts, limit: int) -> None:
 
 
 def _clip_newest(parts: Parts, limit: int) -> None:
-    """Shorten what is left: each message to the same share of the room, those that are shorter leaving theirs to the others."""
     parts.groups = [copy_of(group) for group in parts.groups]
-    entries = [e for g in parts.groups for e in [g.head, *(g.results[i] for i in g.shown_calls() if i in g.results)]]
+    _clip_evenly(parts, limit, [e for g in parts.groups for e in [g.head, *(g.results[i] for i in g.shown_calls() if i in g.results)]])
+
+
+def _clip_evenly(parts: Parts, limit: int, entries: list[Entry]) -> None:
+    """Shorten messages: each to the same share of the room, those that are shorter leaving theirs to the others."""
+    if parts.tokens <= limit:
+        return
     room = limit - (parts.tokens - sum(entry.tokens for entry in entries))
     for i, entry in enumerate(sorted(entries, key=lambda e: e.tokens)):
         share = max(LEAST, room // (len(entries) - i))
@@ -113,7 +123,7 @@ def _clip_newest(parts: Parts, limit: int) -> None:
 
 _STEPS: tuple[tuple[str, Callable[[Parts, int], None]], ...] = (
     (LEFT_OUT, _leave_out_groups),
-    ("clear_tool_results", _clear_results),
+    ("shorten_tool_results", _shorten_results),
     ("drop_pinned_results", _drop_pinned),
     ("cut_system_text", _drop_system),
     ("clip_newest", _clip_newest),

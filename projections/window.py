@@ -18,7 +18,7 @@ from projections.cuts import MAX_TAIL_BYTES, settle
 from projections.due import Due
 from projections.events import absolute, delta
 from projections.forms import Shaper, reducer_of, result_text
-from projections.lanes import EARLY, RANGES, RENDERED, Entry, Kind, Lanes, PinnedResult, entry_offsets, pin, step, step_message
+from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, Lanes, PinnedResult, entry_offsets, pin, step, step_message
 from projections.limits import Limits
 from projections.names import Key, Position
 from projections.openai import has_attachments
@@ -183,7 +183,10 @@ class Window:
         self.meta.due = None
         self.base_epoch += 1
         self._to_base()
+        self.unlink_early(-1)
         for i, entry in enumerate(self.tail):
+            if entry.calls and self._early:
+                self._adopt(entry)
             self._step(entry)
             settle(self, i + 1)
 
@@ -368,13 +371,22 @@ class Window:
                 form, shaper, result.full = f"soft:{policy.soft_trim_chars}", self.shaper(), result.tokens
                 result.body = shaper.shaped(result.body, form, result, "")
                 result.tokens = min(result.tokens, shaper.tokens(result.body))
-                result.forms = ((result.offset, form, result.tokens),)
+                result.forms = ((AT_ONCE, form, result.tokens),)
+
+    def unlink_early(self, after: int) -> None:
+        """Results that came before their calls wait for them again, where the call stands beyond ``after``."""
+        for entry in self.tail:
+            if entry.link is not None and entry.link[0] > max(after, entry.offset):
+                entry.link = EARLY
+                self.epoch += 1
 
     def _adopt(self, message: Entry) -> None:
         """Results that came before their calls."""
         for i, (call_id, _, _) in enumerate(message.calls or ()):
             for entry in self.tail:
-                if entry.kind == Kind.RESULT and entry.link == EARLY and msgspec.json.decode(entry.body)["tool_call_id"] == call_id:
+                if entry.offset > message.offset:
+                    break
+                if entry.link == EARLY and not entry.out and msgspec.json.decode(entry.body)["tool_call_id"] == call_id:
                     entry.link = (message.offset, i)
                     self._answered.add(entry.link)
                     self._early -= 1

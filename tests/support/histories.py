@@ -159,6 +159,8 @@ def request_of(window: Window) -> Request:
     for entry in window.tail:
         if entry.offset > due.last:
             break
+        if entry.offset in due.kept:
+            continue
         offsets += entry_offsets(entry) or [entry.start, entry.offset]
     return Request(
         due,
@@ -177,6 +179,7 @@ def summary_for(request: Request, flavour: str = "") -> events.Summary:
         count=len(request.offsets),
         positions=events.delta(request.offsets),
         digest="0" * 64,
+        kept=events.delta(list(request.due.kept)),
     )
     return events.Summary(
         summary_id=f"s{flavour}{request.due.first}-{request.due.last}-{request.previous}-{request.rollback}",

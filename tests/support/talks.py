@@ -15,7 +15,7 @@ from projections.fold import Status, apply
 from projections.intake import Record
 from projections.names import Key
 from projections.policy import Rules
-from projections.replay import Logged, history_from
+from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from streams.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import _EVENT_OF, RULES
@@ -55,9 +55,9 @@ class Talks:
         offset, window = self.next_offset, self.windows[key]
         self.rows.append((str(key).encode(), encode(event)))
         outcome = apply(window, offset, event)
-        if outcome.status is Status.NEEDS_HISTORY and outcome.target is not None:
-            self.seen["history"] += 1
-            outcome = apply(window, offset, event, history_from(window, outcome.target, self.logs[key]))
+        if outcome.status is Status.NEEDS_HISTORY:
+            self.seen["history" if outcome.target is not None else "texts"] += 1
+            outcome = apply_with_log(window, offset, event, self.logs[key])
         self.logs[key].append((offset, event))
         self.seen[f"{type(event).__name__}:{outcome.status.value}"] += 1
         request = request_for(window, 1)
@@ -166,7 +166,7 @@ def span_offsets(request: CompactionRequest, log: list[Logged]) -> list[int]:
     for piece in request.pieces:
         known = piece_offsets(piece)
         offsets += known if known is not None else [offset for offset, _ in log if piece.first <= offset <= piece.last]
-    return offsets
+    return sorted(offsets)
 
 
 def summary_of(request: CompactionRequest, log: list[Logged], flavour: str = "") -> events.Summary:
@@ -177,7 +177,7 @@ def summary_of(request: CompactionRequest, log: list[Logged], flavour: str = "")
         summary_id=f"{flavour}{request.request_id}",
         text=f"{flavour}what was said",
         tokens=12,
-        span=events.Span(from_=at(request.first), to=at(request.last), count=len(offsets), positions=delta(offsets), digest="0" * 64),
+        span=events.Span(at(request.first), at(request.last), len(offsets), delta(offsets), "0" * 64, request.kept),
         previous=request.previous,
         previous_position=None if request.previous_offset is None else at(request.previous_offset),
         rollback=None if request.rollback is None else at(request.rollback),

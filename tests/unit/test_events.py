@@ -16,7 +16,8 @@ from projections.events import Undecodable, absolute, decode_event, delta, full_
 from projections.fold import apply
 from projections.names import Key
 from projections.policy import Rules
-from projections.render import DoesNotFit, render_openai
+from projections.render import render_openai
+from projections.sacrifice import DoesNotFit
 from projections.window import Window, encode_entry, load_window
 
 KEY = Key("acme", "c1")

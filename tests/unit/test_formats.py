@@ -9,7 +9,8 @@ import pytest
 
 from projections.anthropic import BEGIN, to_anthropic
 from projections.neutral import window_events
-from projections.render import DoesNotFit, render_openai
+from projections.render import render_openai
+from projections.sacrifice import DoesNotFit
 from projections.view import SUMMARY_MARK
 from tests.support.histories import random_log
 

@@ -16,7 +16,8 @@ from projections.errors import CorruptWindow
 from projections.layout import BASE, HEAD
 from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.policy import Rules
-from projections.render import DoesNotFit, render_openai
+from projections.render import render_openai
+from projections.sacrifice import DoesNotFit
 from projections.replay import apply_with_log
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
@@ -148,12 +149,12 @@ def test_a_long_tail_lies_in_few_fields_that_fit_an_allocators_classes() -> None
 def test_entries_that_left_at_the_head_cost_no_rewriting_of_those_that_stay() -> None:
     writer, store = long_talk(300, 66), Fields()
     store.write(writer.window)
-    writer.window.drop_head(7)
+    writer.window.cover(7, set())
     writer.window.refold()
     change = store.write(writer.window)
     assert {name for name, _ in change.put} == {HEAD, BASE} and not change.reset
     assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
-    writer.window.drop_head(250)
+    writer.window.cover(250, set())
     writer.window.refold()
     change = store.write(writer.window)
     assert change.gone and {name for name, _ in change.put} == {HEAD, BASE}
@@ -185,7 +186,7 @@ def test_chunks_joined_after_their_first_entries_left_read_back(seed: int) -> No
         for _ in range(rng.randint(1, 8)):
             say(writer, "user", f"{i} " + "word " * rng.randint(20, 70))
         if rng.random() < 0.1 and len(writer.window.tail) > 40:
-            writer.window.drop_head(rng.randint(1, 40))
+            writer.window.cover(rng.randint(1, 40), set())
             writer.window.refold()
         if rng.random() < 0.8:
             store.write(writer.window)

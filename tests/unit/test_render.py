@@ -19,11 +19,12 @@ from projections.context import context_document
 from projections.events import decode_event
 from projections.fold import Status, apply
 from projections.intake import make_record
-from projections.lanes import clip
+from projections.clipping import clip
 from projections.names import Key
 from projections.openai import message_body, to_flat
 from projections.policy import Rules
-from projections.render import DoesNotFit, Render, render_openai
+from projections.render import Render, render_openai
+from projections.sacrifice import DoesNotFit
 from projections.replay import Logged, apply_with_log
 from projections.view import SUMMARY_MARK
 from projections.window import Window
@@ -278,7 +279,7 @@ def test_a_models_reasoning_alone_beside_calls_renders_without_content() -> None
 
 def test_what_must_stay_and_does_not_fit_is_refused_with_the_sizes() -> None:
     window = folded(events.Message("system", "rules " * 50), events.Message("user", "hello"), tokens=200)
-    with pytest.raises(DoesNotFit, match=r"system lane and summary take 200 tokens.*together they may take 150"):
+    with pytest.raises(DoesNotFit, match=r"system lane and tools take 200 tokens.*and may take 150"):
         render_openai(window, 150)
 
 
