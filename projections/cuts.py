@@ -87,7 +87,7 @@ def _what_left(window: Window, n: int) -> Due | None:
     stays = [e.offset for g in groups if g.messages() and not g.head.form.startswith("pair:") for e in g.entries if e.offset not in kept]
     first = min(stays, default=None)
     last = n - 1 if first is None else next(i for i, entry in enumerate(tail) if entry.offset == first) - 1
-    return span_to(tail, group_tail(tail), window.lanes, last, "budget") if last >= 0 else None
+    return span_to(tail, group_tail(tail), window.lanes, last, "budget", window.covered_to) if last >= 0 else None
 
 
 def _empty(window: Window, n: int) -> None:
@@ -100,7 +100,7 @@ def _empty(window: Window, n: int) -> None:
     if window.meta.due is None and window.policy.pays:
         tail = window.tail[:n]
         reason = "idle" if window.lanes.closed == "idle" else "explicit"
-        window.meta.due = span_to(tail, group_tail(tail), window.lanes, n - 1, reason)
+        window.meta.due = span_to(tail, group_tail(tail), window.lanes, n - 1, reason, window.covered_to)
 
 
 def _pass_mark(window: Window, n: int) -> None:
@@ -120,7 +120,7 @@ def _pass_mark(window: Window, n: int) -> None:
     if policy.pays and window.tail_messages:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
-            window.meta.due = due_span(window.tail if n == len(window.tail) else window.tail[:n], window.lanes, policy)
+            window.meta.due = due_span(window.tail if n == len(window.tail) else window.tail[:n], window.lanes, policy, window.covered_to)
     if window.meta.due is None and saved and saved * FAIR >= mark:
         _shorten(window, n)
 

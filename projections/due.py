@@ -29,18 +29,21 @@ class Due(Struct, array_like=True, frozen=True):
     kept: tuple[int, ...] = ()
 
 
-def due_span(tail: Sequence[Entry], lanes: Lanes, policy: Policy) -> Due | None:
-    """The span to summarise, None when nothing can leave this tail yet. ``lanes`` are as they stand after it."""
+def due_span(tail: Sequence[Entry], lanes: Lanes, policy: Policy, after: int = -1) -> Due | None:
+    """The span to summarise, None when nothing can leave this tail yet.
+
+    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a span has to end beyond it.
+    """
     groups = group_tail(tail)
-    cut = choose_cut(tail, groups, lanes, policy.keep_recent(lanes.pinned_tokens))
-    return None if cut is None else span_to(tail, groups, lanes, cut, "budget")
+    cut = choose_cut(tail, groups, lanes, policy.keep_recent(lanes.pinned_tokens), after)
+    return None if cut is None else span_to(tail, groups, lanes, cut, "budget", after)
 
 
-def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str) -> Due | None:
-    """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was said."""
+def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str, after: int = -1) -> Due | None:
+    """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was said, or nothing beyond ``after``."""
     kept = kept_offsets(groups, lanes)
     covered = [entry for entry in tail[: cut + 1] if entry.offset not in kept]
-    if not any(_weight(entry) for entry in covered):
+    if tail[cut].offset <= after or not any(_weight(entry) for entry in covered):
         return None
     last = tail[cut].offset
     within = tuple(entry.offset for entry in tail[: cut + 1] if entry.offset in kept)
@@ -55,7 +58,7 @@ def kept_offsets(groups: list[Group], lanes: Lanes) -> set[int]:
     return kept.union(users)
 
 
-def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: int) -> int | None:
+def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: int, after: int = -1) -> int | None:
     """The index of the last entry of the span: the earliest place between groups that leaves at most ``keep`` tokens.
 
     Where the last group leaves no place that far, the furthest place before it is taken. None when nothing that was said could leave the
@@ -73,7 +76,7 @@ def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: i
         if entry.offset not in kept:
             gain += _weight(entry)
             far = max(far, reach.get(entry.offset, -1), early.get(entry.offset, -1))
-        if far <= entry.offset and gain:
+        if far <= entry.offset and gain and entry.offset > after:
             best = i
             if rest <= keep:
                 break

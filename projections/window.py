@@ -332,7 +332,7 @@ class Window:
         self.tail.append(entry)
         self._step(entry)
         settle(self, len(self.tail))
-        if self._hidden > MAX_HIDDEN or len(self.tail) > MAX_ENTRIES:
+        if self._hidden > MAX_HIDDEN or len(self.tail) > MAX_ENTRIES or self.tail_bytes > MAX_TAIL_BYTES:
             self._bound_entries()
 
     def push_text(self, entry: Entry) -> None:
@@ -448,6 +448,11 @@ class Window:
             end += 1
         if len(self.tail) > MAX_ENTRIES:
             end = max(end, kept + MAX_ENTRIES // 4)
+        elif self.tail_bytes > MAX_TAIL_BYTES:
+            size = self.tail_bytes - sum(len(entry.body) for entry in self.tail[:end])
+            while end < len(self.tail) - 1 and size > MAX_TAIL_BYTES * 3 // 4:
+                size -= len(self.tail[end].body)
+                end += 1
         elif end - kept < MAX_HIDDEN // 2:
             return
         held = held_range(self.tail[kept:end])

@@ -69,7 +69,7 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     writer.append(events.Message("system", "a secret rule"), tokens=10)
     system = writer.log[0][0]
     window = writer.window
-    window.drop_head(1)
+    window.cover(1, set())
     assert any(b"secret" in item.body for item in window.lanes.pinned)
     window.refold()
     apply_with_log(window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log)
