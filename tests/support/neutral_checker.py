@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 POSITION = re.compile(r"[0-9]+-([0-9]+)")
@@ -30,16 +31,18 @@ CHOICES = {
 PARTS = {"text", "image_url", "file", "reasoning"}
 
 
-def problems(events: bytes | list[Any], known_calls: set[str] | None = None) -> list[str]:
+def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, paired: bool = False) -> list[str]:
     """What is wrong with the events, one sentence each; empty when nothing is.
 
     First the system lane, then at most one summary, then the rest by ascending positions. Events are facts, so a result may stand before
-    its call or answer one that a summary took: with ``known_calls`` (ids that the whole log calls) a result of any other id is a fault.
+    its call, answer one that a summary took, or none: with ``known_ids`` (those of the whole log) a result of any other id is a fault.
+    ``paired`` asks for more: each result stands behind a call of its id that nothing else has answered.
     """
     parsed = json.loads(events) if isinstance(events, bytes) else events
     if not isinstance(parsed, list):
         return ["it is not a list"]
     wrong: list[str] = []
+    waiting: Counter[Any] = Counter()
     stage, last = 0, {0: -1, 2: -1}
     for i, event in enumerate(parsed):
         if not isinstance(event, dict) or event.get("type") not in NEEDED:
@@ -59,7 +62,12 @@ def problems(events: bytes | list[Any], known_calls: set[str] | None = None) -> 
             if int(position[1]) <= last[place]:
                 wrong.append(f"{i}: its position is not after the one before")
             last[place] = int(position[1])
-        if kind == "tool.result" and known_calls is not None and event.get("tool_call_id") not in known_calls:
+        waiting.update(call.get("id") for call in event.get("tool_calls") or () if isinstance(call, dict))
+        if kind == "tool.result" and paired:
+            if waiting[event.get("tool_call_id")] < 1:
+                wrong.append(f"{i}: a result of {event.get('tool_call_id')!r}, which waits for none")
+            waiting[event.get("tool_call_id")] -= 1
+        if kind == "tool.result" and known_ids is not None and event.get("tool_call_id") not in known_ids:
             wrong.append(f"{i}: a result of {event.get('tool_call_id')!r}, which nobody called")
     return wrong
 

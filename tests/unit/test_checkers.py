@@ -94,7 +94,7 @@ DEL = object()
 def test_whole_samples_have_no_fault() -> None:
     assert openai_checker.problems(OPENAI) == []
     assert anthropic_checker.problems("Be short.", ANTHROPIC) == anthropic_checker.problems(None, ANTHROPIC) == []
-    assert neutral_checker.problems(NEUTRAL, {"a"}) == []
+    assert neutral_checker.problems(NEUTRAL, {"a"}) == neutral_checker.problems(NEUTRAL, paired=True) == []
 
 
 @pytest.mark.parametrize(
@@ -201,3 +201,10 @@ def test_the_anthropic_checker_finds_an_empty_system_and_an_empty_list() -> None
 def test_the_neutral_checker_finds(change: Change, said: str) -> None:
     found = neutral_checker.problems(broken(NEUTRAL, change), {"a"})
     assert any(said in fault for fault in found), found
+
+
+def test_the_neutral_checker_finds_results_that_no_call_waits_for_when_asked_to() -> None:
+    again = {**NEUTRAL[6], "position": "0-13"}
+    for change, events in ((("7", Put(again)), NEUTRAL), (("4", DEL), NEUTRAL), (("6/tool_call_id", "z"), NEUTRAL)):
+        found = neutral_checker.problems(broken(events, change), paired=True)
+        assert any("waits for none" in fault for fault in found), found

@@ -1,0 +1,113 @@
+"""What every render has to be, checked from outside: valid for its provider, within its limit, explained, of what is in force."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from projections.anthropic import to_anthropic
+from projections.neutral import window_events
+from projections.render import DoesNotFit, Render, render_openai
+from projections.window import Window
+from tests.support import anthropic_checker, neutral_checker, openai_checker
+from tests.support.sayings import tokens
+
+IMAGE = {"low": 85, "auto": 765, "high": 1105}
+FILE = 1_500
+FRAME, CALL = 4, 8
+LEAST = 700
+"""Tokens beside the system lane in which the newest group fits however large it is: a limit that leaves less may be refused."""
+
+
+def counted(message: dict[str, Any]) -> int:
+    """Tokens of one message, after OpenAI's cookbook: its texts, its frame, its calls; images and files by kind."""
+    total = FRAME + (tokens(message["name"]) if message.get("name") else 0)
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [{"type": "text", "text": content or ""}]:
+        if part["type"] == "text":
+            total += tokens(part["text"])
+        else:
+            total += FILE if part["type"] == "file" else IMAGE[part["image_url"].get("detail") or "auto"]
+    for call in message.get("tool_calls") or ():
+        total += CALL + tokens(call["function"]["name"]) + tokens(call["function"]["arguments"])
+    return total
+
+
+def checked(window: Window, max_tokens: int | None = None, known_ids: set[str] | None = None) -> Render | None:
+    """The render of a window, found valid in every format and within its limit; None where it was refused with reason."""
+    limit = window.policy.ceiling if max_tokens is None else min(max_tokens, window.policy.ceiling)
+    try:
+        render = render_openai(window, max_tokens)
+    except DoesNotFit as error:
+        assert limit - window.lanes.pinned_tokens - window.summary_tokens < room_of_newest(window), f"refused without need: {error}"
+        return None
+    messages = msgspec.json.decode(render.messages)
+    none("openai", openai_checker.problems(messages))
+    own = sum(map(counted, messages)) + window.lanes.tools_tokens
+    assert own <= limit, f"{own} tokens by an independent count, {render.tokens} by the render's own, where {limit} is the limit"
+    assert own <= render.tokens, f"the render says {render.tokens} tokens, an independent count {own}"
+    system, turns = to_anthropic(messages)
+    if turns:  # before anybody spoke there is nothing to ask a model
+        none("anthropic", anthropic_checker.problems(system or None, turns))
+    none("neutral", neutral_checker.problems(window_events(window), known_ids))
+    check_trace(render)
+    return render
+
+
+def none(fmt: str, faults: list[str]) -> None:
+    """That a checker found no fault."""
+    assert not faults, f"{fmt}: {faults[:5]}"
+
+
+def room_of_newest(window: Window) -> int:
+    """Tokens that the newest group takes when each of its messages is shortened to what a note takes."""
+    group = 1
+    for entry in reversed(window.tail):
+        if entry.body and entry.calls:
+            group = 1 + len(entry.calls)
+            break
+    return LEAST + 200 * group
+
+
+def check_trace(render: Render) -> None:
+    """The steps of a trace chain, and end at what the render is."""
+    for before, after in zip(render.trace, render.trace[1:], strict=False):
+        assert (before.messages_after, before.tokens_after) == (after.messages_before, after.tokens_before), render.trace
+    if render.trace:
+        assert (render.trace[-1].messages_after, render.trace[-1].tokens_after) == (len(render.bodies), render.tokens), render.trace
+
+
+def said(messages: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    """Texts by who said them, as often as they stand there; system texts, parts and empty ones left out."""
+    found: Counter[tuple[str, str]] = Counter()
+    for message in messages:
+        role, content = message["role"], message.get("content")
+        if role not in ("system", "developer") and isinstance(content, str) and content.strip():
+            found[role, content] += 1
+    return found
+
+
+def said_in_force(window: Window, in_force: list[tuple[int, dict[str, Any]]]) -> Counter[tuple[str, str]]:
+    """What a render of everything after the summary would say: of the events in force, by :func:`said`."""
+    after = -1 if window.meta.summary is None else window.meta.summary.to
+    roles = {"tool.result": "tool"}
+    messages = [{"role": roles.get(f["type"], f.get("role")), "content": f.get("content")} for offset, f in in_force if offset > after]
+    return said([message for message in messages if message["role"]])
+
+
+def check_explained(window: Window, render: Render, in_force: list[tuple[int, dict[str, Any]]]) -> None:
+    """Whatever is in force and not in the render as it was said is explained by a trace; and nothing else is in it, but in a summary."""
+    wanted, there = said_in_force(window, in_force), said(json.loads(render.messages))
+    missing = wanted - there
+    assert not missing or render.trace, f"left out or shortened without a trace: {str(missing)[:300]}"
+    if not render.trace:
+        users = {key: n for key, n in (there - wanted).items() if key[0] in ("user", "tool")}
+        assert not users or _from_before(window, users, in_force), f"said by nobody in force: {str(users)[:300]}"
+
+
+def _from_before(window: Window, found: dict[tuple[str, str], int], in_force: list[tuple[int, dict[str, Any]]]) -> bool:
+    """Whether texts stand in force before the summary's end: what a compaction went around."""
+    return window.meta.summary is not None and {text for _, text in found} <= {str(flat.get("content")) for _, flat in in_force}
