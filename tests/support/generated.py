@@ -33,6 +33,15 @@ from threadfold.testing.memory_log import MemoryLog
 KEY = Key("acme", "story")
 NOW = "2026-01-01T00:00:00Z"
 Flat = dict[str, Any]
+OVERRIDES: list[Flat] = [
+    {},
+    {"model_window": 2_500, "reserve_tokens": 200, "summary_max_tokens": 100},
+    {"cuts": "exact"},
+    {"working_budget": 300, "keep_recent_tokens": 0},
+    {"compaction": False},
+    {"model_window": 0},
+]
+"""What a conversation sets for itself midway; the last is not valid and has to change nothing."""
 
 
 class Terse:
@@ -128,6 +137,12 @@ class Story:
         path = list(self.newest.path()) if self.newest else []
         return [item for item in reversed(path) if item[0] not in self.dropped]
 
+    def signatures(self, provider: str) -> set[str]:
+        """The signatures of a provider's reasoning in the log."""
+        contents = [getattr(getattr(event, "data", None), "content", None) for _, event in self.log]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        return {p.signature for p in parts if isinstance(p, events.ReasoningPart) and p.provider == provider and p.signature}
+
     # -- appending ----------------------------------------------------------------------------------------------------------
 
     def say(self, flat: Flat, *, id_: str | None = None) -> Outcome:
@@ -138,8 +153,12 @@ class Story:
         if self.rng.random() < 0.1:
             # Another conversation's record: offsets have gaps.
             self.messages.put(0, b"acme/other", b"{}")
-        offset = self.messages.put(0, str(KEY).encode(), record.value).offset
-        return self._fold(offset, decode_event(record.value), flat)
+        value = record.value
+        if self.rng.random() < 0.04 * self.awkward:
+            # A producer that counts no tokens: the fold goes by its bound.
+            value = json.dumps({name: field for name, field in json.loads(value).items() if name != "tokens"}).encode()
+        offset = self.messages.put(0, str(KEY).encode(), value).offset
+        return self._fold(offset, decode_event(value), flat)
 
     def _fold(self, offset: int, event: AnyEvent, flat: Flat) -> Outcome:
         outcome = apply_with_log(self.window, offset, event, self.log)
@@ -185,7 +204,7 @@ class Story:
         elif roll < odd:
             self._calls()
         elif roll < odd + 0.15:
-            self._summary()
+            self.summarise()
         else:
             self.rng.choice(
                 [
@@ -230,7 +249,7 @@ class Story:
             if rng.random() < 0.05 * self.awkward:
                 self._planned.append((self._count + rng.randrange(4), dict(result, content="once more")))
 
-    def _summary(self) -> None:
+    def summarise(self) -> None:
         """Answer a request: mostly the latest, now and then one that is late."""
         if not self._requests:
             self._user()
@@ -299,6 +318,7 @@ class Story:
         rng = self.rng
         flats: list[Flat] = [
             {"type": "conversation.opened", "user": "u", "tools": [{"name": "look", "about": sayings.text(rng, 30)}]},
+            {"type": "conversation.opened", "policy": rng.choice(OVERRIDES)},
             {"type": "session.closed", "reason": "idle"},
             {"type": "loop.detected", "tool": "look", "arguments_sha256": "0" * 64, "count": 3},
         ]

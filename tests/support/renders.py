@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from projections.anthropic import to_anthropic
+from projections.anthropic import anthropic_document
 from projections.neutral import window_events
 from projections.render import DoesNotFit, Render, render_openai
 from projections.window import Window
@@ -49,9 +49,9 @@ def checked(window: Window, max_tokens: int | None = None, known_ids: set[str] |
     own = sum(map(counted, messages)) + window.lanes.tools_tokens
     assert own <= limit, f"{own} tokens by an independent count, {render.tokens} by the render's own, where {limit} is the limit"
     assert own <= render.tokens, f"the render says {render.tokens} tokens, an independent count {own}"
-    system, turns = to_anthropic(messages)
-    if turns:  # before anybody spoke there is nothing to ask a model
-        none("anthropic", anthropic_checker.problems(system or None, turns))
+    document = json.loads(anthropic_document(window, render))
+    if document["messages"]:  # before anybody spoke there is nothing to ask a model
+        none("anthropic", anthropic_checker.problems(document.get("system"), document["messages"]))
     none("neutral", neutral_checker.problems(window_events(window), known_ids))
     check_trace(render)
     return render
@@ -90,6 +90,11 @@ def said(messages: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
     return found
 
 
+def system_texts(messages: list[dict[str, Any]]) -> Counter[str]:
+    """What the system lane says."""
+    return Counter(str(m.get("content")) for m in messages if m.get("role") in ("system", "developer") and m.get("content"))
+
+
 def said_in_force(window: Window, in_force: list[tuple[int, dict[str, Any]]]) -> Counter[tuple[str, str]]:
     """What a render of everything after the summary would say: of the events in force, by :func:`said`."""
     after = -1 if window.meta.summary is None else window.meta.summary.to
@@ -98,11 +103,21 @@ def said_in_force(window: Window, in_force: list[tuple[int, dict[str, Any]]]) ->
     return said([message for message in messages if message["role"]])
 
 
+def check_reasoning(window: Window, render: Render, signatures: set[str]) -> None:
+    """Only Anthropic's own reasoning goes to Anthropic; ``signatures`` are those it made."""
+    for message in json.loads(anthropic_document(window, render))["messages"]:
+        for block in message["content"]:
+            if block["type"] == "thinking":
+                assert block["signature"] in signatures, f"a signature of another provider: {block['signature']}"
+
+
 def check_explained(window: Window, render: Render, in_force: list[tuple[int, dict[str, Any]]]) -> None:
     """Whatever is in force and not in the render as it was said is explained by a trace; and nothing else is in it, but in a summary."""
     wanted, there = said_in_force(window, in_force), said(json.loads(render.messages))
     missing = wanted - there
     assert not missing or render.trace, f"left out or shortened without a trace: {str(missing)[:300]}"
+    lane = system_texts([flat for _, flat in in_force if flat["type"] == "message"]) - system_texts(json.loads(render.messages))
+    assert not lane or render.trace, f"system text left out or cut without a trace: {str(lane)[:300]}"
     if not render.trace:
         users = {key: n for key, n in (there - wanted).items() if key[0] in ("user", "tool")}
         assert not users or _from_before(window, users, in_force), f"said by nobody in force: {str(users)[:300]}"

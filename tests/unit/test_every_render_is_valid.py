@@ -30,7 +30,7 @@ from projections.replay import replay
 from projections.window import Window
 from tests.support import anthropic_checker, openai_checker
 from tests.support.generated import KEY, NOW, Story
-from tests.support.renders import check_explained, checked
+from tests.support.renders import check_explained, check_reasoning, checked
 
 FULL = os.environ.get("THREADFOLD_SWEEP") == "full"
 SHARED = Path(os.environ.get("THREADFOLD_SHARED") or Path(__file__).resolve().parents[3] / "shared")
@@ -75,7 +75,7 @@ def _sets() -> Iterator[tuple[str, dict[str, Any]]]:
 
 SETS = dict(_sets())
 SEEDS = 4 if FULL else 1
-STEPS = 220 if FULL else 70
+STEPS = 220 if FULL else 110
 
 
 def rules_of(name: str, budget: str) -> Rules:
@@ -109,6 +109,7 @@ def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ce
                 render = checked(story.window, limit, story.call_ids)
                 if render is not None and limit is None:
                     check_explained(story.window, render, story.in_force())
+                    check_reasoning(story.window, render, story.signatures("anthropic"))
             if rng.random() < 0.05:
                 lives.append((len(story.log), bytes_of(story.window)))
     finally:

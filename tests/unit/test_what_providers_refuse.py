@@ -1,0 +1,98 @@
+"""What a log may hold and no provider takes: it is put right at render, in every format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from projections.policy import Rules
+from projections.render import render_openai
+from tests.support.generated import Story
+from tests.support.renders import checked, system_texts
+
+RULES: dict[str, Any] = {"model_window": 8_000, "reserve_tokens": 800, "working_budget": 1_500, "summary_max_tokens": 200}
+SMALL: dict[str, Any] = {**RULES, "pinned_max_tokens": 300}
+
+
+def told(*flats: dict[str, Any], rules: dict[str, Any] = RULES) -> Story:
+    story = Story(0, Rules(rules), awkward=0.0)
+    story.close()
+    story.say({"type": "message", "role": "user", "content": "Look, please."})
+    for flat in flats:
+        story.say(flat)
+    return story
+
+
+def call(id_: str, name: str = "look", arguments: str = "{}") -> dict[str, str]:
+    return {"id": id_, "name": name, "arguments": arguments}
+
+
+def calls(*made: dict[str, str]) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": None, "tool_calls": list(made)}
+
+
+def result(id_: str, content: Any = "done") -> dict[str, Any]:
+    return {"type": "tool.result", "tool_call_id": id_, "name": "look", "content": content}
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 3])
+def test_two_calls_of_one_id_in_one_message(answers: int) -> None:
+    """OpenAI refuses two results of one id after a message ("Duplicate value for 'tool_call_id'")."""
+    story = told(calls(call("a"), call("a", "weigh")), *[result("a", f"answer {i}") for i in range(answers)])
+    assert checked(story.window) is not None
+
+
+@pytest.mark.parametrize("name", ["files.read", "look up", "x" * 80, "größe"])
+def test_a_function_name_that_is_none(name: str) -> None:
+    story = told(calls(call("a", name)), result("a"))
+    assert checked(story.window) is not None
+
+
+@pytest.mark.parametrize("name", ["Ann Lee", "<ann>", "ann/bo", "ann\nbo"])
+def test_an_author_that_cannot_be_a_name(name: str) -> None:
+    story = told({"type": "message", "role": "user", "name": name, "content": "Here I am."})
+    assert checked(story.window) is not None
+
+
+@pytest.mark.parametrize("arguments", ["", "no json", "[1, 2]", "null", '{"a": 1', '"text"', '{"a": NaN}', "[" * 300])
+def test_arguments_that_are_no_object(arguments: str) -> None:
+    story = told(calls(call("a", arguments=arguments)), result("a"))
+    assert checked(story.window) is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "  \n", None, [], [{"type": "text", "text": ""}], [{"type": "reasoning", "text": "hm", "signature": "s", "provider": "openai"}]],
+)
+def test_content_that_says_nothing(content: Any) -> None:
+    """From a user, an assistant beside calls, and a tool, wherever intake lets it in."""
+    story = told({**calls(call("a"), call("b")), "content": content}, result("a", content), result("b", content))
+    if content is not None:
+        story.say({"type": "message", "role": "assistant", "content": content})
+        story.say({"type": "message", "role": "user", "content": content})
+    assert checked(story.window) is not None
+
+
+def test_images_and_files_where_only_text_may_stand() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    file = {"type": "file", "file": {"file_id": "f-1"}}
+    story = told(
+        {"type": "message", "role": "system", "content": [image, {"type": "text", "text": "Be short."}]},
+        calls(call("a")),
+        result("a", [image, file]),
+        {"type": "message", "role": "assistant", "content": [image, file]},
+        {"type": "message", "role": "user", "content": [image, file]},
+    )
+    assert checked(story.window) is not None
+
+
+def test_system_text_that_is_too_much_is_cut_in_the_trace() -> None:
+    """The limit of the pinned lane holds, and a trace says that something went."""
+    texts = [f"Rule {i}: " + "be kind " * 60 for i in range(6)]
+    story = told(*[{"type": "message", "role": "system", "content": text} for text in texts], rules=SMALL)
+    render = render_openai(story.window)
+    left = system_texts([flat for _, flat in story.in_force() if flat["type"] == "message"])
+    assert left - system_texts([{"role": "system", "content": text} for text in texts[-1:]])
+    assert story.window.lanes.pinned_tokens <= 300
+    assert render.trace, "system text left the lane without a trace"
