@@ -8,8 +8,9 @@ message that changed at its end counts as lost whole. Tokens are counted by one 
 Conversations are those of ``benchmarks.support.long_talks``, folded event by event; when a window is due, the real compactor answers with
 the extractive summariser a few events later (one to five, seeded), as in life, and the fold accepts its summary. Only ``working_budget``
 is set, all else is the policy's default. A cut is a call of which less than all is kept; causes tell what changed since the call before.
-The figure is over all conversations at a budget of 4,000; `table` has the others. `fit` is how many messages of the conversation, as they
-were said, a call is given on average (and at most) where all of a render but the system lane has to keep within 16k, 32k and 64k tokens.
+The figure is over all conversations at a budget of 4,000; `table` has each at each budget, with the share kept at a cut. `fit` is how many
+messages of the conversation, as they were said, a call is given on average (and at most) where all of a render but the system lane has to
+keep within 16k, 32k and 64k tokens.
 
 Peers, in the same run on the same conversations: the last 30 messages; LangChain's ``trim_messages`` to the same budget; and a bare cut of
 the oldest groups to half the budget whenever it is passed. None of the three keeps anything of what it leaves out.
@@ -111,11 +112,13 @@ async def tally_of(talk: Talk, overrides: dict[str, Any], weights: Weights) -> T
 
 
 def _marks(window: Window, render: Render) -> dict[str, Any]:
-    """What may have changed a render elsewhere than at its end, the first cause first."""
+    """What may have changed a render elsewhere than at its end: the summary, what only the log still holds, and what each step saved."""
     summary = window.meta.summary
-    steps = {step.reducer for step in render.trace}
-    held = tuple(entry.offset for entry in window.tail[:1] if entry.first >= 0)
-    return {"summary": summary and summary.summary_id, "held": held, "cut": getattr(window.meta, "cut", None), "trace": steps}
+    marks: dict[str, Any] = {"summary": summary and summary.summary_id}
+    marks["held"] = [entry.offset for entry in window.tail if entry.first >= 0]
+    for i, step in enumerate(render.trace):
+        marks[f"{i + 1} {step.reducer}"] = (step.messages_before - step.messages_after, step.tokens_before - step.tokens_after)
+    return marks
 
 
 async def calls_of(talk: Talk, overrides: dict[str, Any]) -> AsyncIterator[Window]:

@@ -46,14 +46,14 @@ class Tally:
         self._weights = weights
         self._last: Sequence[bytes] | None = None
         self._marks: dict[str, Any] = {}
-        self.calls = self.breaks = self.tokens = self.kept = self.messages = self.most = 0
+        self.calls = self.breaks = self.tokens = self.kept = self.messages = self.most = self.broken_tokens = 0
         self.broken: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
 
     def call(self, bodies: Sequence[bytes], marks: dict[str, Any] | None = None) -> None:
         """Take in what a model call sends, the system lane left out.
 
-        ``marks`` tell the cause of a break by name, first come first: it is the first whose value is not what it was at the last call.
+        ``marks`` tell the cause of a break by name: it is the first whose value is not what it was at the last call.
         """
         marks = marks or {}
         if self._last is not None:
@@ -65,10 +65,12 @@ class Tally:
             self.tokens += total
             self.kept += kept
             if same < len(self._last):
-                cause = next((name for name, value in marks.items() if self._marks.get(name) != value), "other")
+                names = dict.fromkeys([*marks, *self._marks])
+                cause = next((name for name in names if self._marks.get(name) != marks.get(name)), "other")
                 self.breaks += 1
                 self.broken[cause] += 1
                 self.lost[cause] += total - kept
+                self.broken_tokens += total
         self.calls += 1
         self.messages += len(bodies)
         self.most = max(self.most, len(bodies))
@@ -86,6 +88,7 @@ class Tally:
             "cuts_per_call": round(self.breaks / max(1, self.calls - 1), 4),
             "calls": self.calls,
             "tokens_per_call": round(self.tokens / max(1, self.calls - 1)),
+            "kept_at_a_cut": round(1 - self.lost.total() / max(1, self.broken_tokens), 4),
         }
         if any(cause != "other" for cause in self.broken):
             row["lost_share_by_cause"] = {cause: round(lost / max(1, self.tokens), 4) for cause, lost in self.lost.most_common()}
@@ -153,7 +156,9 @@ def langchain_trim(weights: Weights) -> Peer:
 
 def peer_tally(peer: Peer, talk: Sequence[Message], budget: int, weights: Weights) -> Tally:
     """Run a peer over a conversation: asked before each of the assistant's messages, the system prompt left out."""
-    tally, so_far, bodies = Tally(weights), [], []
+    tally = Tally(weights)
+    so_far: list[Message] = []
+    bodies: list[bytes] = []
     for message in talk:
         if message["role"] == "system":
             continue

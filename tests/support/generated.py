@@ -183,8 +183,9 @@ class Story:
         return int(to[2:]) if to.startswith("0-") else next(offset for offset, id_ in self._ids if id_ == to)
 
     def reload(self) -> None:
-        """Go on with the window as it reads back from its stored fields."""
-        self.window = self.mirror.read(self.rules)
+        """Go on with the window as it reads back from its stored fields, once there are any."""
+        if self.mirror.fields:
+            self.window = self.mirror.read(self.rules)
 
     # -- what happens -------------------------------------------------------------------------------------------------------
 

@@ -77,9 +77,9 @@ def speak(story: Story, rng: random.Random) -> list[Call]:
 
 
 def mark_of(window: Window, render: Render) -> str:
-    """What tells one cut from another: the summary in force, the steps of the trace, and the cut the window may note."""
+    """What tells one cut from another: the summary in force, what each step of the trace saved, and the cut the window may note."""
     summary = window.meta.summary
-    steps = [step.reducer for step in render.trace]
+    steps = [(s.reducer, s.messages_before - s.messages_after, s.tokens_before - s.tokens_after) for s in render.trace]
     return repr((summary and summary.summary_id, steps, getattr(window.meta, "cut", None), [e.offset for e in window.tail if e.first >= 0]))
 
 
