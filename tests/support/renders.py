@@ -103,6 +103,43 @@ def said_in_force(window: Window, in_force: list[tuple[int, dict[str, Any]]]) ->
     return said([message for message in messages if message["role"]])
 
 
+def waiting_calls(in_force: list[tuple[int, dict[str, Any]]]) -> list[list[str]]:
+    """The ids of the calls of each message of which one is suspended and has no result, by the events in force alone.
+
+    Where an id was used again, the suspension is of its latest call before it; where it has been answered since, it is left out here.
+    """
+    latest: dict[str, list[str]] = {}
+    suspended: dict[str, tuple[str, list[str]]] = {}
+    for _, flat in in_force:
+        if flat.get("tool_calls"):
+            ids = [call["id"] for call in flat["tool_calls"]]
+            latest.update((id_, ids) for id_ in ids)
+        elif flat["type"] == "tool.result":
+            latest.pop(flat["tool_call_id"], None)
+            suspended = {name: (id_, ids) for name, (id_, ids) in suspended.items() if id_ != flat["tool_call_id"]}
+        elif flat["type"] == "suspension" and flat.get("tool_call_id") in latest:
+            suspended[flat["suspension_id"]] = (flat["tool_call_id"], latest[flat["tool_call_id"]])
+        elif flat["type"] == "resolution":
+            suspended.pop(flat["suspension_id"], None)
+    return [ids for _, ids in suspended.values()]
+
+
+def check_kept(window: Window, render: Render, in_force: list[tuple[int, dict[str, Any]]]) -> None:
+    """What goes last is there: calls that somebody is asked about, and the user's message where nobody has spoken since.
+
+    The latter not where the policy asks for a window of no messages, nor behind the end of a session, which may empty the tail.
+    """
+    messages = json.loads(render.messages)
+    there = [[call["id"] for call in message.get("tool_calls") or ()] for message in messages]
+    for ids in waiting_calls(in_force):
+        assert ids in there, f"the suspended calls {ids} are not in the render"
+    spoken = [f for _, f in in_force if f["type"] in ("tool.result", "session.closed") or f.get("role") in ("user", "assistant")]
+    keeps_none = any(reducer.get("n") == 0 for reducer in window.policy.reducers)
+    if spoken and spoken[-1].get("role") == "user" and not keeps_none:
+        others = [message["role"] for message in messages if message["role"] not in ("system", "developer")]
+        assert others and others[-1] == "user", "the newest user message is not in the render"
+
+
 def check_reasoning(window: Window, render: Render, signatures: set[str]) -> None:
     """Only Anthropic's own reasoning goes to Anthropic; ``signatures`` are those it made."""
     for message in json.loads(anthropic_document(window, render))["messages"]:

@@ -30,7 +30,7 @@ from projections.replay import replay
 from projections.window import Window
 from tests.support import anthropic_checker, openai_checker
 from tests.support.generated import KEY, NOW, Story
-from tests.support.renders import check_explained, check_reasoning, checked
+from tests.support.renders import check_explained, check_kept, check_reasoning, checked
 
 FULL = os.environ.get("THREADFOLD_SWEEP") == "full"
 SHARED = Path(os.environ.get("THREADFOLD_SHARED") or Path(__file__).resolve().parents[3] / "shared")
@@ -109,6 +109,7 @@ def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ce
                 render = checked(story.window, limit, story.call_ids)
                 if render is not None and limit is None:
                     check_explained(story.window, render, story.in_force())
+                    check_kept(story.window, render, story.in_force())
                     check_reasoning(story.window, render, story.signatures("anthropic"))
             if rng.random() < 0.05:
                 lives.append((len(story.log), bytes_of(story.window)))
@@ -140,6 +141,7 @@ def test_any_cut_of_any_story_renders_validly(seed: int, name: str, budget: str,
     render = checked(story.window, None, story.call_ids)
     if render is not None:
         check_explained(story.window, render, story.in_force())
+        check_kept(story.window, render, story.in_force())
 
 
 def test_documents_hold_the_messages_that_were_checked() -> None:

@@ -9,7 +9,7 @@ import pytest
 from projections.policy import Rules
 from projections.render import render_openai
 from tests.support.generated import Story
-from tests.support.renders import checked, system_texts
+from tests.support.renders import check_kept, checked, system_texts
 
 RULES: dict[str, Any] = {"model_window": 8_000, "reserve_tokens": 800, "working_budget": 1_500, "summary_max_tokens": 200}
 SMALL: dict[str, Any] = {**RULES, "pinned_max_tokens": 300}
@@ -85,6 +85,35 @@ def test_images_and_files_where_only_text_may_stand() -> None:
         {"type": "message", "role": "user", "content": [image, file]},
     )
     assert checked(story.window) is not None
+
+
+def kept(story: Story) -> None:
+    render = checked(story.window)
+    assert render is not None
+    check_kept(story.window, render, story.in_force())
+
+
+TIGHT: dict[str, Any] = {"model_window": 8_000, "reserve_tokens": 800, "working_budget": 300, "summary_max_tokens": 200}
+
+
+def test_a_users_long_message_stays_when_something_that_is_not_said_comes_after_it() -> None:
+    """Longer than twice the budget, and far below the ceiling: the fold holds the oldest entries then, and this one is not old."""
+    story = told({"type": "message", "role": "user", "content": "parcel " * 900}, rules=TIGHT)
+    kept(story)
+    for flat in ({"type": "message", "role": "developer", "content": "Be short."}, {"type": "turn.started", "turn_id": "t"}):
+        story.say(flat)
+        kept(story)
+
+
+@pytest.mark.parametrize("later", [0, 1, 12])
+def test_a_suspended_call_stays_whatever_comes_after_it(later: int) -> None:
+    """Beyond twice the budget, too, where older entries are held in the log alone."""
+    ask = {"type": "suspension", "suspension_id": "s", "kind": "approval", "tool_call_id": "a", "prompt": "May I?"}
+    story = told(calls(call("a", arguments='{"q": "' + "parcel " * 700 + '"}'), call("b")), ask, rules=TIGHT)
+    kept(story)
+    for n in range(later):
+        story.say({"type": "message", "role": ("user", "assistant")[n % 2], "content": "crate " * 100})
+        kept(story)
 
 
 def test_system_text_that_is_too_much_is_cut_in_the_trace() -> None:
