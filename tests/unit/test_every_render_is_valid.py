@@ -19,17 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.anthropic import anthropic_document
-from projections.context import context_document
-from projections.events import decode_event
-from projections.fold import apply
-from projections.intake import make_record
+from projections.context import context_document, stored_context
 from projections.openai import to_flat
 from projections.policy import Rules
 from projections.render import DoesNotFit, render_openai
 from projections.replay import replay
 from projections.window import Window
 from tests.support import anthropic_checker, openai_checker
-from tests.support.generated import KEY, NOW, Story
+from tests.support.generated import KEY, Story
 from tests.support.renders import check_explained, check_kept, check_reasoning, checked
 
 FULL = os.environ.get("THREADFOLD_SWEEP") == "full"
@@ -111,6 +108,8 @@ def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ce
                     check_explained(story.window, render, story.in_force())
                     check_kept(story.window, render, story.in_force())
                     check_reasoning(story.window, render, story.signatures("anthropic"))
+                    joined = stored_context(0, story.mirror.fields)
+                    assert joined in (None, context_document(story.window, render)), "the stored window reads as another one"
             if rng.random() < 0.05:
                 lives.append((len(story.log), bytes_of(story.window)))
     finally:
@@ -186,22 +185,55 @@ AIRLINE_BUDGETS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.skipif(
+here = pytest.mark.skipif(
     not AIRLINE.is_file(), reason="the shared data is not here (THREADFOLD_SHARED): generated conversations were taken alone"
 )
+
+
+@here
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_every_cut_of_the_airline_runs_renders_validly_and_within_its_ceiling(name: str) -> None:
+    """Summaries come a few events after they are asked for; every render is checked as those of generated conversations are."""
     runs = airline()
     at = sorted(SETS).index(name)
     budgets = list(AIRLINE_BUDGETS) if FULL else [list(AIRLINE_BUDGETS)[at % len(AIRLINE_BUDGETS)]]
-    # By default two runs for each set: together they are nearly all of the file.
+    # By default two runs for each set: together they are all of the file.
     for run, messages in runs if FULL else [runs[(2 * at + i) % len(runs)] for i in range(2)]:
         for budget in budgets:
             rules = Rules({**AIRLINE_BUDGETS[budget], **SETS[name]})
-            window, log = Window(KEY, 0, rules), []
-            for i, message in enumerate(messages):
-                record = make_record(KEY, to_flat(message, run), where=run, now=NOW, new_id=f"{run}-{i}")
-                log.append((i, decode_event(record.value)))
-                apply(window, *log[-1])
-                assert checked(window) is not None, (run, i, budget)
-            assert bytes_of(replay(KEY, 0, rules, log)) == bytes_of(window)
+            story = Story(at, rules, awkward=0.0)
+            try:
+                say_airline(story, run, messages)
+            finally:
+                story.close()
+            assert bytes_of(replay(KEY, 0, rules, story.log)) == bytes_of(story.window), (run, budget)
+
+
+def say_airline(story: Story, run: str, messages: list[dict[str, Any]]) -> None:
+    """Append a run's messages, checking the render after each."""
+    late = 0
+    for message in messages:
+        story.say(to_flat(message, run))
+        late = late + 1 if story.window.meta.due is not None else 0
+        if late > 2:
+            story.summarise()
+        render = checked(story.window)
+        assert render is not None, (run, len(story.log))
+        check_explained(story.window, render, story.in_force())
+        check_kept(story.window, render, story.in_force())
+
+
+@here
+def test_airline_runs_reuse_ids_and_reach_summaries() -> None:
+    """Without this, the runs could be too short for what is asked of them."""
+    reused = summaries = 0
+    for run, messages in airline()[:30]:
+        ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+        reused += len(ids) != len(set(ids))
+        story = Story(0, Rules({**AIRLINE_BUDGETS["2600"], **SETS["trims/stable/0.5"]}), awkward=0.0)
+        try:
+            say_airline(story, run, messages)
+        finally:
+            story.close()
+        summaries += story.seen.get("summary:applied", 0)
+    assert reused > 3 and summaries > 15, (reused, summaries)
