@@ -10,7 +10,8 @@ import msgspec
 
 from projections.anthropic import anthropic_document
 from projections.neutral import window_events
-from projections.render import DoesNotFit, Render, render_openai
+from projections.render import Render, render_openai
+from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from tests.support import anthropic_checker, neutral_checker, openai_checker
 from tests.support.sayings import tokens
@@ -134,7 +135,7 @@ def check_kept(window: Window, render: Render, in_force: list[tuple[int, dict[st
     for ids in waiting_calls(in_force):
         assert ids in there, f"the suspended calls {ids} are not in the render"
     spoken = [f for _, f in in_force if f["type"] in ("tool.result", "session.closed") or f.get("role") in ("user", "assistant")]
-    keeps_none = any(reducer.get("n") == 0 for reducer in window.policy.reducers)
+    keeps_none = any(getattr(reducer, "n", None) == 0 for reducer in window.policy.reducers)
     if spoken and spoken[-1].get("role") == "user" and not keeps_none:
         others = [message["role"] for message in messages if message["role"] not in ("system", "developer")]
         assert others and others[-1] == "user", "the newest user message is not in the render"

@@ -22,8 +22,9 @@ from projections.anthropic import anthropic_document
 from projections.context import context_document, stored_context
 from projections.openai import to_flat
 from projections.policy import Rules
-from projections.render import DoesNotFit, render_openai
+from projections.render import render_openai
 from projections.replay import replay
+from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from tests.support import anthropic_checker, openai_checker
 from tests.support.generated import KEY, Story
