@@ -107,20 +107,26 @@ def said_in_force(window: Window, in_force: list[tuple[int, dict[str, Any]]]) ->
 def waiting_calls(in_force: list[tuple[int, dict[str, Any]]]) -> list[list[str]]:
     """The ids of the calls of each message of which one is suspended and has no result, by the events in force alone.
 
-    Where an id was used again, the suspension is of its latest call before it; where it has been answered since, it is left out here.
+    Only what is beyond doubt: the suspension is of a call that was alive then (nobody had spoken, no turn had ended since), its id was not
+    answered before it was called, and it has not been answered since.
     """
-    latest: dict[str, list[str]] = {}
+    early: set[str] = set()
+    alive: dict[str, list[str]] = {}
     suspended: dict[str, tuple[str, list[str]]] = {}
     for _, flat in in_force:
+        kind = flat["type"]
         if flat.get("tool_calls"):
             ids = [call["id"] for call in flat["tool_calls"]]
-            latest.update((id_, ids) for id_ in ids)
-        elif flat["type"] == "tool.result":
-            latest.pop(flat["tool_call_id"], None)
+            alive.update((id_, ids) for id_ in ids if id_ not in early and id_ not in alive)
+        elif kind == "turn.ended" or flat.get("role") == "user":
+            alive.clear()
+        elif kind == "tool.result":
+            early.add(flat["tool_call_id"])
+            alive.pop(flat["tool_call_id"], None)
             suspended = {name: (id_, ids) for name, (id_, ids) in suspended.items() if id_ != flat["tool_call_id"]}
-        elif flat["type"] == "suspension" and flat.get("tool_call_id") in latest:
-            suspended[flat["suspension_id"]] = (flat["tool_call_id"], latest[flat["tool_call_id"]])
-        elif flat["type"] == "resolution":
+        elif kind == "suspension" and flat.get("tool_call_id") in alive:
+            suspended[flat["suspension_id"]] = (flat["tool_call_id"], alive[flat["tool_call_id"]])
+        elif kind == "resolution":
             suspended.pop(flat["suspension_id"], None)
     return [ids for _, ids in suspended.values()]
 
