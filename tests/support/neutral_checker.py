@@ -34,7 +34,7 @@ PARTS = {"text", "image_url", "file", "reasoning"}
 def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, paired: bool = False) -> list[str]:
     """What is wrong with the events, one sentence each; empty when nothing is.
 
-    First the system lane, then at most one summary, then pinned results with their calls, then the rest, each by ascending positions. Events are facts, so a result may stand before
+    First the system lane, then at most one summary, then pinned results with their calls, then the rest by ascending positions. Events are facts, so a result may stand before
     its call, answer one that a summary took, or none: with ``known_ids`` (those of the whole log) a result of any other id is a fault.
     ``paired`` asks for more: each result stands behind a call of its id that nothing else has answered.
     """
@@ -43,7 +43,7 @@ def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, pa
         return ["it is not a list"]
     wrong: list[str] = []
     waiting: Counter[Any] = Counter()
-    falls = 0
+    pins = _pins(parsed)
     stage, last = 0, {0: -1, 2: -1}
     for i, event in enumerate(parsed):
         if not isinstance(event, dict) or event.get("type") not in NEEDED:
@@ -60,9 +60,9 @@ def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, pa
         if position is None:
             wrong.append(f"{i}: no position")
         elif place != 1:
-            pinned = place == 2 and falls == 0 and any(e.get("pinned") for e in parsed[:i] if isinstance(e, dict))
-            falls += int(position[1]) <= last[place]
-            if int(position[1]) <= last[place] and not pinned:
+            if i in pins:
+                continue
+            if int(position[1]) <= last[place]:
                 wrong.append(f"{i}: its position is not after the one before")
             last[place] = int(position[1])
         waiting.update(call.get("id") for call in event.get("tool_calls") or () if isinstance(call, dict))
@@ -73,6 +73,16 @@ def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, pa
         if kind == "tool.result" and known_ids is not None and event.get("tool_call_id") not in known_ids:
             wrong.append(f"{i}: a result of {event.get('tool_call_id')!r}, which nobody called")
     return wrong
+
+
+def _pins(events: list[Any]) -> set[int]:
+    """Where calls and results stand that were pinned and whose place is not in the tail: pairs of one position."""
+    found: set[int] = set()
+    for i, event in enumerate(events[1:], 1):
+        before = events[i - 1]
+        if isinstance(event, dict) and isinstance(before, dict) and event.get("pinned") and before.get("tool_calls"):
+            found |= {i - 1, i} if event.get("position") == before.get("position") else set()
+    return found
 
 
 def _own(event: dict[str, Any]) -> list[str]:
