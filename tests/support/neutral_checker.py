@@ -34,8 +34,9 @@ PARTS = {"text", "image_url", "file", "reasoning"}
 def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, paired: bool = False) -> list[str]:
     """What is wrong with the events, one sentence each; empty when nothing is.
 
-    First the system lane, then at most one summary, then pinned results with their calls, then the rest by ascending positions. Events are facts, so a result may stand before
-    its call, answer one that a summary took, or none: with ``known_ids`` (those of the whole log) a result of any other id is a fault.
+    First the system lane, then at most one summary, then pinned results with their calls, then the rest by ascending positions. Events
+    are facts, so a result may stand before its call, answer one that a summary took, or none: with ``known_ids`` (those of the whole log)
+    a result of any other id is a fault.
     ``paired`` asks for more: each result stands behind a call of its id that nothing else has answered.
     """
     parsed = json.loads(events) if isinstance(events, bytes) else events

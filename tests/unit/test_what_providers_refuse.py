@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from projections.context import context_document, stored_context
 from projections.policy import Rules
 from projections.render import render_openai
 from tests.support.generated import Story
@@ -114,6 +116,28 @@ def test_a_suspended_call_stays_whatever_comes_after_it(later: int) -> None:
     for n in range(later):
         story.say({"type": "message", "role": ("user", "assistant")[n % 2], "content": "crate " * 100})
         kept(story)
+
+
+def test_a_pinned_result_among_compacted_ones_keeps_its_call_when_no_message_is_kept() -> None:
+    """Parallel calls of which one result is pinned and the other compacted away, then a limit of no messages."""
+    reducers = [{"name": "compact_tool_results", "replacement": None}, {"name": "keep_last_n_messages", "n": 0}]
+    for cuts in ("stable", "exact"):
+        rules = {**TIGHT, "profile": "composed", "cuts": cuts, "reducers": reducers}
+        story = told(calls(call("b"), call("c")), result("b", "crate " * 30), {**result("c"), "pinned": True}, rules=rules)
+        for n in range(14):
+            assert checked(story.window) is not None
+            story.say({"type": "message", "role": ("user", "assistant")[n % 2], "content": "crate " * 60})
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_what_was_left_out_leaves_no_gap_in_what_is_read_from_the_store(n: int) -> None:
+    reducers = [{"name": "keep_last_n_messages", "n": n}]
+    story = told(rules={**TIGHT, "profile": "composed", "reducers": reducers})
+    for i in range(12):
+        story.say({"type": "message", "role": ("user", "assistant")[i % 2], "content": f"crate {i}"})
+        whole = context_document(story.window, render_openai(story.window))
+        assert json.loads(whole)
+        assert stored_context(0, story.mirror.fields) in (None, whole)
 
 
 def test_system_text_that_is_too_much_is_cut_in_the_trace() -> None:
