@@ -134,7 +134,7 @@ def test_what_was_left_out_leaves_no_gap_in_what_is_read_from_the_store(n: int) 
     reducers = [{"name": "keep_last_n_messages", "n": n}]
     story = told(rules={**TIGHT, "profile": "composed", "reducers": reducers})
     for i in range(12):
-        story.say({"type": "message", "role": ("user", "assistant")[i % 2], "content": f"crate {i}"})
+        story.say({"type": "message", "role": ("user", "assistant", "system")[i % 3], "content": f"crate {i}"})
         whole = context_document(story.window, render_openai(story.window))
         assert json.loads(whole)
         assert stored_context(0, story.mirror.fields) in (None, whole)
