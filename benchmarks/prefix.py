@@ -33,8 +33,9 @@ from projections.fold import apply
 from projections.intake import Record, make_record
 from projections.names import Key
 from projections.openai import to_flat
+from projections.parts import Render
 from projections.policy import Rules
-from projections.render import Render, render_openai
+from projections.render import render_openai
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -79,10 +80,9 @@ def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, pa
 def _pins(events: list[Any]) -> set[int]:
     """Where calls and results stand that were pinned and whose place is not in the tail: pairs of one position."""
     found: set[int] = set()
-    for i, event in enumerate(events[1:], 1):
-        before = events[i - 1]
-        if isinstance(event, dict) and isinstance(before, dict) and event.get("pinned") and before.get("tool_calls"):
-            found |= {i - 1, i} if event.get("position") == before.get("position") else set()
+    for i, (before, event) in enumerate(itertools.pairwise(e if isinstance(e, dict) else {} for e in events)):
+        if event.get("pinned") and before.get("tool_calls") and event.get("position") == before.get("position"):
+            found |= {i, i + 1}
     return found
 
 

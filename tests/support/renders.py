@@ -10,7 +10,8 @@ import msgspec
 
 from projections.anthropic import anthropic_document
 from projections.neutral import window_events
-from projections.render import Render, render_openai
+from projections.parts import Render
+from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from tests.support import anthropic_checker, neutral_checker, openai_checker
