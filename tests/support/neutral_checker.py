@@ -62,11 +62,9 @@ def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, pa
         if position is None:
             wrong.append(f"{i}: no position")
         elif place != 1:
-            if i in pins:
-                continue
-            if int(position[1]) <= last[place]:
+            if i not in pins and int(position[1]) <= last[place]:
                 wrong.append(f"{i}: its position is not after the one before")
-            last[place] = int(position[1])
+            last[place] = last[place] if i in pins else int(position[1])
         waiting.update(call.get("id") for call in event.get("tool_calls") or () if isinstance(call, dict))
         if kind == "tool.result" and paired:
             if waiting[event.get("tool_call_id")] < 1:
