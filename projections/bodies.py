@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
 import msgspec
 
 from projections import events
@@ -9,8 +12,10 @@ from projections.bounds import control_body
 from projections.clipping import clip
 from projections.events import AnyEvent
 from projections.forms import Shaper
+from projections.groups import Link
 from projections.lanes import AT_ONCE, RANGES, Entry, Kind
 from projections.openai import message_body, result_body
+from projections.providers import call_ids
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,32 +39,48 @@ def reasoning_of(data: events.Message) -> bytes:
     return _encode([msgspec.structs.replace(part, provider=part.provider or maker) for part in parts])
 
 
-def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tool: str) -> None:
-    """Put the text of its event into an entry that has its forms; raises ``KeyError`` when the event is not of the entry's kind."""
-    body = _body(event, entry)
-    at_once = [form for at, form, _ in entry.forms if at == AT_ONCE]
-    later = [form for at, form, _ in entry.forms if at != AT_ONCE]
-    for form in at_once:
-        body = shaper.shaped(body, form, entry, tool)
+def refill(entry: Entry, event: AnyEvent, shaper: Shaper, calls: Mapping[Link, SentCall]) -> None:
+    """Put the text of its event into an entry that has its forms; ``calls`` are those of the tail it is in (:func:`calls_of`).
+
+    Raises:
+        KeyError: the event is not of the entry's kind.
+    """
+    call = calls.get(entry.link) if entry.link else None
+    body, tool = _body(event, entry, call), call.tool if call else ""
+    n = sum(at == AT_ONCE for at, _, _ in entry.forms)
+    for i, (_, form, _) in enumerate(entry.forms[:n]):
+        body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
     if entry.room:
         body = clip(body, 0, entry.room)[1]
-    for form in later:
-        body = shaper.shaped(body, form, entry, tool)
+    for i, (_, form, _) in enumerate(entry.forms[n:], n):
+        body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
     entry.body = body
     if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:
         entry.reasoning = b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
 
 
-def _body(event: AnyEvent, entry: Entry) -> bytes:
+def _body(event: AnyEvent, entry: Entry, call: SentCall | None) -> bytes:
     if isinstance(event, events.MessageEvent):
         return message_body(event.data)
     if isinstance(event, events.ToolResultEvent):
-        return result_body(event.data)
+        return result_body(event.data, call.id if call else None)
     if isinstance(event, events.OtherEvent):
         raise KeyError(entry.offset)
     return control_body(event.data)
 
 
-def tools_of(tail: list[Entry]) -> dict[tuple[int, int], str]:
-    """The names of the tools of the tail's calls, by ``(offset, index)``."""
-    return {(entry.offset, i): name for entry in tail for i, (_, name, _) in enumerate(entry.calls or ())}
+class SentCall(NamedTuple):
+    """A call as it is sent: its tool's name, and its id, which is unique within its message."""
+
+    tool: str
+    id: str
+
+
+def calls_of(tail: Iterable[Entry]) -> dict[Link, SentCall]:
+    """The tail's calls, by ``(offset, index)``."""
+    found: dict[Link, SentCall] = {}
+    for entry in tail:
+        if entry.calls:
+            ids = call_ids([call[0] for call in entry.calls])
+            found.update({(entry.offset, i): SentCall(call[1], ids[i]) for i, call in enumerate(entry.calls)})
+    return found

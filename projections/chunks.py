@@ -152,4 +152,4 @@ def split_chunk(value: bytes, skip: int) -> tuple[tuple[bytes, ...], bytes]:
             return (), quick.bodies
     entries = entries_of(decode_chunk(value))[skip:]
     system = tuple(e.body for e in entries if e.kind == Kind.SYSTEM)
-    return system, b",".join([e.body for e in entries if e.kind <= LAST_RENDERED])
+    return system, b",".join([e.body for e in entries if e.kind <= LAST_RENDERED and e.body])

@@ -15,15 +15,16 @@ from typing import NamedTuple
 import msgspec
 
 from projections import events
-from projections.bodies import has_text, reasoning_of, refill, tools_of
+from projections.bodies import calls_of, has_text, reasoning_of, refill
 from projections.bounds import control_body, out_of_bounds
 from projections.calls import GuardRun, Used, call_hash
 from projections.compaction import drop_span, why_not
 from projections.costs import believed, believed_text
 from projections.errors import InvalidPosition
-from projections.lanes import AT_ONCE, EARLY, RANGES, Call, Entry, Kind, find_call
+from projections.lanes import AT_ONCE, EARLY, RANGES, Call, Entry, Kind, OpenCall, find_call
 from projections.names import parse_position
 from projections.openai import message_body, result_body, text_body
+from projections.providers import call_ids
 from projections.window import InForce, Window, abandoned_range
 
 
@@ -196,11 +197,20 @@ def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outco
     # A result that nobody asked for comes before its call, or repeats one: its id tells, as far back as ids are known.
     link = (call.offset, call.index) if call else None if Used.holds(window.lanes.used, data.tool_call_id) else EARLY
     tokens = believed(data, event.tokens, window.policy.encoding)
-    entry = Entry(offset, Kind.RESULT, tokens, result_body(data), link=link, pinned=data.pinned, error=data.is_error)
+    sent = _sent_id(window, call) if call else None
+    entry = Entry(offset, Kind.RESULT, tokens, result_body(data, sent), link=link, pinned=data.pinned, error=data.is_error)
     if data.spill is not None:
         entry.chars, entry.full, entry.forms = data.spill.chars, tokens, ((AT_ONCE, "spill", tokens),)
     window.push(entry)
     return Outcome(Status.APPLIED, offset)
+
+
+def _sent_id(window: Window, call: OpenCall) -> str | None:
+    """The id under which a call is sent, where its message has others of the same id."""
+    if not call.index:
+        return None
+    head = next((entry for entry in reversed(window.tail) if entry.offset == call.offset), None)
+    return call_ids([one[0] for one in head.calls])[call.index] if head is not None and head.calls else None
 
 
 _CONTROL: dict[type, Kind] = {
@@ -274,7 +284,7 @@ def _take(window: Window, offset: int, data: events.Summary, tokens: int, texts:
 def _take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent]) -> None:
     """Undo the shortenings, by cuts at events later than ``at``, of entries beyond ``after``; what ``texts`` lacks stays as it is."""
     wanted = set(_made_since(window, at, after))
-    tools = tools_of(window.tail) if wanted else {}
+    calls = calls_of(window.tail) if wanted else {}
     for i, entry in enumerate(window.tail):
         event = texts.get(entry.offset) if entry.offset in wanted else None
         if event is None:
@@ -284,7 +294,7 @@ def _take_back(window: Window, at: int, after: int, texts: Mapping[int, events.A
         if not forms:
             whole.chars = 0
         if has_text(whole):
-            refill(whole, event, window.shaper(), tools.get(entry.link, "") if entry.link else "")
+            refill(whole, event, window.shaper(), calls)
         window.tail[i] = whole
         window.epoch += 1
 

@@ -144,12 +144,13 @@ class OpenSuspension(Struct, array_like=True):
 
 
 class PinnedResult(Struct, array_like=True):
-    """A pinned tool result whose place in the tail is gone, with its call: two messages."""
+    """A pinned tool result whose place in the tail is gone, with its call: two messages. ``link`` is the call as ``(offset, index)``."""
 
     offset: int
     tokens: int
     call: bytes
     result: bytes
+    link: tuple[int, int]
 
 
 class Lanes(Struct, array_like=True):

@@ -187,7 +187,7 @@ class Reduction:
         """Put an entry into a form, if that is shorter (or ``always``)."""
         if entry.form == form or entry.out:
             return
-        body = self.shaper.shaped(entry.body, form, entry, tool)
+        body = self.shaper.shaped(entry.body, form, entry, tool, entry.forms)
         tokens = min(entry.tokens, self.shaper.tokens(body)) if body else 0
         if tokens >= entry.tokens and not always:
             return

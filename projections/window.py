@@ -23,6 +23,7 @@ from projections.limits import Limits
 from projections.names import Key, Position
 from projections.openai import has_attachments
 from projections.policy import Policy, Rules
+from projections.providers import call_ids
 from projections.recents import Recents
 from projections.reducers import LEFT_OUT
 
@@ -386,8 +387,9 @@ class Window:
             for entry in self.tail:
                 if entry.offset > message.offset:
                     break
-                if entry.link == EARLY and not entry.out and msgspec.json.decode(entry.body)["tool_call_id"] == call_id:
+                if entry.link == EARLY and not entry.out and _call_id(entry) == call_id:
                     entry.link = (message.offset, i)
+                    _rename(entry, call_ids([call[0] for call in message.calls or ()])[i])
                     self._answered.add(entry.link)
                     self._early -= 1
                     self.epoch += 1
@@ -425,9 +427,8 @@ class Window:
         base.calls = [c for c in base.calls if c.offset in kept and (c.offset, c.index) not in answered]
 
     def _pinned(self, head: Entry, result: Entry, index: int) -> PinnedResult:
-        shown = [int(i) for i in head.form.split(":")[1].split(",")] if head.forms else list(range(len(head.calls or ())))
-        call = self.shaper().shaped(head.body, f"pair:{shown.index(index)}", head, "")
-        return PinnedResult(result.offset, result.tokens + self.shaper().tokens(call), call, result.body)
+        call = self.shaper().shaped(head.body, f"pair:{index}", head, "", head.forms)
+        return PinnedResult(result.offset, result.tokens + self.shaper().tokens(call), call, result.body, (head.offset, index))
 
     def replace_tail(self, tail: list[Entry]) -> None:
         """Put another tail in place of this one; marks and cuts stay as they are."""
@@ -445,6 +446,8 @@ class Window:
             entry = self.tail[end]
             if entry.offset in stays or (entry.kind in RENDERED and not entry.out and entry.link != EARLY):
                 break
+            if entry.link is not None and entry.link[0] > entry.offset:
+                break  # its call stands further on
             end += 1
         if len(self.tail) > MAX_ENTRIES:
             end = max(end, kept + MAX_ENTRIES // 4)
@@ -471,6 +474,23 @@ class Window:
     def image(self) -> bytes:
         """The whole window as bytes: two windows are the same exactly when their images are."""
         return msgspec.msgpack.encode((self.encode_meta(), [encode_entry(e) for e in self.tail], self.recents.packed()))
+
+
+class _Named(Struct):
+    tool_call_id: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
+def _call_id(result: Entry) -> str:
+    """The id that a result came with: its body has another one only when it is linked."""
+    return _decode_named(result.body).tool_call_id
+
+
+def _rename(result: Entry, call_id: str) -> None:
+    if _call_id(result) != call_id:
+        result.body = msgspec.json.encode({**msgspec.json.decode(result.body), "tool_call_id": call_id})
 
 
 def load_window(key: Key, partition: int, rules: Rules, meta: bytes, tail: list[bytes], recents: bytes) -> Window:
