@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +14,6 @@ from projections.forms import Shaper
 from projections.groups import Link
 from projections.lanes import AT_ONCE, RANGES, Entry, Kind
 from projections.openai import message_body, result_body
-from projections.providers import call_ids
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,14 +37,13 @@ def reasoning_of(data: events.Message) -> bytes:
     return _encode([msgspec.structs.replace(part, provider=part.provider or maker) for part in parts])
 
 
-def refill(entry: Entry, event: AnyEvent, shaper: Shaper, calls: Mapping[Link, SentCall]) -> None:
-    """Put the text of its event into an entry that has its forms; ``calls`` are those of the tail it is in (:func:`calls_of`).
+def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tools: Mapping[Link, str]) -> None:
+    """Put the text of its event into an entry that has its forms; ``tools`` are those of the tail it is in (:func:`tools_of`).
 
     Raises:
         KeyError: the event is not of the entry's kind.
     """
-    call = calls.get(entry.link) if entry.link else None
-    body, tool = _body(event, entry, call), call.tool if call else ""
+    body, tool = _body(event, entry), tools.get(entry.link, "") if entry.link else ""
     n = sum(at == AT_ONCE for at, _, _ in entry.forms)
     for i, (_, form, _) in enumerate(entry.forms[:n]):
         body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
@@ -59,28 +56,16 @@ def refill(entry: Entry, event: AnyEvent, shaper: Shaper, calls: Mapping[Link, S
         entry.reasoning = b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
 
 
-def _body(event: AnyEvent, entry: Entry, call: SentCall | None) -> bytes:
+def _body(event: AnyEvent, entry: Entry) -> bytes:
     if isinstance(event, events.MessageEvent):
         return message_body(event.data)
     if isinstance(event, events.ToolResultEvent):
-        return result_body(event.data, call.id if call else None)
+        return result_body(event.data, entry.sent_id)
     if isinstance(event, events.OtherEvent):
         raise KeyError(entry.offset)
     return control_body(event.data)
 
 
-class SentCall(NamedTuple):
-    """A call as it is sent: its tool's name, and its id, which is unique within its message."""
-
-    tool: str
-    id: str
-
-
-def calls_of(tail: Iterable[Entry]) -> dict[Link, SentCall]:
-    """The tail's calls, by ``(offset, index)``."""
-    found: dict[Link, SentCall] = {}
-    for entry in tail:
-        if entry.calls:
-            ids = call_ids([call[0] for call in entry.calls])
-            found.update({(entry.offset, i): SentCall(call[1], ids[i]) for i, call in enumerate(entry.calls)})
-    return found
+def tools_of(tail: Iterable[Entry]) -> dict[Link, str]:
+    """The names of the tools of the tail's calls, by ``(offset, index)``."""
+    return {(entry.offset, i): name for entry in tail for i, (_, name, _) in enumerate(entry.calls or ())}

@@ -35,6 +35,7 @@ class _Extra(Struct, array_like=True, omit_defaults=True):
     pinned: bool = False
     reasoning: bytes = b""
     error: bool = False
+    sent_id: str = ""
     beyond: int | None = None
     gone: list[int] | None = None
 
@@ -98,7 +99,21 @@ def _seldom(entry: Entry) -> bool:
 
 def _extra(e: Entry) -> _Extra:
     return _Extra(
-        e.calls, e.link, e.first, e.count, e.positions, e.room, e.forms, e.full, e.chars, e.pinned, e.reasoning, e.error, e.beyond, e.gone
+        e.calls,
+        e.link,
+        e.first,
+        e.count,
+        e.positions,
+        e.room,
+        e.forms,
+        e.full,
+        e.chars,
+        e.pinned,
+        e.reasoning,
+        e.error,
+        e.sent_id,
+        e.beyond,
+        e.gone,
     )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from projections import events
-from projections.bodies import calls_of, has_text, reasoning_of, refill
+from projections.bodies import has_text, reasoning_of, refill, tools_of
 from projections.bounds import control_body, out_of_bounds
 from projections.calls import GuardRun, Used, call_hash
 from projections.compaction import drop_span, why_not
@@ -197,20 +197,21 @@ def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outco
     # A result that nobody asked for comes before its call, or repeats one: its id tells, as far back as ids are known.
     link = (call.offset, call.index) if call else None if Used.holds(window.lanes.used, data.tool_call_id) else EARLY
     tokens = believed(data, event.tokens, window.policy.encoding)
-    sent = _sent_id(window, call) if call else None
+    sent = _sent_id(window, call) if call else ""
     entry = Entry(offset, Kind.RESULT, tokens, result_body(data, sent), link=link, pinned=data.pinned, error=data.is_error)
+    entry.sent_id = sent if sent != data.tool_call_id else ""
     if data.spill is not None:
         entry.chars, entry.full, entry.forms = data.spill.chars, tokens, ((AT_ONCE, "spill", tokens),)
     window.push(entry)
     return Outcome(Status.APPLIED, offset)
 
 
-def _sent_id(window: Window, call: OpenCall) -> str | None:
+def _sent_id(window: Window, call: OpenCall) -> str:
     """The id under which a call is sent, where its message has others of the same id."""
     if not call.index:
-        return None
+        return ""
     head = next((entry for entry in reversed(window.tail) if entry.offset == call.offset), None)
-    return call_ids([one[0] for one in head.calls])[call.index] if head is not None and head.calls else None
+    return call_ids([one[0] for one in head.calls])[call.index] if head is not None and head.calls else ""
 
 
 _CONTROL: dict[type, Kind] = {
@@ -277,14 +278,14 @@ def _take(window: Window, offset: int, data: events.Summary, tokens: int, texts:
         previous=before.summary_id if before else None,
         previous_offset=before.offset if before else None,
     )
-    window.refold()
+    window.refold(due.at if due else offset)
     return window.meta.summary
 
 
 def _take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent]) -> None:
     """Undo the shortenings, by cuts at events later than ``at``, of entries beyond ``after``; what ``texts`` lacks stays as it is."""
     wanted = set(_made_since(window, at, after))
-    calls = calls_of(window.tail) if wanted else {}
+    tools = tools_of(window.tail) if wanted else {}
     for i, entry in enumerate(window.tail):
         event = texts.get(entry.offset) if entry.offset in wanted else None
         if event is None:
@@ -294,7 +295,7 @@ def _take_back(window: Window, at: int, after: int, texts: Mapping[int, events.A
         if not forms:
             whole.chars = 0
         if has_text(whole):
-            refill(whole, event, window.shaper(), calls)
+            refill(whole, event, window.shaper(), tools)
         window.tail[i] = whole
         window.epoch += 1
 
@@ -392,8 +393,8 @@ def take_out(window: Window, position: str) -> None:
     target = _resolve(window, position)
     if target is None:
         return
-    at = _index_at(window, target)
-    if at is not None and at >= 0:
+    at = next((i for i, entry in enumerate(window.tail) if entry.offset == target and entry.kind not in RANGES), None)
+    if at is not None:
         tail = list(window.tail)
         tail[at] = Entry(tail[at].offset, Kind.NOTE)
         window.replace_tail(tail)

@@ -71,8 +71,8 @@ def text_body(role: str, text: str) -> bytes:
     return _encode(_Text(role, text))
 
 
-def result_body(data: events.ToolResult, call_id: str | None = None) -> bytes:
-    """The JSON bytes of a tool's answer; a null content becomes an empty text. ``call_id``: under which id its call is sent."""
+def result_body(data: events.ToolResult, call_id: str = "") -> bytes:
+    """The JSON bytes of a tool's answer; a null content becomes an empty text. ``call_id``: under which id its call is sent, if another."""
     content = _parts(data.content)
     name = function_name(data.name) if data.name else None
     return _encode(_Result(call_id or data.tool_call_id, "" if content is None or content == [] else content, name, "tool"))

@@ -88,7 +88,8 @@ class Reduction:
 
     def leave_out(self, group: Group, reducer: str) -> None:
         """Leave a group out, but for its pinned results and the part of its message that calls for them."""
-        pinned = [i for i, result in group.results.items() if result.pinned and not group.orphan]
+        shown = group.shown_calls()
+        pinned = [i for i, result in group.results.items() if result.pinned and i in shown]
         if group.held or (pinned and group.head.form.startswith("pair:")):
             return
         for i, result in group.results.items():

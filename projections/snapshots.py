@@ -11,7 +11,7 @@ from hashlib import sha256
 
 import msgspec
 
-from projections.bodies import calls_of, has_text, refill
+from projections.bodies import has_text, refill, tools_of
 from projections.events import AnyEvent
 from projections.forms import Shaper
 from projections.lanes import Entry
@@ -138,9 +138,9 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
     """
     parts = _parts.decode(snapshot)
     shaper = Shaper(lambda offset: str(Position(partition, offset)), "", rules.callables)
-    calls = calls_of(parts.tail)
+    tools = tools_of(parts.tail)
     for entry in parts.tail:
         if has_text(entry):
-            refill(entry, at[entry.offset], shaper, calls)
+            refill(entry, at[entry.offset], shaper, tools)
     meta = _meta.decode(parts.meta)
     return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from projections.clipping import clip
-from projections.cuts import MAX_TAIL_BYTES, settle
+from projections.cuts import MAX_TAIL_BYTES, settle, shorten
 from projections.due import Due
 from projections.events import absolute, delta
 from projections.forms import Shaper, reducer_of, result_text
@@ -176,10 +176,11 @@ class Window:
         for entry in self.tail:
             self._step(entry)
 
-    def refold(self) -> None:
+    def refold(self, marked: int) -> None:
         """Derive anew and cut again: the tail is gone through as if its entries came only now.
 
-        Used when a summary takes the tail's front, so that it makes no difference when that happened.
+        Used when a summary takes the tail's front, so that it makes no difference when that happened. As that is a cut, too, tool results
+        are shortened: among the entries up to ``marked``, at which the summary was found to be due.
         """
         self.meta.due = None
         self.base_epoch += 1
@@ -189,6 +190,8 @@ class Window:
             if entry.calls and self._early:
                 self._adopt(entry)
             self._step(entry)
+            if entry.offset <= marked and (i + 1 == len(self.tail) or self.tail[i + 1].offset > marked):
+                shorten(self, i + 1)
             settle(self, i + 1)
 
     def changed(self, n: int, anything: bool) -> None:
@@ -378,7 +381,10 @@ class Window:
         """Results that came before their calls wait for them again, where the call stands beyond ``after``."""
         for entry in self.tail:
             if entry.link is not None and entry.link[0] > max(after, entry.offset):
-                entry.link = EARLY
+                if entry.sent_id:
+                    # What call_ids gave it is the id with a number behind.
+                    _rename(entry, entry.sent_id.rpartition("-")[0])
+                entry.link, entry.sent_id = EARLY, ""
                 self.epoch += 1
 
     def _adopt(self, message: Entry) -> None:
@@ -389,7 +395,9 @@ class Window:
                     break
                 if entry.link == EARLY and not entry.out and _call_id(entry) == call_id:
                     entry.link = (message.offset, i)
+                    before = len(entry.body)
                     _rename(entry, call_ids([call[0] for call in message.calls or ()])[i])
+                    self.tail_bytes += len(entry.body) - before
                     self._answered.add(entry.link)
                     self._early -= 1
                     self.epoch += 1
@@ -489,7 +497,8 @@ def _call_id(result: Entry) -> str:
 
 
 def _rename(result: Entry, call_id: str) -> None:
-    if _call_id(result) != call_id:
+    if result.body and _call_id(result) != call_id:
+        result.sent_id = call_id
         result.body = msgspec.json.encode({**msgspec.json.decode(result.body), "tool_call_id": call_id})
 
 
