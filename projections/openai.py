@@ -78,6 +78,23 @@ def result_body(data: events.ToolResult, call_id: str = "") -> bytes:
     return _encode(_Result(call_id or data.tool_call_id, "" if content is None or content == [] else content, name, "tool"))
 
 
+class _Named(msgspec.Struct):
+    tool_call_id: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
+def result_call_id(body: bytes) -> str:
+    """The call id in the body of a tool's answer."""
+    return _decode_named(body).tool_call_id
+
+
+def with_call_id(body: bytes, call_id: str) -> bytes:
+    """The body of a tool's answer under another call id; empty where it is."""
+    return _encode({**msgspec.json.decode(body), "tool_call_id": call_id}) if body else body
+
+
 def has_attachments(body: bytes) -> bool:
     """Whether a message's body may hold an image or a file (its text may only look so)."""
     return b'"type":"image_url"' in body or b'"type":"file"' in body

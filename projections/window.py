@@ -11,57 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from projections.clipping import clip
 from projections.cuts import MAX_TAIL_BYTES, settle, shorten
-from projections.due import Due
-from projections.events import absolute, delta
-from projections.forms import Shaper, reducer_of, result_text
-from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, Lanes, PinnedResult, entry_offsets, pin, step, step_message
+from projections.forms import Shaper, result_text
+from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, PinnedResult, pin, step, step_message
 from projections.limits import Limits
+from projections.meta import Meta
 from projections.names import Key, Position
-from projections.openai import has_attachments
+from projections.openai import result_call_id, with_call_id
 from projections.policy import Policy, Rules
 from projections.providers import call_ids
+from projections.ranges import held_range
 from projections.recents import Recents
-from projections.reducers import LEFT_OUT
+from projections.sums import Sums
 
-VERSION = 2
 MAX_ENTRIES = 4_096
 MAX_HIDDEN = 384
 """Entries in front of the tail that say nothing any more, before they are held as one range."""
-MAX_HELD_POSITIONS = 4_096
-
-
-class InForce(Struct, array_like=True):
-    """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the last one it covers."""
-
-    summary_id: str
-    offset: int
-    text: str
-    tokens: int
-    to: int
-    trust: str
-    previous: str | None = None
-    previous_offset: int | None = None
-
-
-class Meta(Struct, array_like=True):
-    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length."""
-
-    version: int = VERSION
-    position: int = -1
-    count: int = 0
-    digest: bytes = bytes(32)
-    base: Lanes = msgspec.field(default_factory=Lanes)
-    summary: InForce | None = None
-    rollback: int | None = None
-    due: Due | None = None
-    unknown: int = 0
-    duplicates: int = 0
-    skipped: int = 0
-    erased: bool = False
 
 
 _meta_encoder = msgspec.msgpack.Encoder()
@@ -81,7 +48,7 @@ class Hashed:
     any: bool
 
 
-class Window:
+class Window(Sums):
     """One conversation's window, owned and mutated by whoever folds it.
 
     ``tail`` is in log order, but for what a summary went around: such *kept* entries stand at its front, and their offsets are before the
@@ -96,37 +63,18 @@ class Window:
 
     __slots__ = (
         "_answered",
-        "_early",
-        "_group",
-        "_hidden",
-        "_next",
-        "awaited",
         "base_epoch",
         "beyond",
         "epoch",
-        "flat",
-        "gains",
         "hashed",
-        "held_tokens",
         "key",
-        "lanes",
-        "left_out",
         "limits",
-        "meta",
         "partition",
         "policy",
         "recents",
-        "results",
         "rules",
-        "shown_messages",
-        "shown_turns",
         "start",
         "tail",
-        "tail_bytes",
-        "tail_messages",
-        "tail_pinned",
-        "tail_pinned_tokens",
-        "tail_tokens",
     )
 
     def __init__(
@@ -210,15 +158,6 @@ class Window:
         self._zero()
         self._refresh()
 
-    def _zero(self) -> None:
-        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
-        self.tail_pinned = self.tail_pinned_tokens = 0
-        self.shown_messages = self.shown_turns = self.results = self.left_out = 0
-        self._hidden = self._early = 0
-        self.gains: dict[str, list[int]] = {}
-        self.flat = not any(has_attachments(item.body) for item in self.meta.base.pinned)
-        self.awaited, self._group, self._next = 0, -1, 0
-
     def _refresh(self) -> None:
         """Policy and limits anew: something that they follow from has changed."""
         self.policy: Policy = self.rules.for_conversation(self.key.tenant, self.lanes.policy)
@@ -248,71 +187,6 @@ class Window:
         if summary is None or entry.offset > summary.offset:
             self.beyond = entry.beyond or 0
             self._refresh()
-
-    def _count(self, entry: Entry) -> None:
-        """Take an entry into the sums."""
-        kind = entry.kind
-        self.tail_bytes += len(entry.body)
-        if entry.forms:
-            self._gain(entry)
-        if kind in RENDERED:
-            self.tail_tokens += entry.tokens
-            self.tail_messages += 1
-            if entry.forms and entry.out:
-                return
-            if kind == Kind.RESULT:
-                self.results += 1
-                self._early += entry.link == EARLY
-            else:
-                self.shown_messages += 1 + len(entry.calls or ())
-                self.shown_turns += kind == Kind.USER
-            if self.flat:
-                self._follow(entry)
-        elif kind == Kind.HELD:
-            self.held_tokens += entry.tokens
-            self.tail_messages += entry.count
-            self.flat = self.flat and not entry.tokens
-        elif kind == Kind.SYSTEM:
-            self.tail_pinned += 1
-            self.tail_pinned_tokens += entry.tokens
-            # What alone is too long is cut: its tokens may be the same after that, its text is not.
-            whole = any(item.offset == entry.offset and item.body == entry.body for item in self.lanes.pinned)
-            self.flat = self.flat and whole and not has_attachments(entry.body)
-
-    def _gain(self, entry: Entry) -> None:
-        """Note what an entry's forms save, and what follows from them."""
-        before = entry.full
-        for _, form, tokens in entry.forms:
-            name, out = reducer_of(form), form.startswith("out:")
-            gain = self.gains.setdefault(name, [0, 0])
-            gain[0] += entry.count if out else 0
-            gain[1] += before - tokens
-            before = tokens
-        if entry.kind == Kind.HELD:
-            return
-        if entry.out:
-            self._hidden += 1
-            if entry.form == f"out:{LEFT_OUT}":
-                self.left_out += 1
-                self.held_tokens += entry.full
-                self.flat = False
-
-    def _follow(self, entry: Entry) -> None:
-        """See whether the tail is still flat: results stand right after their calls, in order, and nothing is to be replaced."""
-        if entry.kind == Kind.RESULT:
-            if not self.awaited or entry.link != (self._group, self._next):
-                self.flat = False
-                return
-            self.awaited -= 1
-            self._next += 1
-        elif self.awaited:
-            self.flat = False
-            return
-        elif entry.calls and entry.form != "only:":
-            self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
-            self.flat = not entry.forms
-        if entry.kind != Kind.USER and has_attachments(entry.body):
-            self.flat = False
 
     # -- changes the fold makes ---------------------------------------------------------------------------------------------
 
@@ -383,7 +257,7 @@ class Window:
             if entry.link is not None and entry.link[0] > max(after, entry.offset):
                 if entry.sent_id:
                     # What call_ids gave it is the id with a number behind.
-                    _rename(entry, entry.sent_id.rpartition("-")[0])
+                    entry.body = with_call_id(entry.body, entry.sent_id.rpartition("-")[0])
                 entry.link, entry.sent_id = EARLY, ""
                 self.epoch += 1
 
@@ -393,11 +267,13 @@ class Window:
             for entry in self.tail:
                 if entry.offset > message.offset:
                     break
-                if entry.link == EARLY and not entry.out and _call_id(entry) == call_id:
+                if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
                     entry.link = (message.offset, i)
-                    before = len(entry.body)
-                    _rename(entry, call_ids([call[0] for call in message.calls or ()])[i])
-                    self.tail_bytes += len(entry.body) - before
+                    sent = call_ids([call[0] for call in message.calls or ()])[i]
+                    if sent != call_id:
+                        self.tail_bytes -= len(entry.body)
+                        entry.sent_id, entry.body = sent, with_call_id(entry.body, sent)
+                        self.tail_bytes += len(entry.body)
                     self._answered.add(entry.link)
                     self._early -= 1
                     self.epoch += 1
@@ -484,72 +360,8 @@ class Window:
         return msgspec.msgpack.encode((self.encode_meta(), [encode_entry(e) for e in self.tail], self.recents.packed()))
 
 
-class _Named(Struct):
-    tool_call_id: str
-
-
-_decode_named = msgspec.json.Decoder(_Named).decode
-
-
-def _call_id(result: Entry) -> str:
-    """The id that a result came with: its body has another one only when it is linked."""
-    return _decode_named(result.body).tool_call_id
-
-
-def _rename(result: Entry, call_id: str) -> None:
-    if result.body and _call_id(result) != call_id:
-        result.sent_id = call_id
-        result.body = msgspec.json.encode({**msgspec.json.decode(result.body), "tool_call_id": call_id})
-
-
 def load_window(key: Key, partition: int, rules: Rules, meta: bytes, tail: list[bytes], recents: bytes) -> Window:
     """Build a window from the parts of its image; raises :class:`msgspec.DecodeError` when they are not what was stored."""
     decoded = _meta_decoder.decode(meta)
     ids = Recents(recents, decoded.count + decoded.skipped)
     return Window(key, partition, rules, decoded, [_entry_decoder.decode(e) for e in tail], ids)
-
-
-def held_range(entries: list[Entry]) -> Entry:
-    """One range in place of several entries.
-
-    Positions stay known up to a bound; tokens count what would have been shown, ``full`` all that was said. A range of nothing but what
-    a reducer left out has that form, so it is not spoken of.
-    """
-    tokens = sum(_would_show(e) for e in entries)
-    full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
-    entry = _range(Kind.HELD, entries, tokens)
-    out = next((e.form for e in entries if e.out), "")
-    if not tokens and out:
-        entry.full, entry.forms = full, ((entry.offset, out, 0),)
-    return entry
-
-
-def _would_show(entry: Entry) -> int:
-    if entry.kind == Kind.HELD:
-        return entry.tokens
-    if entry.kind not in RENDERED:
-        return 0
-    return entry.full if entry.form == f"out:{LEFT_OUT}" else entry.tokens
-
-
-def abandoned_range(entries: list[Entry], last: int) -> Entry:
-    """The range a rollback at offset ``last`` abandoned (the rollback itself included)."""
-    return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
-
-
-def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
-    offsets: list[int] | None = []
-    gone: list[int] = []
-    for entry in entries:
-        known = entry_offsets(entry)
-        offsets = offsets + known if offsets is not None and known is not None else None
-        if entry.kind in (Kind.NOTE, Kind.ABANDONED):
-            gone += known or []
-        elif entry.gone is not None:
-            gone += absolute(entry.gone)
-    count = sum(e.count for e in entries)
-    if offsets is not None and len(offsets) > MAX_HELD_POSITIONS:
-        offsets = None
-    positions = None if offsets is None else delta(offsets)
-    dead = delta(gone) if kind == Kind.HELD and gone and positions is not None else None
-    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions, gone=dead)
