@@ -10,7 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("aiokafka", "faust-streaming", "quixstreams", "redis", "hiredis", "openai-agents", "langgraph", "langgraph-checkpoint-sqlite")
+PACKAGES = (
+    *("aiokafka", "faust-streaming", "quixstreams", "redis", "hiredis"),
+    *("openai-agents", "langgraph", "langgraph-checkpoint-sqlite", "langchain-core"),
+)
 
 
 def conditions_of_now() -> dict[str, Any]:

@@ -17,8 +17,8 @@ from projections.layout import BASE, HEAD
 from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
 from projections.replay import apply_with_log
+from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 

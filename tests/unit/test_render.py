@@ -15,17 +15,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections import costs, events
+from projections.clipping import clip
 from projections.context import context_document
 from projections.events import decode_event
 from projections.fold import Status, apply
 from projections.intake import make_record
-from projections.clipping import clip
 from projections.names import Key
 from projections.openai import message_body, to_flat
 from projections.policy import Rules
 from projections.render import Render, render_openai
-from projections.sacrifice import DoesNotFit
 from projections.replay import Logged, apply_with_log
+from projections.sacrifice import DoesNotFit
 from projections.view import SUMMARY_MARK
 from projections.window import Window
 from streams.requests import request_for
