@@ -188,6 +188,8 @@ class Reduction:
         if entry.form == form or entry.out:
             return
         body = self.shaper.shaped(entry.body, form, entry, tool)
+        if body == entry.body:
+            return
         tokens = min(entry.tokens, self.shaper.tokens(body)) if body else 0
         if tokens >= entry.tokens and not always:
             return
