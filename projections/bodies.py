@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from projections import events
@@ -9,6 +11,7 @@ from projections.bounds import control_body
 from projections.clipping import clip
 from projections.events import AnyEvent
 from projections.forms import Shaper
+from projections.groups import Link
 from projections.lanes import AT_ONCE, RANGES, Entry, Kind
 from projections.openai import message_body, result_body
 
@@ -34,17 +37,20 @@ def reasoning_of(data: events.Message) -> bytes:
     return _encode([msgspec.structs.replace(part, provider=part.provider or maker) for part in parts])
 
 
-def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tool: str) -> None:
-    """Put the text of its event into an entry that has its forms; raises ``KeyError`` when the event is not of the entry's kind."""
-    body = _body(event, entry)
-    at_once = [form for at, form, _ in entry.forms if at == AT_ONCE]
-    later = [form for at, form, _ in entry.forms if at != AT_ONCE]
-    for form in at_once:
-        body = shaper.shaped(body, form, entry, tool)
+def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tools: Mapping[Link, str]) -> None:
+    """Put the text of its event into an entry that has its forms; ``tools`` are those of the tail it is in (:func:`tools_of`).
+
+    Raises:
+        KeyError: the event is not of the entry's kind.
+    """
+    body, tool = _body(event, entry), tools.get(entry.link, "") if entry.link else ""
+    n = sum(at == AT_ONCE for at, _, _ in entry.forms)
+    for i, (_, form, _) in enumerate(entry.forms[:n]):
+        body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
     if entry.room:
         body = clip(body, 0, entry.room)[1]
-    for form in later:
-        body = shaper.shaped(body, form, entry, tool)
+    for i, (_, form, _) in enumerate(entry.forms[n:], n):
+        body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
     entry.body = body
     if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:
         entry.reasoning = b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
@@ -54,12 +60,12 @@ def _body(event: AnyEvent, entry: Entry) -> bytes:
     if isinstance(event, events.MessageEvent):
         return message_body(event.data)
     if isinstance(event, events.ToolResultEvent):
-        return result_body(event.data)
+        return result_body(event.data, entry.sent_id)
     if isinstance(event, events.OtherEvent):
         raise KeyError(entry.offset)
     return control_body(event.data)
 
 
-def tools_of(tail: list[Entry]) -> dict[tuple[int, int], str]:
+def tools_of(tail: Iterable[Entry]) -> dict[Link, str]:
     """The names of the tools of the tail's calls, by ``(offset, index)``."""
     return {(entry.offset, i): name for entry in tail for i, (_, name, _) in enumerate(entry.calls or ())}

@@ -35,6 +35,7 @@ class _Extra(Struct, array_like=True, omit_defaults=True):
     pinned: bool = False
     reasoning: bytes = b""
     error: bool = False
+    sent_id: str = ""
     beyond: int | None = None
     gone: list[int] | None = None
 
@@ -98,7 +99,21 @@ def _seldom(entry: Entry) -> bool:
 
 def _extra(e: Entry) -> _Extra:
     return _Extra(
-        e.calls, e.link, e.first, e.count, e.positions, e.room, e.forms, e.full, e.chars, e.pinned, e.reasoning, e.error, e.beyond, e.gone
+        e.calls,
+        e.link,
+        e.first,
+        e.count,
+        e.positions,
+        e.room,
+        e.forms,
+        e.full,
+        e.chars,
+        e.pinned,
+        e.reasoning,
+        e.error,
+        e.sent_id,
+        e.beyond,
+        e.gone,
     )
 
 
@@ -152,4 +167,4 @@ def split_chunk(value: bytes, skip: int) -> tuple[tuple[bytes, ...], bytes]:
             return (), quick.bodies
     entries = entries_of(decode_chunk(value))[skip:]
     system = tuple(e.body for e in entries if e.kind == Kind.SYSTEM)
-    return system, b",".join([e.body for e in entries if e.kind <= LAST_RENDERED])
+    return system, b",".join([e.body for e in entries if e.kind <= LAST_RENDERED and e.body])

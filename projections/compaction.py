@@ -48,7 +48,7 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     if len(span) - len(covered) != len(kept) or any(entry.offset in kept and entry.kind in RANGES for entry in span):
         return "what it keeps is not in its span"
     whole = {e.offset: e.offset in kept for e in span if e.calls}
-    if any(e.link is not None and whole.get(e.link[0], e.offset in kept) != (e.offset in kept) for e in span):
+    if any(e.link is not None and (e.link[0] > last or whole.get(e.link[0], e.offset in kept) != (e.offset in kept)) for e in span):
         return "its span parts a call from its result"
     if any(offset in whole and not whole[offset] for offset, _ in window.lanes.suspended()):
         return "its span covers a call that waits for somebody"

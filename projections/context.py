@@ -9,10 +9,11 @@ import msgspec
 
 from projections.chunks import split_chunk
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
+from projections.meta import InForce, Meta
 from projections.names import Position
 from projections.parts import Render
 from projections.view import View, lead_of, view_of
-from projections.window import InForce, Meta, Window
+from projections.window import Window
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from projections import events
+from projections.providers import author_name, function_name
 from projections.tokens import LONGEST_TOKEN_BYTES, MESSAGE_OVERHEAD, bound, count_all, plausible
 
 IMAGE_TOKENS = {"low": 85, "auto": 765, "high": 1105}
@@ -42,18 +43,18 @@ def _content(content: events.Content, count: CountText) -> int:
 
 
 def _calls(calls: list[events.ToolCall] | None, count: CountText) -> int:
-    return sum(CALL_OVERHEAD + count(call.name) + count(call.arguments) for call in calls or ())
+    return sum(CALL_OVERHEAD + count(function_name(call.name)) + count(call.arguments) for call in calls or ())
 
 
 def cost(data: object, count: CountText) -> int:
     """Tokens that ``data`` (a struct of ``projections.events``) adds to a render; 0 for what is never rendered."""
     if isinstance(data, events.Message):
-        total = MESSAGE_OVERHEAD + (count(data.name) + 1 if data.name else 0)
+        total = MESSAGE_OVERHEAD + (count(author_name(data.name)) + 1 if data.name else 0)
         # Nearly every message is one text: the append path comes by here for each.
         total += count(data.content) if isinstance(data.content, str) else _content(data.content, count)
         return total + _calls(data.tool_calls, count) if data.tool_calls else total
     if isinstance(data, events.ToolResult):
-        return MESSAGE_OVERHEAD + (count(data.name) if data.name else 0) + _content(data.content, count)
+        return MESSAGE_OVERHEAD + (count(function_name(data.name)) if data.name else 0) + _content(data.content, count)
     if isinstance(data, events.Opened):
         return count(msgspec.json.encode(data.tools).decode()) if data.tools else 0
     if isinstance(data, events.Summary):

@@ -7,6 +7,7 @@ is the same fold, stopped there. In this order:
 2. a closed session empties a ``sliding`` tail;
 3. the token mark is passed: where the free shortenings bring the tail down to the low-water mark they are made, else a summary is due,
    and where none can be asked for they are made for what they save;
+   (as well as when a summary is accepted: ``Window.refold``);
 4. the tail is over what may be held (twice the budget, or the room under the ceiling): tool results are shortened, then the oldest groups
    are left out, down to the low-water mark.
 
@@ -115,14 +116,14 @@ def _pass_mark(window: Window, n: int) -> None:
         trial.shorten()
         saved = before - sum(group.tokens for group in groups)
         if saved and window.tail_tokens + window.held_tokens - saved <= int(policy.low_water * mark):
-            _shorten(window, n)
+            shorten(window, n)
             return
     if policy.pays and window.tail_messages:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
             window.meta.due = due_span(window.tail if n == len(window.tail) else window.tail[:n], window.lanes, policy, window.covered_to)
     if window.meta.due is None and saved and saved * FAIR >= mark:
-        _shorten(window, n)
+        shorten(window, n)
 
 
 def _can_save(window: Window) -> bool:
@@ -132,10 +133,12 @@ def _can_save(window: Window) -> bool:
     )
 
 
-def _shorten(window: Window, n: int) -> None:
-    cut = _reduction(window, n)
-    cut.shorten()
-    window.changed(n, cut.changed)
+def shorten(window: Window, n: int) -> None:
+    """Make the free shortenings of tool results among the first ``n`` entries, in ``stable`` mode."""
+    if window.policy.cuts == "stable" and _can_save(window):
+        cut = _reduction(window, n)
+        cut.shorten()
+        window.changed(n, cut.changed)
 
 
 def _overflow(window: Window, n: int) -> None:

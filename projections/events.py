@@ -14,6 +14,15 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from projections.content import Content as Content
+from projections.content import FilePart as FilePart
+from projections.content import ImagePart as ImagePart
+from projections.content import ImageUrl as ImageUrl
+from projections.content import Part as Part
+from projections.content import ReasoningPart as ReasoningPart
+from projections.content import TextPart as TextPart
+from projections.content import ToolCall as ToolCall
+from projections.content import Usage as Usage
 from projections.freeform import why_not_kept
 from projections.nesting import nested_beyond
 
@@ -23,62 +32,12 @@ MAX_NESTING = 128
 CONTENT_TYPE = "application/cloudevents+json"
 
 
-class TextPart(Struct, tag_field="type", tag="text", omit_defaults=True):
-    text: str
-
-
-class ImageUrl(Struct, omit_defaults=True):
-    url: str
-    detail: str | None = None
-
-
-class ImagePart(Struct, tag_field="type", tag="image_url", omit_defaults=True):
-    image_url: ImageUrl
-
-
-class FilePart(Struct, tag_field="type", tag="file", omit_defaults=True):
-    file: dict[str, Any]
-
-
-class ReasoningPart(Struct, tag_field="type", tag="reasoning", omit_defaults=True):
-    """A model's reasoning; ``signature`` is opaque and only ever goes back to the provider that made it."""
-
-    text: str | None = None
-    signature: str | None = None
-    provider: str | None = None
-
-
-Part = TextPart | ImagePart | FilePart | ReasoningPart
-Content = str | list[Part] | None
-
-
-class ToolCall(Struct, omit_defaults=True):
-    id: str
-    name: str
-    arguments: str
-
-
 class Opened(Struct, omit_defaults=True):
     policy: dict[str, Any] | None = None
     channel: str | None = None
     user: str | None = None
     tools: list[dict[str, Any]] | None = None
     metadata: dict[str, Any] | None = None
-
-
-class Usage(Struct, omit_defaults=True):
-    """Tokens that a model reported of one call: ``prompt_tokens`` and ``completion_tokens``, or ``input_tokens`` and ``output_tokens``."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-
-    @property
-    def sent(self) -> int:
-        """Tokens of what the model was sent, 0 where it does not say."""
-        return max(0, self.prompt_tokens or self.input_tokens or 0)
 
 
 class Message(Struct, omit_defaults=True):

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from projections.costs import CALL_OVERHEAD
-from projections.lanes import Entry
+from projections.lanes import Entry, Form
 from projections.policy import Callables
 from projections.profiles import DEFAULT_TEMPLATE
 from projections.tables import head_of
@@ -49,8 +49,8 @@ class Shaper:
         self._encoding = encoding
         self._callables = callables
 
-    def shaped(self, body: bytes, form: str, entry: Entry, tool: str) -> bytes:
-        """A body of the entry in a form; ``tool`` is the name of the tool whose result it is, empty where nobody knows.
+    def shaped(self, body: bytes, form: str, entry: Entry, tool: str, before: tuple[Form, ...] = ()) -> bytes:
+        """A body of the entry, which has the forms ``before``, in another form; ``tool`` is the tool whose result it is, where it is known.
 
         Notes the length of a result's text in the entry the first time: later forms are made of what earlier ones left.
         """
@@ -61,8 +61,9 @@ class Shaper:
             return body
         message = _decode(body)
         if name in ("only", "pair"):
-            indexes = [int(i) for i in arg.split(":")[0].split(",") if i]
-            return _encode(_with_calls(message, indexes, keep_text=name == "only"))
+            shown = shown_calls(before, len(entry.calls or ()))
+            places = [place for place, i in enumerate(shown) if i in _indexes(form)]
+            return _encode(_with_calls(message, places, keep_text=name == "only"))
         text = result_text(message)
         entry.chars = entry.chars or len(text)
         position = self._position_of(entry.offset)
@@ -104,6 +105,20 @@ class Shaper:
             logger.warning("callable %r failed for a result of tool %r, the default template is taken: %r", name, tool, error)
             return None
         return made if isinstance(made, str) and made else None
+
+
+def shown_calls(forms: tuple[Form, ...], count: int) -> list[int]:
+    """Which of a message's ``count`` calls it still has after these forms, by index."""
+    if not forms:
+        return list(range(count))
+    form = forms[-1][1]
+    if form.startswith(("only:", "pair:")):
+        return _indexes(form)
+    return [] if form.startswith("out:") else list(range(count))
+
+
+def _indexes(form: str) -> list[int]:
+    return [int(i) for i in form.split(":")[1].split(",") if i]
 
 
 def reducer_of(form: str) -> str:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from projections.forms import shown_calls
 from projections.lanes import RENDERED, Entry, Kind
+from projections.providers import call_ids
 
 SYNTHETIC_TEXT = "[no result: the call was not answered]"
 WAITING_TEXT = "[no result yet: waiting for an approval or an answer]"
@@ -57,10 +59,7 @@ class Group:
 
     def shown_calls(self) -> list[int]:
         """The indexes of the calls that its message has as it stands."""
-        calls, form = self.head.calls or (), self.head.form
-        if form.startswith(("only:", "pair:")):
-            return [int(i) for i in form.split(":")[1].split(",") if i]
-        return [] if self.head.out else list(range(len(calls)))
+        return shown_calls(self.head.forms, len(self.head.calls or ()))
 
     def unanswered(self) -> list[int]:
         """The indexes of shown calls that have no result."""
@@ -129,7 +128,7 @@ def group_tail(tail: Iterable[Entry]) -> list[Group]:
 
 def answer_of(group: Group, index: int, suspended: set[Link]) -> bytes:
     """The short synthetic result of a call that has none, as a message; ``suspended`` are the calls that wait for somebody."""
-    call_id = (group.head.calls or ())[index][0]
+    call_id = call_ids([call[0] for call in group.head.calls or ()])[index]
     text = WAITING_TEXT if (group.head.offset, index) in suspended else SYNTHETIC_TEXT
     return msgspec.json.encode({"role": "tool", "tool_call_id": call_id, "content": text})
 

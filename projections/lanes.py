@@ -67,8 +67,8 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
 
     ``room`` is set when the body was clipped to that many tokens. ``forms`` are the shortenings it went through, the last one in force, and
     ``full`` its tokens and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning parts as JSON,
-    ``error`` says that a result is one. ``beyond`` is by how many tokens the usage that a model reported with this message exceeded what
-    was counted here.
+    ``error`` says that a result is one, ``sent_id`` under which id its call is sent, if another than its own. ``beyond`` is by how many
+    tokens the usage that a model reported with this message exceeded what was counted here.
     """
 
     offset: int
@@ -87,6 +87,7 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     pinned: bool = False
     reasoning: bytes = b""
     error: bool = False
+    sent_id: str = ""
     beyond: int | None = None
     gone: list[int] | None = None
 
@@ -144,12 +145,13 @@ class OpenSuspension(Struct, array_like=True):
 
 
 class PinnedResult(Struct, array_like=True):
-    """A pinned tool result whose place in the tail is gone, with its call: two messages."""
+    """A pinned tool result whose place in the tail is gone, with its call: two messages. ``link`` is the call as ``(offset, index)``."""
 
     offset: int
     tokens: int
     call: bytes
     result: bytes
+    link: tuple[int, int]
 
 
 class Lanes(Struct, array_like=True):

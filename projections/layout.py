@@ -20,11 +20,12 @@ from msgspec import Struct
 from projections.chunks import MERGED, PER_ENTRY, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
 from projections.due import Due
 from projections.lanes import Lanes
+from projections.meta import InForce, Meta
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import BLOCK, LIMIT, Recents, first_block
 from projections.view import View, flat_digest, view_of
-from projections.window import InForce, Meta, Window
+from projections.window import Window
 
 HEAD = b"h"
 BASE = b"b"

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from projections.lanes import Entry, Kind, Pinned
+from projections.meta import InForce
 from projections.openai import to_flat
-from projections.window import InForce, Window
+from projections.window import Window
 
 _TYPE_OF: dict[int, str] = {
     Kind.OPENED: "conversation.opened",

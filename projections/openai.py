@@ -11,6 +11,7 @@ import msgspec
 
 from projections import events
 from projections.errors import InvalidEvent
+from projections.providers import author_name, call_ids, function_name
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,11 +55,15 @@ def _parts(content: events.Content) -> Any:
 
 def message_body(data: events.Message) -> bytes:
     """The JSON bytes of a message; reasoning parts are left out, ``content`` is null only beside tool calls."""
-    calls = [_Call(call.id, _Function(call.name, call.arguments)) for call in data.tool_calls] if data.tool_calls else None
+    calls = None
+    if data.tool_calls:
+        ids = call_ids([call.id for call in data.tool_calls])
+        named = zip(ids, data.tool_calls, strict=True)
+        calls = [_Call(id_, _Function(function_name(call.name), call.arguments)) for id_, call in named]
     content = _parts(data.content)
     if content == []:
         content = None if calls else ""
-    return _encode(_Message(data.role, content, data.name or None, calls))
+    return _encode(_Message(data.role, content, author_name(data.name) if data.name else None, calls))
 
 
 def text_body(role: str, text: str) -> bytes:
@@ -66,10 +71,28 @@ def text_body(role: str, text: str) -> bytes:
     return _encode(_Text(role, text))
 
 
-def result_body(data: events.ToolResult) -> bytes:
-    """The JSON bytes of a tool's answer; a null content becomes an empty text."""
+def result_body(data: events.ToolResult, call_id: str = "") -> bytes:
+    """The JSON bytes of a tool's answer; a null content becomes an empty text. ``call_id``: under which id its call is sent, if another."""
     content = _parts(data.content)
-    return _encode(_Result(data.tool_call_id, "" if content is None or content == [] else content, data.name or None, "tool"))
+    name = function_name(data.name) if data.name else None
+    return _encode(_Result(call_id or data.tool_call_id, "" if content is None or content == [] else content, name, "tool"))
+
+
+class _Named(msgspec.Struct):
+    tool_call_id: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
+def result_call_id(body: bytes) -> str:
+    """The call id in the body of a tool's answer."""
+    return _decode_named(body).tool_call_id
+
+
+def with_call_id(body: bytes, call_id: str) -> bytes:
+    """The body of a tool's answer under another call id; empty where it is."""
+    return _encode({**msgspec.json.decode(body), "tool_call_id": call_id}) if body else body
 
 
 def has_attachments(body: bytes) -> bool:

@@ -88,7 +88,8 @@ class Reduction:
 
     def leave_out(self, group: Group, reducer: str) -> None:
         """Leave a group out, but for its pinned results and the part of its message that calls for them."""
-        pinned = [i for i, result in group.results.items() if result.pinned and not group.orphan]
+        shown = group.shown_calls()
+        pinned = [i for i, result in group.results.items() if result.pinned and i in shown]
         if group.held or (pinned and group.head.form.startswith("pair:")):
             return
         for i, result in group.results.items():
@@ -188,7 +189,7 @@ class Reduction:
         if entry.form == form or entry.out:
             return
         chars = entry.chars
-        body = self.shaper.shaped(entry.body, form, entry, tool)
+        body = self.shaper.shaped(entry.body, form, entry, tool, entry.forms)
         tokens = min(entry.tokens, self.shaper.tokens(body)) if body else 0
         if body == entry.body or (tokens >= entry.tokens and not always):
             entry.chars = chars

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from projections import events
 from projections.events import AnyEvent
-from projections.fold import History, Outcome, Status, apply, take_out
+from projections.fold import History, Outcome, Status, apply
 from projections.names import Key, parse_position
 from projections.policy import Rules
+from projections.rollbacks import take_out
 from projections.window import Window, encode_entry, load_window
 
 Logged = tuple[int, AnyEvent]

@@ -15,11 +15,12 @@ from projections.bodies import has_text, refill, tools_of
 from projections.events import AnyEvent
 from projections.forms import Shaper
 from projections.lanes import Entry
+from projections.meta import VERSION as WINDOW_VERSION
+from projections.meta import Meta
 from projections.names import Key, Position
 from projections.policy import Rules
 from projections.recents import Recents
-from projections.window import VERSION as WINDOW_VERSION
-from projections.window import Meta, Window
+from projections.window import Window
 
 VERSION = 2
 """Raised whenever the records below, or what the fold makes of the same events, change: older snapshots are left aside then."""
@@ -141,6 +142,6 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
     tools = tools_of(parts.tail)
     for entry in parts.tail:
         if has_text(entry):
-            refill(entry, at[entry.offset], shaper, tools.get(entry.link, "") if entry.link else "")
+            refill(entry, at[entry.offset], shaper, tools)
     meta = _meta.decode(parts.meta)
     return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))

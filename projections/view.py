@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from projections.lanes import RENDERED, Lanes, OpenSuspension
 from projections.limits import SUMMARY_MARK
+from projections.meta import InForce
 from projections.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
 from projections.trace import Step, steps_of
-from projections.window import Hashed, InForce, Window
+from projections.window import Hashed, Window
 
 MAX_SUSPENDED = 4_096
 """Characters of open suspensions that a view carries: it is written with every batch, and beyond that a reader renders the window."""

@@ -11,56 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from projections.clipping import clip
-from projections.cuts import MAX_TAIL_BYTES, settle
-from projections.due import Due
-from projections.events import absolute, delta
-from projections.forms import Shaper, reducer_of, result_text
-from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, Lanes, PinnedResult, entry_offsets, pin, step, step_message
+from projections.cuts import MAX_TAIL_BYTES, settle, shorten
+from projections.forms import Shaper, result_text
+from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, PinnedResult, pin, step, step_message
 from projections.limits import Limits
+from projections.meta import Meta
 from projections.names import Key, Position
-from projections.openai import has_attachments
+from projections.openai import result_call_id, with_call_id
 from projections.policy import Policy, Rules
+from projections.providers import call_ids
+from projections.ranges import held_range
 from projections.recents import Recents
-from projections.reducers import LEFT_OUT
+from projections.sums import Sums
 
-VERSION = 2
 MAX_ENTRIES = 4_096
 MAX_HIDDEN = 384
 """Entries in front of the tail that say nothing any more, before they are held as one range."""
-MAX_HELD_POSITIONS = 4_096
-
-
-class InForce(Struct, array_like=True):
-    """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the last one it covers."""
-
-    summary_id: str
-    offset: int
-    text: str
-    tokens: int
-    to: int
-    trust: str
-    previous: str | None = None
-    previous_offset: int | None = None
-
-
-class Meta(Struct, array_like=True):
-    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length."""
-
-    version: int = VERSION
-    position: int = -1
-    count: int = 0
-    digest: bytes = bytes(32)
-    base: Lanes = msgspec.field(default_factory=Lanes)
-    summary: InForce | None = None
-    rollback: int | None = None
-    due: Due | None = None
-    unknown: int = 0
-    duplicates: int = 0
-    skipped: int = 0
-    erased: bool = False
 
 
 _meta_encoder = msgspec.msgpack.Encoder()
@@ -80,7 +48,7 @@ class Hashed:
     any: bool
 
 
-class Window:
+class Window(Sums):
     """One conversation's window, owned and mutated by whoever folds it.
 
     ``tail`` is in log order, but for what a summary went around: such *kept* entries stand at its front, and their offsets are before the
@@ -95,37 +63,18 @@ class Window:
 
     __slots__ = (
         "_answered",
-        "_early",
-        "_group",
-        "_hidden",
-        "_next",
-        "awaited",
         "base_epoch",
         "beyond",
         "epoch",
-        "flat",
-        "gains",
         "hashed",
-        "held_tokens",
         "key",
-        "lanes",
-        "left_out",
         "limits",
-        "meta",
         "partition",
         "policy",
         "recents",
-        "results",
         "rules",
-        "shown_messages",
-        "shown_turns",
         "start",
         "tail",
-        "tail_bytes",
-        "tail_messages",
-        "tail_pinned",
-        "tail_pinned_tokens",
-        "tail_tokens",
     )
 
     def __init__(
@@ -175,10 +124,11 @@ class Window:
         for entry in self.tail:
             self._step(entry)
 
-    def refold(self) -> None:
+    def refold(self, marked: int) -> None:
         """Derive anew and cut again: the tail is gone through as if its entries came only now.
 
-        Used when a summary takes the tail's front, so that it makes no difference when that happened.
+        Used when a summary takes the tail's front, so that it makes no difference when that happened. As that is a cut, too, tool results
+        are shortened: among the entries up to ``marked``, at which the summary was found to be due.
         """
         self.meta.due = None
         self.base_epoch += 1
@@ -188,6 +138,8 @@ class Window:
             if entry.calls and self._early:
                 self._adopt(entry)
             self._step(entry)
+            if entry.offset <= marked and (i + 1 == len(self.tail) or self.tail[i + 1].offset > marked):
+                shorten(self, i + 1)
             settle(self, i + 1)
 
     def changed(self, n: int, anything: bool) -> None:
@@ -205,15 +157,6 @@ class Window:
         self._answered: set[tuple[int, int]] = set()
         self._zero()
         self._refresh()
-
-    def _zero(self) -> None:
-        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
-        self.tail_pinned = self.tail_pinned_tokens = 0
-        self.shown_messages = self.shown_turns = self.results = self.left_out = 0
-        self._hidden = self._early = 0
-        self.gains: dict[str, list[int]] = {}
-        self.flat = not any(has_attachments(item.body) for item in self.meta.base.pinned)
-        self.awaited, self._group, self._next = 0, -1, 0
 
     def _refresh(self) -> None:
         """Policy and limits anew: something that they follow from has changed."""
@@ -244,71 +187,6 @@ class Window:
         if summary is None or entry.offset > summary.offset:
             self.beyond = entry.beyond or 0
             self._refresh()
-
-    def _count(self, entry: Entry) -> None:
-        """Take an entry into the sums."""
-        kind = entry.kind
-        self.tail_bytes += len(entry.body)
-        if entry.forms:
-            self._gain(entry)
-        if kind in RENDERED:
-            self.tail_tokens += entry.tokens
-            self.tail_messages += 1
-            if entry.forms and entry.out:
-                return
-            if kind == Kind.RESULT:
-                self.results += 1
-                self._early += entry.link == EARLY
-            else:
-                self.shown_messages += 1 + len(entry.calls or ())
-                self.shown_turns += kind == Kind.USER
-            if self.flat:
-                self._follow(entry)
-        elif kind == Kind.HELD:
-            self.held_tokens += entry.tokens
-            self.tail_messages += entry.count
-            self.flat = self.flat and not entry.tokens
-        elif kind == Kind.SYSTEM:
-            self.tail_pinned += 1
-            self.tail_pinned_tokens += entry.tokens
-            # What alone is too long is cut: its tokens may be the same after that, its text is not.
-            whole = any(item.offset == entry.offset and item.body == entry.body for item in self.lanes.pinned)
-            self.flat = self.flat and whole and not has_attachments(entry.body)
-
-    def _gain(self, entry: Entry) -> None:
-        """Note what an entry's forms save, and what follows from them."""
-        before = entry.full
-        for _, form, tokens in entry.forms:
-            name, out = reducer_of(form), form.startswith("out:")
-            gain = self.gains.setdefault(name, [0, 0])
-            gain[0] += entry.count if out else 0
-            gain[1] += before - tokens
-            before = tokens
-        if entry.kind == Kind.HELD:
-            return
-        if entry.out:
-            self._hidden += 1
-            if entry.form == f"out:{LEFT_OUT}":
-                self.left_out += 1
-                self.held_tokens += entry.full
-                self.flat = False
-
-    def _follow(self, entry: Entry) -> None:
-        """See whether the tail is still flat: results stand right after their calls, in order, and nothing is to be replaced."""
-        if entry.kind == Kind.RESULT:
-            if not self.awaited or entry.link != (self._group, self._next):
-                self.flat = False
-                return
-            self.awaited -= 1
-            self._next += 1
-        elif self.awaited:
-            self.flat = False
-            return
-        elif entry.calls and entry.form != "only:":
-            self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
-            self.flat = not entry.forms
-        if entry.kind != Kind.USER and has_attachments(entry.body):
-            self.flat = False
 
     # -- changes the fold makes ---------------------------------------------------------------------------------------------
 
@@ -377,7 +255,10 @@ class Window:
         """Results that came before their calls wait for them again, where the call stands beyond ``after``."""
         for entry in self.tail:
             if entry.link is not None and entry.link[0] > max(after, entry.offset):
-                entry.link = EARLY
+                if entry.sent_id:
+                    # What call_ids gave it is the id with a number behind.
+                    entry.body = with_call_id(entry.body, entry.sent_id.rpartition("-")[0])
+                entry.link, entry.sent_id = EARLY, ""
                 self.epoch += 1
 
     def _adopt(self, message: Entry) -> None:
@@ -386,8 +267,13 @@ class Window:
             for entry in self.tail:
                 if entry.offset > message.offset:
                     break
-                if entry.link == EARLY and not entry.out and msgspec.json.decode(entry.body)["tool_call_id"] == call_id:
+                if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
                     entry.link = (message.offset, i)
+                    sent = call_ids([call[0] for call in message.calls or ()])[i]
+                    if sent != call_id:
+                        self.tail_bytes -= len(entry.body)
+                        entry.sent_id, entry.body = sent, with_call_id(entry.body, sent)
+                        self.tail_bytes += len(entry.body)
                     self._answered.add(entry.link)
                     self._early -= 1
                     self.epoch += 1
@@ -425,9 +311,8 @@ class Window:
         base.calls = [c for c in base.calls if c.offset in kept and (c.offset, c.index) not in answered]
 
     def _pinned(self, head: Entry, result: Entry, index: int) -> PinnedResult:
-        shown = [int(i) for i in head.form.split(":")[1].split(",")] if head.forms else list(range(len(head.calls or ())))
-        call = self.shaper().shaped(head.body, f"pair:{shown.index(index)}", head, "")
-        return PinnedResult(result.offset, result.tokens + self.shaper().tokens(call), call, result.body)
+        call = self.shaper().shaped(head.body, f"pair:{index}", head, "", head.forms)
+        return PinnedResult(result.offset, result.tokens + self.shaper().tokens(call), call, result.body, (head.offset, index))
 
     def replace_tail(self, tail: list[Entry]) -> None:
         """Put another tail in place of this one; marks and cuts stay as they are."""
@@ -445,6 +330,8 @@ class Window:
             entry = self.tail[end]
             if entry.offset in stays or (entry.kind in RENDERED and not entry.out and entry.link != EARLY):
                 break
+            if entry.link is not None and entry.link[0] > entry.offset:
+                break  # its call stands further on
             end += 1
         if len(self.tail) > MAX_ENTRIES:
             end = max(end, kept + MAX_ENTRIES // 4)
@@ -478,49 +365,3 @@ def load_window(key: Key, partition: int, rules: Rules, meta: bytes, tail: list[
     decoded = _meta_decoder.decode(meta)
     ids = Recents(recents, decoded.count + decoded.skipped)
     return Window(key, partition, rules, decoded, [_entry_decoder.decode(e) for e in tail], ids)
-
-
-def held_range(entries: list[Entry]) -> Entry:
-    """One range in place of several entries.
-
-    Positions stay known up to a bound; tokens count what would have been shown, ``full`` all that was said. A range of nothing but what
-    a reducer left out has that form, so it is not spoken of.
-    """
-    tokens = sum(_would_show(e) for e in entries)
-    full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
-    entry = _range(Kind.HELD, entries, tokens)
-    out = next((e.form for e in entries if e.out), "")
-    if not tokens and out:
-        entry.full, entry.forms = full, ((entry.offset, out, 0),)
-    return entry
-
-
-def _would_show(entry: Entry) -> int:
-    if entry.kind == Kind.HELD:
-        return entry.tokens
-    if entry.kind not in RENDERED:
-        return 0
-    return entry.full if entry.form == f"out:{LEFT_OUT}" else entry.tokens
-
-
-def abandoned_range(entries: list[Entry], last: int) -> Entry:
-    """The range a rollback at offset ``last`` abandoned (the rollback itself included)."""
-    return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
-
-
-def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
-    offsets: list[int] | None = []
-    gone: list[int] = []
-    for entry in entries:
-        known = entry_offsets(entry)
-        offsets = offsets + known if offsets is not None and known is not None else None
-        if entry.kind in (Kind.NOTE, Kind.ABANDONED):
-            gone += known or []
-        elif entry.gone is not None:
-            gone += absolute(entry.gone)
-    count = sum(e.count for e in entries)
-    if offsets is not None and len(offsets) > MAX_HELD_POSITIONS:
-        offsets = None
-    positions = None if offsets is None else delta(offsets)
-    dead = delta(gone) if kind == Kind.HELD and gone and positions is not None else None
-    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions, gone=dead)

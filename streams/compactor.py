@@ -26,6 +26,7 @@ from projections.replay import Logged
 from streams.history import event_of, read_events
 from streams.log import Log
 from streams.requests import CompactionRequest, Piece, piece_offsets
+from streams.segments import summarize
 from streams.settings import Settings
 from streams.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.summarizers.options import EXTRACTIVE
@@ -70,14 +71,15 @@ class Compactor:
         spoken = _in_force(span, spoken, request)
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
-        answer = await summarizer.summarize(
+        answer = await summarize(
+            summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
                 messages=tuple(m for offset, event in spoken for m in messages_of(event, str(Position(request.partition, offset)))),
                 max_tokens=request.max_tokens,
                 encoding=request.encoding,
                 deadline=deadline,
-            )
+            ),
         )
         flat = _summary_event(request, span, spoken, previous, answer)
         flat |= {"summarizer": answer.summarizer or summarizer.name, "model": answer.model, "cost": answer.cost}

@@ -71,7 +71,7 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     window = writer.window
     window.cover(1, set())
     assert any(b"secret" in item.body for item in window.lanes.pinned)
-    window.refold()
+    window.refold(-1)
     apply_with_log(window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log)
     assert window.lanes.pinned == []
 

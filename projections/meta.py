@@ -1,0 +1,42 @@
+"""What of a window is neither its tail nor its recent ids: the lanes before the tail, the summary in force, counters."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from projections.due import Due
+from projections.lanes import Lanes
+
+VERSION = 2
+"""Raised whenever windows are stored in another form, or the fold makes something else of the same events."""
+
+
+class InForce(Struct, array_like=True):
+    """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the last one it covers."""
+
+    summary_id: str
+    offset: int
+    text: str
+    tokens: int
+    to: int
+    trust: str
+    previous: str | None = None
+    previous_offset: int | None = None
+
+
+class Meta(Struct, array_like=True):
+    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length."""
+
+    version: int = VERSION
+    position: int = -1
+    count: int = 0
+    digest: bytes = bytes(32)
+    base: Lanes = msgspec.field(default_factory=Lanes)
+    summary: InForce | None = None
+    rollback: int | None = None
+    due: Due | None = None
+    unknown: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    erased: bool = False

@@ -1,0 +1,66 @@
+"""What the fold answers, and what it may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+from typing import NamedTuple
+
+from projections import events
+from projections.meta import InForce
+from projections.window import Window
+
+
+class Status(Enum):
+    """What the fold made of an event.
+
+    ``rejected`` changed nothing but its own trace (it is skipped for ever, on replay too). ``needs_history`` changed nothing at all:
+    call :func:`apply` again with the :class:`History` at ``Outcome.target``, or with the events at ``Outcome.texts``.
+    """
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+    NEEDS_HISTORY = "needs_history"
+
+
+class Outcome(NamedTuple):
+    """The result of one :func:`apply`.
+
+    ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
+    ids that came into force or lost it, in order: the live generation announces them. ``loop`` is what it appends as ``loop.detected``.
+    """
+
+    status: Status
+    offset: int
+    reason: str | None = None
+    target: int | None = None
+    accepted: tuple[InForce, ...] = ()
+    voided: tuple[str, ...] = ()
+    texts: tuple[int, ...] = ()
+    loop: events.LoopDetected | None = None
+
+
+def id_hash_of(event_id: str) -> bytes:
+    """The SHA-256 of an event's id (which may hold lone surrogates)."""
+    try:
+        return sha256(event_id.encode()).digest()
+    except UnicodeEncodeError:
+        return sha256(event_id.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass(slots=True)
+class History:
+    """What a rollback beyond the window needs from the log.
+
+    ``window`` is the fold of the conversation's events up to and including the target, or None when the target is not one of them.
+    ``chain`` holds the accepted summaries from the one in force backwards, newest first, as ``(offset, event)``, down to the first that
+    was accepted at or before the target (or to the first of all). ``texts`` are events by offset, for what was shortened and is to be whole
+    again; where the log has lost one of them, it stays as it is.
+    """
+
+    window: Window | None = None
+    chain: list[tuple[int, events.SummaryEvent]] = field(default_factory=list)
+    texts: Mapping[int, events.AnyEvent] = field(default_factory=dict)

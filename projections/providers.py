@@ -1,0 +1,39 @@
+"""What every provider takes for ids and names: a conversation must not be poisoned for ever by one that they refuse.
+
+The log and the window's pairing keep what was said; only the messages that a model is sent are mapped. OpenAI wants call ids unique
+within a message, function names of 1-64 letters, digits, ``_`` and ``-``, and authors without blanks and ``< | \\ / >``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_FUNCTION = re.compile(r"[^A-Za-z0-9_-]")
+_AUTHOR = re.compile(r"[\s<|\\/>]")
+_LONGEST = 64
+
+
+def function_name(name: str) -> str:
+    """A tool's name as it may be sent."""
+    return _FUNCTION.sub("_", name)[:_LONGEST] if len(name) > _LONGEST or _FUNCTION.search(name) else name
+
+
+def author_name(name: str) -> str:
+    """An author's name as it may be sent."""
+    return _AUTHOR.sub("_", name)[:_LONGEST] if len(name) > _LONGEST or _AUTHOR.search(name) else name
+
+
+def call_ids(ids: Sequence[str]) -> list[str]:
+    """The ids of one message's calls, unique: a repeated one is numbered (``ID-2``)."""
+    if len(set(ids)) == len(ids):
+        return list(ids)
+    sent: list[str] = []
+    taken = set(ids)
+    for i, call_id in enumerate(ids):
+        name, n = call_id, 1
+        while name in sent or (n > 1 and name in taken) or (n == 1 and call_id in ids[:i]):
+            n += 1
+            name = f"{call_id}-{n}"
+        sent.append(name)
+    return sent

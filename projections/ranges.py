@@ -1,0 +1,55 @@
+"""Ranges: one entry in the place of several, whose events only the log still holds."""
+
+from __future__ import annotations
+
+from projections.events import absolute, delta
+from projections.lanes import RENDERED, Entry, Kind, entry_offsets
+from projections.reducers import LEFT_OUT
+
+MAX_HELD_POSITIONS = 4_096
+
+
+def held_range(entries: list[Entry]) -> Entry:
+    """One range in place of several entries.
+
+    Positions stay known up to a bound; tokens count what would have been shown, ``full`` all that was said. A range of nothing but what
+    a reducer left out has that form, so it is not spoken of.
+    """
+    tokens = sum(_would_show(e) for e in entries)
+    full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
+    entry = _range(Kind.HELD, entries, tokens)
+    out = next((e.form for e in entries if e.out), "")
+    if not tokens and out:
+        entry.full, entry.forms = full, ((entry.offset, out, 0),)
+    return entry
+
+
+def _would_show(entry: Entry) -> int:
+    if entry.kind == Kind.HELD:
+        return entry.tokens
+    if entry.kind not in RENDERED:
+        return 0
+    return entry.full if entry.form == f"out:{LEFT_OUT}" else entry.tokens
+
+
+def abandoned_range(entries: list[Entry], last: int) -> Entry:
+    """The range a rollback at offset ``last`` abandoned (the rollback itself included)."""
+    return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
+
+
+def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
+    offsets: list[int] | None = []
+    gone: list[int] = []
+    for entry in entries:
+        known = entry_offsets(entry)
+        offsets = offsets + known if offsets is not None and known is not None else None
+        if entry.kind in (Kind.NOTE, Kind.ABANDONED):
+            gone += known or []
+        elif entry.gone is not None:
+            gone += absolute(entry.gone)
+    count = sum(e.count for e in entries)
+    if offsets is not None and len(offsets) > MAX_HELD_POSITIONS:
+        offsets = None
+    positions = None if offsets is None else delta(offsets)
+    dead = delta(gone) if kind == Kind.HELD and gone and positions is not None else None
+    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions, gone=dead)

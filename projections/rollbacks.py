@@ -1,0 +1,120 @@
+"""Rollbacks: going back to where an event stood, within the window or, with the log's help, before it; and taking a single event out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from projections import events
+from projections.compaction import why_not
+from projections.costs import believed
+from projections.errors import InvalidPosition
+from projections.lanes import RANGES, Entry, Kind
+from projections.names import parse_position
+from projections.outcomes import History, Outcome, Status, id_hash_of
+from projections.ranges import abandoned_range
+from projections.taking import made_since, take, take_back
+from projections.window import Window
+
+
+def roll_back(window: Window, offset: int, event: events.RollbackEvent, history: History | None) -> Outcome:
+    target = _resolve(window, event.data.to)
+    if target is None or target >= offset:
+        return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
+    at = _index_at(window, target)
+    if at is not None:
+        late = made_since(window, target, -1)
+        late = tuple(o for o in late if o <= target)
+        if late and history is None:
+            return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
+        _go_back(window, offset, target, at, history.texts if history else {})
+        return Outcome(Status.APPLIED, offset)
+    if history is None:
+        return Outcome(Status.NEEDS_HISTORY, offset, target=target)
+    if history.window is None:
+        return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
+    return _restore(window, offset, target, history)
+
+
+def _go_back(window: Window, offset: int, target: int, at: int, texts: Mapping[int, events.AnyEvent]) -> None:
+    """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut did follows from what was before it."""
+    gone = window.tail[at + 1 :]
+    window.tail = window.tail[: at + 1]
+    take_back(window, target, -1, texts)
+    window.unlink_early(target)
+    meta = window.meta
+    meta.rollback = offset
+    if meta.due is not None and meta.due.at > target:
+        meta.due = None
+    window.replace_tail([*window.tail, abandoned_range(gone, offset)])
+
+
+def _resolve(window: Window, to: str) -> int | None:
+    """A rollback's target: a position of this partition, or the id of a recent event."""
+    try:
+        position = parse_position(to)
+    except InvalidPosition:
+        seen = window.recents.find(id_hash_of(to))
+        return None if seen is None else seen.offset
+    return position.offset if position.partition == window.partition else None
+
+
+def _index_at(window: Window, target: int) -> int | None:
+    """Where in the tail the target stands (the last before it, where a summary ends with it), or None when only the log can tell."""
+    reached = window.covered_to
+    if target < reached:
+        return None
+    tail = window.tail
+    if target == reached:
+        kept = sum(entry.offset <= reached for entry in tail)
+        return None if any(entry.kind == Kind.HELD and entry.start <= target + 1 for entry in tail[: kept + 1]) else kept - 1
+    return next((i for i, entry in enumerate(tail) if entry.offset == target and entry.kind not in RANGES), None)
+
+
+def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
+    """Take tail, lanes and summary from the fold at the target; ids, count and digest of this window go on."""
+    restored, chain = history.window, history.chain
+    if restored is None:
+        raise ValueError("a rollback beyond the window needs its history")
+    for at, event in reversed(chain):
+        data = event.data
+        tokens = believed(data, event.tokens, restored.policy.encoding)
+        if parse_position(data.span.to).offset <= target and why_not(restored, data, tokens) is None:
+            take(restored, at, data, tokens, history.texts)
+    old = {event.data.summary_id for _, event in chain}
+    new = restored.meta.summary
+    gone = Entry(offset, Kind.ABANDONED, first=target + 1, count=max(1, offset - target))
+    voided: list[str] = []
+    for _, event in chain:
+        if new is not None and event.data.summary_id == new.summary_id:
+            break
+        voided.append(event.data.summary_id)
+    accepted = (new,) if new is not None and new.summary_id not in old else ()
+    meta = window.meta
+    meta.base, meta.summary, meta.due, meta.rollback = restored.meta.base, new, restored.meta.due, offset
+    window.replace_tail([*restored.tail, gone])
+    return Outcome(Status.APPLIED, offset, accepted=accepted, voided=tuple(voided))
+
+
+def take_out(window: Window, position: str) -> None:
+    """Take the event at a position (or of a recent id) out of the tail or the pinned lane; nothing happens where it is in neither.
+
+    Text that a summary was made of stays in the summary.
+    """
+    target = _resolve(window, position)
+    if target is None:
+        return
+    at = next((i for i, entry in enumerate(window.tail) if entry.offset == target and entry.kind not in RANGES), None)
+    if at is not None:
+        tail = list(window.tail)
+        tail[at] = Entry(tail[at].offset, Kind.NOTE)
+        window.replace_tail(tail)
+    base = window.meta.base
+    if any(pin.offset == target for pin in base.pins):
+        base.pins = [pin for pin in base.pins if pin.offset != target]
+        window.base_epoch += 1
+        window.derive()
+    pinned = base.pinned
+    if any(item.offset == target for item in pinned):
+        window.meta.base.pinned = [item for item in pinned if item.offset != target]
+        window.base_epoch += 1
+        window.derive()

@@ -1,0 +1,118 @@
+"""Sums over a tail: tokens, messages and bytes, what its shortenings save, and whether it can be read by joining what is stored."""
+
+from __future__ import annotations
+
+from projections.forms import reducer_of
+from projections.lanes import EARLY, RENDERED, Entry, Kind, Lanes
+from projections.meta import Meta
+from projections.openai import has_attachments
+from projections.reducers import LEFT_OUT
+
+
+class Sums:
+    """What is counted of the entries of a window's tail, one by one.
+
+    ``tail_tokens`` are those that are rendered, ``held_tokens`` those that would be if there were room, ``tail_messages`` and
+    ``tail_bytes`` of all entries, ``shown_messages`` and ``shown_turns`` of what is rendered; ``gains`` are for each reducer the messages and tokens that
+    it saves. ``flat`` tells whether the rendered bodies, joined in their order, are a valid conversation (``awaited`` results of its last
+    group are still to come).
+    """
+
+    __slots__ = (
+        "_early",
+        "_group",
+        "_hidden",
+        "_next",
+        "awaited",
+        "flat",
+        "gains",
+        "held_tokens",
+        "lanes",
+        "left_out",
+        "meta",
+        "results",
+        "shown_messages",
+        "shown_turns",
+        "tail_bytes",
+        "tail_messages",
+        "tail_pinned",
+        "tail_pinned_tokens",
+        "tail_tokens",
+    )
+
+    lanes: Lanes
+    meta: Meta
+
+    def _zero(self) -> None:
+        self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
+        self.tail_pinned = self.tail_pinned_tokens = 0
+        self.shown_messages = self.shown_turns = self.results = self.left_out = 0
+        self._hidden = self._early = 0
+        self.gains: dict[str, list[int]] = {}
+        self.flat = not any(has_attachments(item.body) for item in self.meta.base.pinned)
+        self.awaited, self._group, self._next = 0, -1, 0
+
+    def _count(self, entry: Entry) -> None:
+        """Take an entry into the sums."""
+        kind = entry.kind
+        self.tail_bytes += len(entry.body)
+        if entry.forms:
+            self._gain(entry)
+        if kind in RENDERED:
+            self.tail_tokens += entry.tokens
+            self.tail_messages += 1
+            if entry.forms and entry.out:
+                return
+            if kind == Kind.RESULT:
+                self.results += 1
+                self._early += entry.link == EARLY
+            else:
+                self.shown_messages += 1 + len(entry.calls or ())
+                self.shown_turns += kind == Kind.USER
+            if self.flat:
+                self._follow(entry)
+        elif kind == Kind.HELD:
+            self.held_tokens += entry.tokens
+            self.tail_messages += entry.count
+            self.flat = self.flat and not entry.tokens
+        elif kind == Kind.SYSTEM:
+            self.tail_pinned += 1
+            self.tail_pinned_tokens += entry.tokens
+            # What alone is too long is cut: its tokens may be the same after that, its text is not.
+            whole = any(item.offset == entry.offset and item.body == entry.body for item in self.lanes.pinned)
+            self.flat = self.flat and whole and not has_attachments(entry.body)
+
+    def _gain(self, entry: Entry) -> None:
+        """Note what an entry's forms save, and what follows from them."""
+        before = entry.full
+        for _, form, tokens in entry.forms:
+            name, out = reducer_of(form), form.startswith("out:")
+            gain = self.gains.setdefault(name, [0, 0])
+            gain[0] += entry.count if out else 0
+            gain[1] += before - tokens
+            before = tokens
+        if entry.kind == Kind.HELD:
+            return
+        if entry.out:
+            self._hidden += 1
+            if entry.form == f"out:{LEFT_OUT}":
+                self.left_out += 1
+                self.held_tokens += entry.full
+                self.flat = False
+
+    def _follow(self, entry: Entry) -> None:
+        """See whether the tail is still flat: results stand right after their calls, in order, and nothing is to be replaced."""
+        if entry.kind == Kind.RESULT:
+            if not self.awaited or entry.link != (self._group, self._next):
+                self.flat = False
+                return
+            self.awaited -= 1
+            self._next += 1
+        elif self.awaited:
+            self.flat = False
+            return
+        elif entry.calls and entry.form != "only:":
+            self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
+            self.flat = not entry.forms
+        if entry.kind != Kind.USER and has_attachments(entry.body):
+            self.flat = False

@@ -1,0 +1,63 @@
+"""Taking a summary in force, and taking shortenings back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from projections import events
+from projections.bodies import has_text, refill, tools_of
+from projections.compaction import drop_span
+from projections.lanes import RANGES
+from projections.meta import InForce
+from projections.names import parse_position
+from projections.window import Window
+
+
+def made_since(window: Window, at: int, after: int) -> tuple[int, ...]:
+    """The offsets of entries beyond ``after`` that were shortened by cuts at events later than ``at``."""
+    shaped = [e for e in window.tail if e.forms and e.offset > after and e.kind not in RANGES]
+    return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
+
+
+def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: Mapping[int, events.AnyEvent]) -> InForce:
+    """Put a summary in force: its span leaves the tail, and cuts are made again over what follows.
+
+    Shortenings made since it was found to be due are taken back: had it come at once, they would not have been made.
+    """
+    before = window.meta.summary
+    last = parse_position(data.span.to).offset
+    due = window.meta.due
+    take_back(window, due.at if due else offset, last, texts)
+    drop_span(window, last, data.span.count, set(events.absolute(data.span.kept)))
+    window.meta.summary = InForce(
+        summary_id=data.summary_id,
+        offset=offset,
+        text=data.text,
+        tokens=tokens,
+        to=last,
+        trust=data.trust,
+        previous=before.summary_id if before else None,
+        previous_offset=before.offset if before else None,
+    )
+    window.refold(due.at if due else offset)
+    return window.meta.summary
+
+
+def take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent]) -> None:
+    """Undo the shortenings, by cuts at events later than ``at``, of entries beyond ``after``; what ``texts`` lacks stays as it is."""
+    wanted = set(made_since(window, at, after))
+    tools = tools_of(window.tail) if wanted else {}
+    for i, entry in enumerate(window.tail):
+        event = texts.get(entry.offset) if entry.offset in wanted else None
+        if event is None:
+            continue
+        forms = tuple(form for form in entry.forms if form[0] <= at)
+        whole = msgspec.structs.replace(entry, forms=forms, tokens=forms[-1][2] if forms else entry.full, full=entry.full if forms else 0)
+        if not forms:
+            whole.chars = 0
+        if has_text(whole):
+            refill(whole, event, window.shaper(), tools)
+        window.tail[i] = whole
+        window.epoch += 1
