@@ -12,7 +12,7 @@ from projections import events
 from projections.bodies import refill
 from projections.costs import measured
 from projections.forms import Shaper, reducer_of, soft_trimmed
-from projections.lanes import AT_ONCE, Entry, Kind
+from projections.lanes import AT_ONCE, Entry, Form, Kind
 from projections.openai import message_body, result_body
 from projections.policy import Rules
 from projections.snapshots import restore, snapshot_offsets, take_snapshot
@@ -93,13 +93,21 @@ def test_only_and_pair_keep_the_calls_they_name() -> None:
     calls = [events.ToolCall(id_, "look", "{}") for id_ in "abc"]
     body = message_body(events.Message("assistant", "I look", tool_calls=calls))
 
-    def made(form: str) -> tuple[Any, list[str]]:
-        message = json.loads(shaper().shaped(body, form, Entry(9, Kind.ASSISTANT), ""))
+    entry = Entry(9, Kind.ASSISTANT, calls=tuple((id_, "look", b"") for id_ in "abc"))
+
+    def made(*chain: str) -> tuple[Any, list[str]]:
+        whole, before = body, tuple[Form, ...]()
+        for form in chain:
+            whole = shaper().shaped(whole, form, entry, "", before)
+            before = (*before, (20, form, 5))
+        message = json.loads(whole)
         return message["content"], [call["id"] for call in message.get("tool_calls", [])]
 
     assert made("only:0,2") == ("I look", ["a", "c"])
     assert made("only:") == ("I look", [])
     assert made("pair:1:leave_out_oldest") == (None, ["b"])
+    assert made("only:0,2", "pair:2:leave_out_oldest") == (None, ["c"]), "indexes are those of the whole message"
+    assert made("only:1", "only:") == ("I look", [])
     assert shaper().shaped(body, "out:leave_out_oldest", Entry(9, Kind.ASSISTANT), "") == b""
 
 
@@ -165,13 +173,13 @@ def test_a_chain_of_forms_is_made_again_from_the_event(text: str, forms: tuple[s
     entry = Entry(9, Kind.RESULT, 10**6, result_body(event.data), link=(8, 0), room=room)
     whole = Entry(9, Kind.RESULT, 10**6, link=(8, 0), room=room)
     if room:
-        refill(whole, event, shaper(), "look")
+        refill(whole, event, shaper(), {(8, 0): "look"})
         entry.body = whole.body
     for form in forms:
         entry.body = shaper().shaped(entry.body, form, entry, "look")
         entry.forms = (*entry.forms, (20, form, 5))
     again = Entry(9, Kind.RESULT, 10**6, link=(8, 0), room=room, forms=entry.forms, chars=entry.chars)
-    refill(again, event, shaper(), "look")
+    refill(again, event, shaper(), {(8, 0): "look"})
     assert again.body == entry.body
 
 
@@ -179,17 +187,17 @@ def test_what_was_cut_at_once_was_cut_before_it_was_clipped() -> None:
     event = make_event(events.ToolResult("c1", LONG * 10), "e")
     first = ((AT_ONCE, "soft:900", 300),)
     entry = Entry(9, Kind.RESULT, 300, room=400, forms=(*first, (20, "text:{result_length}", 4)))
-    refill(entry, event, shaper(), "look")
+    refill(entry, event, shaper(), {(8, 0): "look"})
     assert json.loads(entry.body)["content"] == "10000"
     entry.forms, entry.chars = first, 0
-    refill(entry, event, shaper(), "look")
+    refill(entry, event, shaper(), {(8, 0): "look"})
     text = json.loads(entry.body)["content"]
     assert text.startswith("012345") and text.endswith("6789") and len(text) < 400 and "shortened" in text
 
 
 def test_an_event_of_another_kind_is_refused() -> None:
     with pytest.raises(KeyError):
-        refill(Entry(9, Kind.RESULT), make_event(None, "e"), shaper(), "")
+        refill(Entry(9, Kind.RESULT), make_event(None, "e"), shaper(), {})
 
 
 TALES: dict[str, dict[str, Any]] = {
