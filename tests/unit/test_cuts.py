@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -87,7 +88,7 @@ def test_no_cut_is_made_right_after_one() -> None:
         if cuts_of(story) != before:
             before = cuts_of(story)
             made.append(story.talks.next_offset)
-    apart = [b - a for a, b in zip(made, made[1:], strict=False)]
+    apart = [b - a for a, b in pairwise(made)]
     assert len(apart) > 5, made
     assert min(apart) >= 8, "each result saves less than 200 tokens, and 500 is the least"
     story.assert_replays()

@@ -215,7 +215,9 @@ TALES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("tale", TALES)
 def test_a_window_with_shortened_entries_comes_back_from_its_snapshot_byte_for_byte(tale: str) -> None:
-    rules = Rules({**RULES.deployment, "working_budget": 1_000, "model_window": 6_000, "compaction": False, **TALES[tale]}, callables=CALLABLES)
+    rules = Rules(
+        {**RULES.deployment, "working_budget": 1_000, "model_window": 6_000, "compaction": False, **TALES[tale]}, callables=CALLABLES
+    )
     story = Story(rules=rules)
     seen: set[str] = set()
     for i in range(16):

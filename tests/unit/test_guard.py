@@ -28,7 +28,9 @@ def loops(outcomes: list[Outcome]) -> list[tuple[int, int]]:
 
 
 def test_the_third_identical_call_in_a_row_is_a_loop_whatever_came_back() -> None:
-    window, outcomes = told('{"a":1,"b":2}', events.ToolResult("c0", "one"), '{"b":2, "a":1}', events.ToolResult("c2", "two"), '{"a":1,"b":2}')
+    window, outcomes = told(
+        '{"a":1,"b":2}', events.ToolResult("c0", "one"), '{"b":2, "a":1}', events.ToolResult("c2", "two"), '{"a":1,"b":2}'
+    )
     assert loops(outcomes) == [(4, 3)]
     loop = outcomes[-1].loop
     assert loop == events.LoopDetected("look", call_hash("look", '{"a":1,"b":2}').hex(), 3)
@@ -37,7 +39,11 @@ def test_the_third_identical_call_in_a_row_is_a_loop_whatever_came_back() -> Non
 
 @pytest.mark.parametrize(
     "between",
-    ['{"n":2}', events.Message("user", "stop that"), events.Message("assistant", None, tool_calls=[events.ToolCall("x", "other", '{"n":1}')])],
+    [
+        '{"n":2}',
+        events.Message("user", "stop that"),
+        events.Message("assistant", None, tool_calls=[events.ToolCall("x", "other", '{"n":1}')]),
+    ],
 )
 def test_another_call_or_the_users_word_ends_the_run(between: object) -> None:
     window, outcomes = told('{"n":1}', '{"n":1}', between, '{"n":1}')

@@ -81,7 +81,8 @@ def test_a_reducer_that_does_not_hold_is_refused(reducer: dict[str, Any]) -> Non
 
 
 def test_reducers_have_their_defaults() -> None:
-    reducers = [{"name": "compact_tool_results"}, {"name": "compact_tool_results", "replacement": None}, {"name": "keep_last_n_turns", "n": 0}]
+    compact = {"name": "compact_tool_results"}
+    reducers = [compact, {**compact, "replacement": None}, {"name": "keep_last_n_turns", "n": 0}]
     first, second, third = make_policy({"reducers": reducers}).reducers
     assert isinstance(first, CompactResults) and first.replacement == "[{tool_name} {call_id}: {result_length} characters]"
     assert isinstance(second, CompactResults) and second.replacement is None and second.keep_last_n == 0

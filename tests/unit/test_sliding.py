@@ -81,7 +81,7 @@ def test_a_waiting_call_is_neither_left_out_nor_summarised() -> None:
     talk(story, 6)
     assert not story.form(call)
     due = story.window.meta.due
-    assert due is not None and call not in range(due.first, due.last + 1) or call in due.kept
+    assert due is not None and due.last > call and (call in due.kept or due.first > call)
     story.summarise()
     assert "may I?" in story.texts()
     story.assert_replays()

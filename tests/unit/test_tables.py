@@ -20,7 +20,7 @@ def head(text: str, top: int = 2) -> str:
 
 
 def test_a_list_keeps_its_first_items_and_says_how_many_there_were_and_where() -> None:
-    kept, note = head("[1, {\"a\": [2, 3, 4]}, 5, 6]").split("\n")
+    kept, note = head('[1, {"a": [2, 3, 4]}, 5, 6]').split("\n")
     assert json.loads(kept) == [1, {"a": [2, 3, 4]}]
     assert note == "[the first 2 of 4 items: the whole stands at position 3-7]"
 
