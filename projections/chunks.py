@@ -75,7 +75,11 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     offsets = [e.offset for e in entries]
     kinds = bytes([e.kind for e in entries])
     bodies = [e.body for e in entries]
-    extras = {i: _extra(e) for i, e in enumerate(entries) if e.calls or e.link or e.room or e.forms or _seldom(e)}
+    extras = {
+        i: _extra(e)
+        for i, e in enumerate(entries)
+        if e.calls or e.link or e.room or e.forms or e.pinned or e.reasoning or e.error or e.beyond is not None
+    }
     mixed = max(kinds) > LAST_RENDERED
     if mixed:
         extras |= {i: _extra(e) for i, e in enumerate(entries) if e.kind in RANGES}
@@ -91,10 +95,6 @@ def encode_chunk(entries: list[Entry]) -> bytes:
             b",".join(filter(None, bodies)),
         )
     )
-
-
-def _seldom(entry: Entry) -> bool:
-    return entry.pinned or entry.error or bool(entry.reasoning) or entry.beyond is not None
 
 
 def _extra(e: Entry) -> _Extra:

@@ -12,7 +12,7 @@ from projections.lanes import Kind, PinnedResult
 from projections.limits import STUB_TOKENS, SUMMARY_MARK
 from projections.openai import text_only
 from projections.reducers import LEFT_OUT
-from projections.trace import Step
+from projections.steps import Step
 from projections.view import summary_body
 from projections.window import Window
 
@@ -21,13 +21,15 @@ from projections.window import Window
 class Render:
     """A rendered window: one JSON body a message, their tokens, and what was shortened.
 
-    ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic answer).
+    ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic answer). ``made`` are the steps of
+    the trace that were made for this render, and not by the fold before.
     """
 
     bodies: list[bytes]
     tokens: int
     trace: list[Step]
     offsets: list[int] = field(default_factory=list)
+    made: list[Step] = field(default_factory=list)
 
     @property
     def messages(self) -> bytes:

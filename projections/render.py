@@ -12,7 +12,8 @@ from projections.policy import Policy
 from projections.profiles import CompactResults, SummarizeResults
 from projections.reducers import Reduction
 from projections.sacrifice import sacrifice
-from projections.trace import Step, steps_of
+from projections.steps import Step
+from projections.trace import steps_of
 from projections.window import Window
 
 
@@ -26,11 +27,14 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     parts = parts_of(window)
     trace = steps_of(window, parts.messages, parts.tokens)
     _tell_of_pairing(window, parts, trace)
+    told = len(trace)
     if window.policy.cuts == "exact":
         _reduce(parts, window.policy, trace)
     if parts.tokens > limit:
         sacrifice(parts, limit, trace)
-    return parts.rendered(trace)
+    render = parts.rendered(trace)
+    render.made = trace[told:]
+    return render
 
 
 def _tell_of_pairing(window: Window, parts: Parts, trace: list[Step]) -> None:

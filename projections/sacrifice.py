@@ -18,7 +18,7 @@ from projections.groups import Group
 from projections.lanes import Entry
 from projections.parts import Parts, copy_of, tokens_of
 from projections.reducers import LEFT_OUT, newest
-from projections.trace import Step
+from projections.steps import Step
 
 LEAST = 160
 """Tokens that a message is shortened to at least."""

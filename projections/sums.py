@@ -13,9 +13,9 @@ class Sums:
     """What is counted of the entries of a window's tail, one by one.
 
     ``tail_tokens`` are those that are rendered, ``held_tokens`` those that would be if there were room, ``tail_messages`` and
-    ``tail_bytes`` of all entries, ``shown_messages`` and ``shown_turns`` of what is rendered; ``gains`` are for each reducer the messages and tokens that
-    it saves. ``flat`` tells whether the rendered bodies, joined in their order, are a valid conversation (``awaited`` results of its last
-    group are still to come).
+    ``tail_bytes`` of all entries, ``shown_messages`` and ``shown_turns`` of what is rendered; ``gains`` are for each reducer the messages
+    and tokens that it saves. ``flat`` tells whether the rendered bodies, joined in their order, are a valid conversation (``awaited``
+    results of its last group are still to come).
     """
 
     __slots__ = (

@@ -12,6 +12,7 @@ from projections.compaction import drop_span
 from projections.lanes import RANGES
 from projections.meta import InForce
 from projections.names import parse_position
+from projections.steps import Step
 from projections.window import Window
 
 
@@ -26,7 +27,7 @@ def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: 
 
     Shortenings made since it was found to be due are taken back: had it come at once, they would not have been made.
     """
-    before = window.meta.summary
+    before, messages, in_tail = window.meta.summary, window.shown_messages, window.tail_tokens
     last = parse_position(data.span.to).offset
     due = window.meta.due
     take_back(window, due.at if due else offset, last, texts)
@@ -42,6 +43,7 @@ def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: 
         previous_offset=before.offset if before else None,
     )
     window.refold(due.at if due else offset)
+    window.note_cut(offset, in_tail, [Step("summarize", messages, window.shown_messages, in_tail, window.tail_tokens)])
     return window.meta.summary
 
 

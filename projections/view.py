@@ -13,7 +13,8 @@ from projections.lanes import RENDERED, Lanes, OpenSuspension
 from projections.limits import SUMMARY_MARK
 from projections.meta import InForce
 from projections.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
-from projections.trace import Step, steps_of
+from projections.steps import Step
+from projections.trace import steps_of
 from projections.window import Hashed, Window
 
 MAX_SUSPENDED = 4_096

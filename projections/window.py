@@ -24,6 +24,7 @@ from projections.policy import Policy, Rules
 from projections.providers import call_ids
 from projections.ranges import held_range
 from projections.recents import Recents
+from projections.steps import Cut, Step, chain
 from projections.sums import Sums
 
 MAX_ENTRIES = 4_096
@@ -65,6 +66,7 @@ class Window(Sums):
         "_answered",
         "base_epoch",
         "beyond",
+        "cut",
         "epoch",
         "hashed",
         "key",
@@ -96,6 +98,7 @@ class Window(Sums):
         self.epoch = 0
         self.base_epoch = 0
         self.hashed: Hashed | None = None
+        self.cut: Cut | None = None
         self.derive()
 
     # -- what follows from the stored parts ---------------------------------------------------------------------------------
@@ -145,10 +148,18 @@ class Window(Sums):
     def changed(self, n: int, anything: bool) -> None:
         """Note that entries among the first ``n`` were shortened: sums are taken anew over these (and no others)."""
         if anything:
+            before, tokens = self.gains, self.tail_tokens
             self.epoch += 1
             self._zero()
             for entry in self.tail[:n]:
                 self._count(entry)
+            made = {name: (m - before.get(name, (0, 0))[0], t - before.get(name, (0, 0))[1]) for name, (m, t) in self.gains.items()}
+            self.note_cut(self.tail[n - 1].offset, tokens, chain(made, self.shown_messages, self.tail_tokens))
+
+    def note_cut(self, at: int, tokens: int, steps: list[Step]) -> None:
+        """Keep what the latest cut did, for whoever reports it: the tail had ``tokens`` before. Not part of the window."""
+        utilization = round((self.lanes.pinned_tokens + self.summary_tokens + tokens) / self.limits.ceiling, 6)
+        self.cut = Cut(at, utilization, tuple(steps))
 
     def _to_base(self) -> None:
         """Lanes and sums as they stand before the tail."""

@@ -27,6 +27,7 @@ from projections.fold import Outcome, Status, apply
 from projections.names import Key, Position, parse_key
 from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
+from projections.steps import Cut
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw, Row
@@ -63,6 +64,9 @@ class Voice(Protocol):
 
     async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
         """Publish, and return when it is safe."""
+
+    def report(self, partition: int, key: Key, cut: Cut) -> None:
+        """Tell of a cut to whoever watches; nothing depends on it."""
 
 
 @dataclass(slots=True)
@@ -193,6 +197,9 @@ class Partition:
                     self._note(window, outcome, spoken)
             else:
                 await self._fold_on(window, offset, event, outcome, spoken)
+            if window.cut is not None:
+                self._voice.report(self.number, window.key, window.cut)
+                window.cut = None
         if spoken:
             batch = [Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp) for row in rows]
             await self._voice.speak(self.number, spoken, batch)

@@ -18,11 +18,13 @@ from projections import events
 from projections.errors import InvalidEvent
 from projections.intake import make_record
 from projections.names import Key, Position
+from projections.steps import Cut
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import HEADERS, Log, Raw
 from streams.partition import Spoken
 from streams.requests import CompactionRequest
 from streams.settings import Settings
+from streams.spans import compaction_span
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,11 @@ class Publisher:
                 said.append((offset, "events", str(key).encode(), value, HEADERS))
         said.sort(key=lambda item: item[0])
         await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
+
+    def report(self, partition: int, key: Key, cut: Cut) -> None:
+        """Report a cut as a span, unless it was made before."""
+        if cut.at >= self.silent_before.get(partition, 0):
+            compaction_span(key, cut.utilization, cut.steps, where="fold")
 
     async def _raw(self, rows: dict[Position, Raw], position: Position) -> Raw | None:
         """The record of an accepted summary: of this batch, or, when a rollback put it back in force, from the log."""
@@ -121,3 +128,7 @@ class Silence:
     async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
         """Say nothing."""
         del partition, spoken, batch
+
+    def report(self, partition: int, key: Key, cut: Cut) -> None:
+        """Tell nobody."""
+        del partition, key, cut

@@ -19,13 +19,15 @@ from projections.names import Key, Position, make_key, parse_position, partition
 from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy import Rules
 from projections.recents import Recents
+from projections.render import render_openai
 from projections.store import RedisStore
 from projections.window import Window
 from streams.control import Control, State
 from streams.log import KafkaLog
 from streams.settings import Settings
+from streams.spans import compaction_span
 from streams.topics import partition_count
-from threadfold.documents import check_format, document
+from threadfold.documents import check_format, document_of
 from threadfold.drafts import Drafter, is_heavy
 from threadfold.ledger import Ledger
 from threadfold.pages import flat_event, page
@@ -221,7 +223,11 @@ class Backend:
             joined = await self._joined(key, max_tokens)
             if joined is not None:
                 return joined
-        return document(await self.window(tenant, conversation), fmt, max_tokens)
+        window = await self.window(tenant, conversation)
+        render = render_openai(window, max_tokens)
+        if render.made:
+            compaction_span(key, round(render.made[0].tokens_before / window.limits.ceiling, 6), render.made, where="render")
+        return document_of(window, render, fmt)
 
     async def history(self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
         """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.pages``).

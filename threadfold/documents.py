@@ -34,8 +34,12 @@ def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
         DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
         InvalidRequest: there is no such format.
     """
+    return document_of(window, render_openai(window, max_tokens), fmt)
+
+
+def document_of(window: Window, render: Render, fmt: str) -> bytes:
+    """The context document of a window and its render; raises :class:`InvalidRequest` where there is no such format."""
     check_format(fmt)
-    render = render_openai(window, max_tokens)
     if fmt == "anthropic":
         return anthropic_document(window, render)
     if fmt == "events":
