@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from projections import events
+from projections.fold import Status
 from projections.lanes import EARLY
+from tests.support.histories import KEY
 from tests.support.stories import Story
 
 
@@ -106,4 +108,21 @@ def test_an_early_result_whose_call_never_comes_is_summarised_away() -> None:
     story.call("a")
     assert [call.id for call in story.window.lanes.calls] == ["a"], "what left cannot answer any more"
     assert story.messages()[-1]["content"] == "[no result: the call was not answered]" and story.say(events.TurnEnded("t"))
+    story.assert_replays()
+
+
+def test_a_call_whose_result_came_so_early_that_it_is_to_be_summarised_has_the_span_marked_anew() -> None:
+    """Otherwise the summary is refused for parting the two, is asked for again the same, and the window is due for ever."""
+    story = Story()
+    story.result("a", "found " * 10, tokens=20)
+    while story.window.meta.due is None:
+        story.assistant("words " * 30, 40)
+    stale = story.talks.requests[KEY][-1]
+    story.call("a", tokens=20)
+    assert story.talks.summarise(KEY, stale) is Status.REJECTED
+    for _ in range(3):
+        story.assistant("words " * 30, 40)
+        if story.window.meta.due is not None:
+            story.summarise()
+    assert story.window.meta.summary is not None and story.window.tail_tokens <= 300
     story.assert_replays()
