@@ -146,7 +146,8 @@ def _overflow(window: Window, n: int) -> None:
     cut = _reduction(window, n)
     cut.shorten()
     low = int(window.policy.low_water * hold)
-    if sum(group.tokens for group in cut.groups) > (hold if cut.changed else low):
+    # Where shortening frees too little, the next cut would follow at once.
+    if sum(group.tokens for group in cut.groups) > (hold - hold // FAIR if cut.changed else low):
         cut.leave_out_oldest(low)
     size = sum(len(entry.body) for entry in window.tail[:n])
     while size > MAX_TAIL_BYTES:
