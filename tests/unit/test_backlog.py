@@ -12,6 +12,7 @@ from projections.compaction import why_not
 from projections.fold import Status, apply
 from projections.lanes import Entry, Kind, entry_offsets
 from projections.policy import Rules
+from projections.render import render_openai
 from projections.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, make_event
@@ -66,6 +67,20 @@ def test_what_says_nothing_any_more_becomes_a_range_of_the_log() -> None:
     assert sum(entry.out for entry in window.tail) <= MAX_HIDDEN
     assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == MANY * 40
     assert window.tail_messages == MANY
+
+
+@pytest.mark.parametrize("messages", [30, MANY])
+def test_the_trace_tells_of_all_that_was_left_out_held_or_not(messages: int) -> None:
+    window = backlog(messages).windows[KEY]
+    render = render_openai(window)
+    (step,) = render.trace
+    shown = len(render.bodies) - 1
+    assert step.reducer == "leave_out_oldest"
+    assert (step.messages_before - step.messages_after, step.tokens_before - step.tokens_after) == (
+        messages - shown,
+        40 * (messages - shown),
+    )
+    assert f"[{messages - shown} earlier messages left out: 3-0 to " in render.bodies[0].decode()
 
 
 def test_many_small_messages_within_the_budget_are_held_as_ranges_too() -> None:
