@@ -1,4 +1,4 @@
-"""What is pinned has a limit: one list that brings more is refused, with the sizes; what comes over time is cut by the fold, in the trace."""
+"""What is pinned has a limit: one list that brings more is refused, with the sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_system_text_over_the_lanes_limit_is_refused_with_the_sizes() -> None:
 def test_the_parts_of_one_list_count_together() -> None:
     part: dict[str, object] = {"type": "message", "role": "developer", "content": "word " * 200}
     assert drafted(part) == 1
-    with pytest.raises(InvalidEvent, match="event 2: .* to 41"):
+    with pytest.raises(InvalidEvent, match=r"event 2: .* to 41"):
         drafted(part, part)
 
 
