@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.forms import reducer_of
+from projections.forms import reducer_of, shown_calls
 from projections.lanes import EARLY, RENDERED, Entry, Kind, Lanes
 from projections.meta import Meta
 from projections.openai import has_attachments
@@ -67,7 +67,7 @@ class Sums:
                 self.results += 1
                 self._early += entry.link == EARLY
             else:
-                self.shown_messages += 1 + len(entry.calls or ())
+                self.shown_messages += 1 + (len(shown_calls(entry.forms, len(entry.calls))) if entry.calls else 0)
                 self.shown_turns += kind == Kind.USER
             if self.flat:
                 self._follow(entry)
