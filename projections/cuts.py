@@ -109,7 +109,7 @@ def _pass_mark(window: Window, n: int) -> None:
     mark = max(0, limits.mark)
     saved = 0
     # What may be saved changes with results, and with the answers to them: otherwise it need not be looked at again.
-    if policy.cuts == "stable" and _can_save(window) and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT, Kind.USER):
+    if policy.cuts == "stable" and _can_save(window) and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT):
         groups = [_copied(group) for group in group_tail(window.tail[:n])]
         trial = _reduction(window, n, groups)
         before = sum(group.tokens for group in groups)
@@ -146,7 +146,8 @@ def _overflow(window: Window, n: int) -> None:
     cut = _reduction(window, n)
     cut.shorten()
     low = int(window.policy.low_water * hold)
-    if sum(group.tokens for group in cut.groups) > (hold if cut.changed else low):
+    # Where shortening frees too little, the next cut would follow at once.
+    if sum(group.tokens for group in cut.groups) > (hold - hold // FAIR if cut.changed else low):
         cut.leave_out_oldest(low)
     size = sum(len(entry.body) for entry in window.tail[:n])
     while size > MAX_TAIL_BYTES:

@@ -189,7 +189,8 @@ def _summary(window: Window, offset: int, event: events.SummaryEvent, history: H
     reason = why_not(window, data, tokens)
     if reason is not None:
         return Outcome(Status.REJECTED, offset, reason)
-    late = made_since(window, window.meta.due.at if window.meta.due else offset, parse_position(data.span.to).offset)
+    due, kept = window.meta.due, set(events.absolute(data.span.kept))
+    late = made_since(window, due.at if due else offset, parse_position(data.span.to).offset, kept)
     if late and history is None:
         return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
     accepted = take(window, offset, data, tokens, history.texts if history else {})

@@ -85,7 +85,9 @@ class Shaper:
         if not body:
             return 0
         message = _decode(body)
-        total = MESSAGE_OVERHEAD + (self._count(message["name"]) + 1 if message.get("name") else 0)
+        total = MESSAGE_OVERHEAD
+        if message.get("name"):
+            total += self._count(message["name"]) + (message["role"] != "tool")
         total += self._count(result_text(message))
         for call in message.get("tool_calls") or ():
             total += CALL_OVERHEAD + self._count(call["function"]["name"]) + self._count(call["function"]["arguments"])

@@ -82,6 +82,8 @@ class Intake:
         self._encoding = encoding
         self._bill = costs.Bill(encoding)
         self._drafts: list[tuple[Key, str, dict[str, Any]]] = []
+        self.tokens: list[int] = []
+        """Of each event added, in order, once :meth:`records` has counted them."""
 
     def add(self, key: Key, flat: object, *, where: str, new_id: str) -> None:
         """Check one event and keep it for :meth:`records`.
@@ -130,13 +132,16 @@ class Intake:
         """
         counted = iter(self._bill.counted())
         records = []
+        self.tokens = []
         for key, where, envelope in self._drafts:
+            count = 0
             if "tokens" in envelope:
                 count, exact = next(counted)
                 envelope["tokens"] = {"count": count, "encoding": self._encoding, "exact": exact}
             value = _dump(envelope, where)
             if len(value) > self._max_bytes:
                 raise EventTooLarge(f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for one event")
+            self.tokens.append(count)
             records.append(Record(key, envelope["id"], envelope["type"], value))
         return records
 

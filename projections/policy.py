@@ -207,9 +207,11 @@ class Rules:
         # A tenant's layer is written by an operator: without a list it may hold every key.
         free = frozenset(Policy.__struct_fields__)
         for layer, allowed in ((tenant, self._allow or free), (conversation, self._allow or free - _DEPLOYMENT_ONLY)):
-            for name, value in (layer or {}).items():
+            for name in layer or {}:
                 if name in free and name not in allowed:
                     raise InvalidPolicy(f"policy key {name} is not to be set here: the deployment keeps it to itself")
+            # A profile that may be named brings its keys, but no number past its maximum.
+            for name, value in merged((layer,)).items():
                 most = self._maxima.get(name)
                 if most is not None and isinstance(value, int | float) and value > most:
                     raise InvalidPolicy(f"policy key {name} is {value}: this deployment allows {most} at most")

@@ -188,9 +188,11 @@ class Reduction:
         """Put an entry into a form, if that is shorter (or ``always``)."""
         if entry.form == form or entry.out:
             return
+        chars = entry.chars
         body = self.shaper.shaped(entry.body, form, entry, tool, entry.forms)
         tokens = min(entry.tokens, self.shaper.tokens(body)) if body else 0
-        if tokens >= entry.tokens and not always:
+        if body == entry.body or (tokens >= entry.tokens and not always):
+            entry.chars = chars
             return
         entry.full = entry.full if entry.forms else entry.tokens
         entry.forms = (*entry.forms, (self.at, form, tokens))

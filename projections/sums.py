@@ -74,6 +74,10 @@ class Sums:
         elif kind == Kind.HELD:
             self.held_tokens += entry.tokens
             self.tail_messages += entry.count
+            if entry.tokens:
+                gain = self.gains.setdefault(LEFT_OUT, [0, 0])
+                gain[0] += entry.count
+                gain[1] += entry.tokens
             self.flat = self.flat and not entry.tokens
         elif kind == Kind.SYSTEM:
             self.tail_pinned += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -16,9 +16,9 @@ from projections.steps import Step
 from projections.window import Window
 
 
-def made_since(window: Window, at: int, after: int) -> tuple[int, ...]:
-    """The offsets of entries beyond ``after`` that were shortened by cuts at events later than ``at``."""
-    shaped = [e for e in window.tail if e.forms and e.offset > after and e.kind not in RANGES]
+def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) -> tuple[int, ...]:
+    """The offsets of entries beyond ``after``, and of ``kept`` ones, that were shortened by cuts at events later than ``at``."""
+    shaped = [e for e in window.tail if e.forms and (e.offset > after or e.offset in kept) and e.kind not in RANGES]
     return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
 
 
@@ -30,8 +30,9 @@ def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: 
     before, messages, in_tail = window.meta.summary, window.shown_messages, window.tail_tokens
     last = parse_position(data.span.to).offset
     due = window.meta.due
-    take_back(window, due.at if due else offset, last, texts)
-    drop_span(window, last, data.span.count, set(events.absolute(data.span.kept)))
+    kept = set(events.absolute(data.span.kept))
+    take_back(window, due.at if due else offset, last, texts, kept)
+    drop_span(window, last, data.span.count, kept)
     window.meta.summary = InForce(
         summary_id=data.summary_id,
         offset=offset,
@@ -47,9 +48,9 @@ def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: 
     return window.meta.summary
 
 
-def take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent]) -> None:
-    """Undo the shortenings, by cuts at events later than ``at``, of entries beyond ``after``; what ``texts`` lacks stays as it is."""
-    wanted = set(made_since(window, at, after))
+def take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent], kept: Collection[int] = ()) -> None:
+    """Undo what :func:`made_since` finds; entries whose events ``texts`` lacks stay as they are."""
+    wanted = set(made_since(window, at, after, kept))
     tools = tools_of(window.tail) if wanted else {}
     for i, entry in enumerate(window.tail):
         event = texts.get(entry.offset) if entry.offset in wanted else None

@@ -280,6 +280,9 @@ class Window(Sums):
                     break
                 if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
                     entry.link = (message.offset, i)
+                    if self.meta.due is not None and entry.offset <= self.meta.due.last:
+                        # Its span would part the two now: no summary of it could ever be taken.
+                        self.meta.due = None
                     sent = call_ids([call[0] for call in message.calls or ()])[i]
                     if sent != call_id:
                         self.tail_bytes -= len(entry.body)

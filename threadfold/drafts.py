@@ -20,6 +20,7 @@ EACH = 100
 """What is_heavy adds up, in characters: a list is light up to ``LIGHT``, an object counts as ``EACH`` beside its texts.
 
 Counting takes about 3 ns a character where toktok can, 40 where tiktoken has to."""
+_PINNED_ROLES = frozenset({"system", "developer"})
 _WITH_MEANING = frozenset({"conversation.opened", "rollback"})
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
@@ -36,6 +37,7 @@ class Drafter:
         self._partitions = partitions
         self._max_bytes = max_bytes
         self._overrides: dict[Key, dict[str, object]] = {}
+        self._pinned: list[tuple[int, Key]] = []
 
     def records(self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None) -> list[Record]:
         """The records of :meth:`drafts`, for lists of which no result spills; raises ValueError where one does."""
@@ -58,12 +60,14 @@ class Drafter:
         encoding = self._rules.for_conversation(self._tenant, None).encoding
         intake = Intake(now=now, encoding=encoding, max_bytes=self._max_bytes, operator=operator)
         previews: list[tuple[int, Preview, Policy]] = []
+        self._pinned = []
         try:
             self._add_all(intake, items, noun, id_seed, previews)
         except ThreadfoldError:
             intake.records()  # raises where an item before that one is too large: the first that is wrong is named
             raise
         records = intake.records()
+        self._check_pinned(intake.tokens, noun)
         spilled = [
             make_spilled(i, records[i], preview, policy, where=f"{noun} {i + 1}", now=now, max_bytes=self._max_bytes)
             for i, preview, policy in previews
@@ -90,8 +94,23 @@ class Drafter:
                     previews.append((i, preview, policy))
                     flat = {**flat, "content": preview.content}
             intake.add(key, flat, where=where, new_id=ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", i))
-            if isinstance(flat, dict) and flat["type"] in _WITH_MEANING:
-                self._check_meaning(key, flat, where)
+            if isinstance(flat, dict):
+                if flat["type"] in _WITH_MEANING:
+                    self._check_meaning(key, flat, where)
+                if flat.get("pinned") is True or flat.get("role") in _PINNED_ROLES or flat.get("tools"):
+                    self._pinned.append((i, key))
+
+    def _check_pinned(self, tokens: list[int], noun: str) -> None:
+        """What a list alone brings to a pinned lane has to fit into it; the fold cuts what comes to too much over time."""
+        lanes: dict[Key, int] = {}
+        for i, key in self._pinned:
+            lanes[key] = lanes.get(key, 0) + tokens[i]
+            limit = self._rules.for_conversation(self._tenant, self._overrides.get(key)).pinned_limit
+            if lanes[key] > limit:
+                raise InvalidEvent(
+                    f"{noun} {i + 1}: its {tokens[i]} tokens bring what this list pins to {lanes[key]}: "
+                    f"system text, tools and pinned results may have {limit} (policy key pinned_max_tokens)"
+                )
 
     def _check_meaning(self, key: Key, flat: dict[str, object], where: str) -> None:
         """What the form alone does not tell: a policy that cannot hold, a rollback into another conversation."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from projections.events import decode_event
-from projections.fold import apply
+from projections.fold import Status, apply
 from projections.intake import Record
 from projections.names import Key
 from projections.policy import Rules
 from projections.tokens import count
 from projections.window import Window
 from streams.compactor import Compactor
+from streams.history import fetch_needed
 from streams.requests import request_for
 from streams.settings import Settings
 from streams.summarizers.base import SummaryInput, SummaryText
@@ -74,9 +75,15 @@ class GrownLog:
         window = self.windows.get(record.key)
         if window is None:
             window = self.windows[record.key] = Window(record.key, position.partition, self._rules)
-        apply(window, position.offset, decode_event(record.value))
+        await self._fold(window, position.offset, record.value)
         self.counts[record.key] = self.counts.get(record.key, 0) + 1
         return window
+
+    async def _fold(self, window: Window, offset: int, value: bytes) -> None:
+        event = decode_event(value)
+        outcome = apply(window, offset, event)
+        if outcome.status is Status.NEEDS_HISTORY:
+            apply(window, offset, event, await fetch_needed(self.log, window, outcome))
 
     async def _compact(self, window: Window) -> None:
         request = request_for(window, 1)
@@ -86,7 +93,7 @@ class GrownLog:
         raw = (await self.log.read([position]))[position]
         if raw.value is None:
             raise RuntimeError(f"the summary at {position} has no value")
-        apply(window, position.offset, decode_event(raw.value))
+        await self._fold(window, position.offset, raw.value)
         self.counts[window.key] += 1
         self.summaries += 1
 

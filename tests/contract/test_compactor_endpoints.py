@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from projections.events import Summary, decode_event
-from projections.fold import apply
 from projections.intake import make_record
 from projections.names import Key, partition_of
 from projections.policy import Rules
+from projections.replay import replay
 from projections.tokens import count
 from projections.window import Window
 from streams.compactor import Compactor
@@ -82,10 +82,8 @@ async def append(log: MemoryLog, flats: list[dict[str, Any]]) -> None:
 
 async def fold(log: MemoryLog) -> Window:
     partition = partition_of(KEY, log.partitions)
-    window = Window(KEY, partition, Rules(POLICY))
-    async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1):
-        apply(window, raw.position.offset, decode_event(raw.value or b""))
-    return window
+    rows = [raw async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1)]
+    return replay(KEY, partition, Rules(POLICY), [(raw.position.offset, decode_event(raw.value or b"")) for raw in rows])
 
 
 def settings_of(url: str, **changes: Any) -> Settings:

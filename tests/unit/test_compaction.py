@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,14 +14,14 @@ from hypothesis import strategies as st
 
 from projections import events
 from projections.compaction import why_not
-from projections.due import Due, choose_cut
-from projections.fold import Status, apply
-from projections.lanes import RENDERED, Entry, Kind, entry_offsets
+from projections.due import Due, choose_cut, due_span
+from projections.fold import Status
+from projections.groups import group_tail
+from projections.lanes import Entry, Kind
 from projections.policy import Rules
 from projections.replay import apply_with_log
 from projections.window import Window
-from streams.requests import request_for
-from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
+from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.talks import Talks, random_talks, summary_of
 
 LONG = "word " * 60
@@ -62,7 +63,7 @@ def summary(talks: Talks) -> events.Summary:
 def test_a_window_over_its_budget_is_due_for_all_but_what_stays_verbatim() -> None:
     window = due_talk().windows[KEY]
     assert window.tail_tokens == 320
-    assert window.meta.due == Due(0, 5, "budget")
+    assert window.meta.due == Due(0, 5, "budget", at=7)
 
 
 def test_a_window_within_its_budget_is_not_due() -> None:
@@ -113,15 +114,23 @@ def test_a_cut_does_not_part_a_call_from_its_results() -> None:
     assert due is not None and due.last in (3, 6)
 
 
-def test_an_open_call_stays_out_of_the_span() -> None:
+def test_a_span_goes_around_an_open_call_and_the_newest_users_message() -> None:
     talks = talk()
     user(talks)
     user(talks)
-    call(talks, "a")
-    for _ in range(8):
+    call(talks, "a", "b")
+    result(talks, "a")
+    for _ in range(5):
         talks.say(KEY, events.Message("assistant", LONG), tokens=40)
     due = talks.windows[KEY].meta.due
-    assert due is not None and due.last == 1
+    assert due is not None and due.first == 0 and due.last > 3
+    assert due.kept == (1, 2, 3), "the user's last words, the call and the result it has"
+    assert talks.summarise(KEY) is Status.APPLIED
+    window = talks.windows[KEY]
+    assert [e.offset for e in window.tail][:3] == [1, 2, 3] and window.tail[3].offset > due.last
+    assert [c.id for c in window.lanes.calls] == ["b"]
+    result(talks, "b")
+    assert window.tail[-1].link == (2, 1), "it is answered where it stands"
 
 
 def test_a_call_that_the_user_talked_over_does_not_block_compaction() -> None:
@@ -133,49 +142,72 @@ def test_a_call_that_the_user_talked_over_does_not_block_compaction() -> None:
     assert due is not None and due.last > 0
 
 
-def test_an_open_suspension_and_its_call_stay_out_of_the_span() -> None:
+def test_a_suspended_call_stays_while_spans_go_around_it_and_leaves_once_it_is_resolved() -> None:
     talks = talk()
     user(talks)
     call(talks, "a")
     talks.say(KEY, events.Suspension("s", "approval", tool_call_id="a"))
-    for _ in range(9):
+    rounds = 0
+    while rounds < 3:
         user(talks)
-    due = talks.windows[KEY].meta.due
-    assert due is not None and due.last == 0
+        if talks.windows[KEY].meta.due is not None:
+            assert talks.summarise(KEY) is Status.APPLIED
+            assert talks.windows[KEY].tail[0].offset == 1, "the user spoke again, and still somebody may approve"
+            rounds += 1
     talks.say(KEY, events.Resolution("s", "approved"))
-    talks.summarise(KEY)
-    for _ in range(6):
+    while talks.windows[KEY].meta.due is None:
         user(talks)
     due = talks.windows[KEY].meta.due
-    assert due is not None and due.last > 2
+    assert due is not None and due.first == 1 and due.kept == ()
+    assert talks.summarise(KEY) is Status.APPLIED
+    assert talks.windows[KEY].tail[0].offset > due.last
 
 
 @given(st.integers(0, 2**32), st.integers(10, 150))
 @hypothesis_settings(max_examples=150, deadline=None)
 def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> None:
+    assert_spans_are_whole(seed, length)
+
+
+def assert_spans_are_whole(seed: int, length: int) -> Counter[str]:
+    """Every span that could be asked for along a random history; returns how often there was what."""
+    seen: Counter[str] = Counter()
     log = random_log(seed, length).log
     window = Window(KEY, PARTITION, RULES)
     for i, (offset, event) in enumerate(log):
         apply_with_log(window, offset, event, log[:i])
-        cut = choose_cut(window.tail, window.lanes, 50)
-        if cut is None:
+        due = due_span(window.tail, window.lanes, window.policy, window.covered_to)
+        if due is None:
             continue
-        inside = {e.offset for e in window.tail[: cut + 1]}
+        seen["due"] += 1
+        seen["kept"] += bool(due.kept)
+        assert due.last > window.covered_to
+        inside = {e.offset for e in window.tail if e.offset <= due.last} - set(due.kept)
         present = {e.offset for e in window.tail if e.calls}
         for entry in window.tail:
             if entry.link is not None and entry.link[0] in present:
                 assert (entry.link[0] in inside) == (entry.offset in inside)
         assert not inside & {call.offset for call in window.lanes.calls if not call.dead}
-        assert not inside & {suspension.offset for suspension in window.lanes.suspensions}
-        rendered = [entry.offset for entry in window.tail if entry.kind in RENDERED]
-        assert not rendered or rendered[-1] not in inside
+        assert not inside & {offset for offset, _ in window.lanes.suspended()}
+        users = [entry.offset for entry in window.tail if entry.kind == Kind.USER and not entry.out]
+        assert not users or users[-1] not in inside
+    return seen
+
+
+def test_random_histories_have_spans_and_spans_that_go_around_something() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(30):
+        seen += assert_spans_are_whole(seed, 100)
+    assert seen["due"] > 200 and seen["kept"] > 50, seen
 
 
 def test_a_result_whose_call_is_the_last_of_a_held_range_does_not_keep_the_range_from_its_summary() -> None:
     body = b'{"role":"user","content":"x"}'
     held = Entry(9, Kind.HELD, 50, first=0, count=10)
     tail = [held, Entry(10, Kind.USER, 50, body), Entry(11, Kind.RESULT, 50, body, link=(9, 0))]
-    assert choose_cut(tail, Window(KEY, PARTITION, RULES).lanes, 50) == 1
+    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 0, "the user's words stay, and so does the orphan"
+    tail.append(Entry(12, Kind.ASSISTANT, 50, body))
+    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 2
 
 
 # -- which summaries are taken ------------------------------------------------------------------------------------------------
@@ -219,6 +251,40 @@ def test_a_summary_is_taken_or_refused_for_a_reason(
     assert (why is None) if reason is None else (why is not None and reason in why), why
 
 
+KEPT = "what it keeps is not in its span"
+PARTED = "its span parts a call from its result"
+WAITS = "its span covers a call that waits for somebody"
+
+
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        ([1, 2, 3], None),
+        ([1, 2, 3, 4], None),
+        ([1, 2], PARTED),
+        ([2, 3, 99], KEPT),
+        ([1, 3], PARTED),
+        ([1], WAITS),
+        ([], WAITS),
+        ([0, 1, 2, 3], "its span does not begin where the uncovered events begin"),
+    ],
+)  # fmt: skip
+def test_what_a_summary_keeps_is_checked(kept: list[int], reason: str | None) -> None:
+    """Message 1, then a call at 2 with one of two results at 3; the other is suspended."""
+    talks = talk()
+    user(talks)
+    user(talks)
+    call(talks, "a", "b")
+    result(talks, "a")
+    talks.say(KEY, events.Suspension("s", "approval", tool_call_id="b"))
+    while talks.windows[KEY].meta.due is None:
+        talks.say(KEY, events.Message("assistant", LONG), tokens=40)
+    good = summary(talks)
+    assert events.absolute(good.span.kept) == [1, 2, 3]
+    changed = msgspec.structs.replace(good, span=msgspec.structs.replace(good.span, kept=events.delta(kept), positions=[]))
+    assert why_not(talks.windows[KEY], changed, 12) == reason
+
+
 def test_an_accepted_summary_takes_its_span_out_of_the_tail_and_clears_the_mark() -> None:
     talks = due_talk()
     assert talks.summarise(KEY) is Status.APPLIED
@@ -259,71 +325,3 @@ def test_a_late_summary_is_taken_and_the_next_span_begins_after_it() -> None:
         user(talks)
     assert talks.summarise(KEY, talks.requests[KEY][0]) is Status.APPLIED
     assert talks.windows[KEY].tail[0].offset == 6
-
-
-# -- held ranges --------------------------------------------------------------------------------------------------------------
-
-
-def held_talk(n: int = 30) -> Talks:
-    talks = talk()
-    for _ in range(n):
-        user(talks)
-    return talks
-
-
-def test_past_twice_the_budget_the_oldest_entries_become_a_range_of_the_log() -> None:
-    talks = held_talk()
-    window = talks.windows[KEY]
-    head = window.tail[0]
-    assert head.kind == Kind.HELD and head.start == 0
-    assert entry_offsets(head) == list(range(head.count))
-    assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == 30 * 40
-    assert window.tail_messages == 30
-
-
-def test_the_first_request_still_stands_when_its_span_went_into_a_held_range() -> None:
-    talks = held_talk()
-    assert talks.summarise(KEY, talks.requests[KEY][0]) is Status.APPLIED
-    window = talks.windows[KEY]
-    head = window.tail[0]
-    assert head.kind == Kind.HELD and head.start == 6
-    assert window.tail_tokens + window.held_tokens == 24 * 40
-    assert window.meta.due is not None and window.meta.due.first == 6
-
-
-def test_a_backlog_of_held_ranges_is_summarised_in_a_chain_down_to_the_budget() -> None:
-    talks = held_talk(80)
-    for _ in range(30):
-        if talks.windows[KEY].meta.due is None:
-            break
-        assert talks.summarise(KEY, request_for(talks.windows[KEY], 1)) is Status.APPLIED
-    window = talks.windows[KEY]
-    assert window.meta.due is None and window.held_tokens == 0 and window.tail_tokens <= 300
-
-
-def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
-    window = Window(KEY, PARTITION, RULES)
-    for i in range(30):
-        apply(window, 10 * i, make_event(events.Message("user", LONG), f"e{i}", 40))
-    assert window.tail[0].kind == Kind.HELD and window.meta.due is not None
-    request = request_for(window, 1)
-    assert request is not None
-    good = summary_of(request, [(10 * i, make_event(events.Message("user", LONG), f"e{i}", 40)) for i in range(30)])
-    inside = msgspec.structs.replace(good.span, to="3-55", positions=[])
-    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) == "its span does not end at an event of the window"
-    inside = msgspec.structs.replace(good.span, to="3-50", positions=[0, 10, 10, 10, 10, 10])
-    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) is None
-
-
-def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_are_not() -> None:
-    window = Window(KEY, PARTITION, RULES)
-    window.replace_tail(
-        [Entry(9, Kind.HELD, 50, first=0, count=6), Entry(12, Kind.USER, 5, b'{"role":"user","content":"x"}'), Entry(15, Kind.NOTE)]
-    )
-    good = events.Summary(
-        summary_id="s", text="t", tokens=1, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 3], ""), previous=None, reason="budget",
-        summarizer="x", trust="user", tokens_before=1, tokens_after=1, policy="p",
-    )  # fmt: skip
-    assert why_not(window, good, 1) is None
-    wrong = msgspec.structs.replace(good, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 2], ""))
-    assert why_not(window, wrong, 1) == "its positions are not those of the events in its span"

@@ -1,27 +1,32 @@
-"""A loop that the fold finds is spoken of with its batch, before the checkpoint moves; a candidate says nothing."""
+"""What a partition has to say beside its windows: loops, with their batch and before the checkpoint moves; and cuts, as spans."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
-import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from projections import events
-from projections.events import AnyEvent
-from projections.fold import History, Outcome, apply
+from projections.calls import call_hash
 from projections.intake import make_record
 from projections.names import Key
 from projections.persistence import Checkpoint
 from projections.policy import Rules
-from projections.window import Window
-from streams import partition as partitions
+from projections.steps import Cut
 from streams.log import Raw
 from streams.partition import Partition, Spoken, Voice
 from streams.publisher import Silence
+from streams.spans import compaction_span
 from threadfold.testing import MemoryLog, MemoryStore
 
-LOOP = events.LoopDetected("search", "ab" * 32, 3)
 KEY = Key("acme", "c1")
+LOOP = events.LoopDetected("look", call_hash("look", '{"a": 1}').hex(), 3)
+SAYING = {"type": "message", "role": "user", "content": "again and again " * 10}
 
 
 class Ear:
@@ -31,9 +36,11 @@ class Ear:
         self.store = store
         self.heard: list[tuple[Key, int, events.LoopDetected]] = []
         self.checkpoints: list[Checkpoint | None] = []
+        self.cuts: list[Cut] = []
 
-    def report(self, *_: object) -> None:
-        """Cuts are none of this test's business."""
+    def report(self, partition: int, key: Key, cut: Cut) -> None:
+        assert (partition, key) == (0, KEY)
+        self.cuts.append(cut)
 
     async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
         assert {offset for _, offset, _ in spoken.loops} <= {raw.offset for raw in batch}
@@ -41,46 +48,66 @@ class Ear:
         self.checkpoints.append(await self.store.checkpoint(1, partition))
 
 
-@pytest.fixture
-def loop_at_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fold that finds a loop at offset 2."""
-
-    def found(window: Window, offset: int, event: AnyEvent, history: History | None = None) -> Outcome:
-        outcome = apply(window, offset, event, history)
-        return outcome._replace(loop=LOOP) if offset == 2 else outcome
-
-    monkeypatch.setattr(partitions, "apply", found)
-
-
-async def folded(store: MemoryStore, voice: Voice) -> Partition:
+async def folded(store: MemoryStore, voice: Voice, flats: Sequence[dict[str, Any]], rules: Rules | None = None) -> Partition:
     log = MemoryLog(1)
 
     async def learn(tenant: str) -> None:
         assert tenant == KEY.tenant
 
-    flat = {"type": "message", "role": "assistant", "content": "again"}
-    await log.append([make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{i}") for i in range(4)])
-    made = Partition(0, 1, store, log, Rules(), learn=learn, voice=voice)
-    await made.process([raw async for raw in log.scan(0, 0, 3)])
+    now = "2026-01-01T00:00:00Z"
+    await log.append([make_record(KEY, flat, where="e", now=now, new_id=f"e{i}") for i, flat in enumerate(flats)])
+    made = Partition(0, 1, store, log, rules or Rules(), learn=learn, voice=voice)
+    await made.process([raw async for raw in log.scan(0, 0, len(flats) - 1)])
     return made
 
 
-async def test_a_loop_is_spoken_of_with_the_offset_of_its_message_before_the_checkpoint_moves(loop_at_2: None) -> None:
+def calling(arguments: str) -> dict[str, Any]:
+    call = {"id": "c", "name": "look", "arguments": arguments}
+    return {"type": "message", "role": "assistant", "content": None, "tool_calls": [call]}
+
+
+CALLS = [calling('{"a":1}'), calling('{ "a": 1 }'), calling('{"a":1}'), calling('{"a":2}')]
+
+
+async def test_a_loop_is_spoken_of_with_the_offset_of_its_message_before_the_checkpoint_moves() -> None:
     store = MemoryStore()
     ear = Ear(store)
-    made = await folded(store, ear)
+    made = await folded(store, ear, CALLS)
     assert ear.heard == [(KEY, 2, LOOP)]
     assert ear.checkpoints == [None] and made.checkpoint.offset == 3
 
 
-async def test_a_candidate_folds_the_same_and_says_nothing(loop_at_2: None) -> None:
-    store = MemoryStore()
-    made = await folded(store, Silence())
+async def test_a_candidate_folds_the_same_and_says_nothing() -> None:
+    made = await folded(MemoryStore(), Silence(), CALLS)
     assert made.checkpoint.offset == 3 and made.counts.applied == 4
 
 
 async def test_without_a_loop_nothing_is_spoken() -> None:
     store = MemoryStore()
     ear = Ear(store)
-    await folded(store, ear)
+    await folded(store, ear, [CALLS[0], CALLS[3]] * 3)
     assert ear.checkpoints == []
+
+
+async def test_each_cut_of_the_fold_is_reported_with_what_it_did() -> None:
+    store = MemoryStore()
+    ear = Ear(store)
+    rules = Rules({"profile": "composed", "reducers": [{"name": "keep_last_n_messages", "n": 4}]})
+    await folded(store, ear, [SAYING] * 9, rules)
+    assert [cut.at for cut in ear.cuts] == [4, 7], "five are too many: two stay, and three more may come"
+    (step,) = ear.cuts[0].steps
+    assert (step.reducer, step.messages_before, step.messages_after) == ("keep_last_n_messages", 5, 2)
+    assert 0 < step.tokens_after < step.tokens_before and 0 < ear.cuts[0].utilization < 1
+
+
+def test_a_cut_is_a_span_with_utilization_and_steps() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    made = Cut(7, 0.5, ())
+    compaction_span(KEY, made.utilization, made.steps, where="fold")
+    (span,) = exporter.get_finished_spans()
+    assert span.name == "compaction" and span.attributes is not None
+    assert span.attributes["utilization"] == 0.5 and json.loads(str(span.attributes["steps"])) == []
+    assert span.attributes["threadfold.tenant"] == "acme" and span.attributes["threadfold.conversation"] == "c1"

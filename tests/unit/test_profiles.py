@@ -1,168 +1,180 @@
-"""Each profile over one long run of an agent: what it promises, and the figures that ``docs/policy.md`` gives of it."""
+"""Profiles and layers: which key wins, and what tenants and conversations may set."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from projections.lanes import RENDERED
-from projections.names import parse_position
-from projections.policy import Rules
-from projections.render import render_openai
-from projections.replay import replay
-from projections.view import state_of
-from streams.requests import request_for
-from tests.support import openai_checker
-from tests.support.agent_run import COMPOSED, KEY, PROFILES, Run, agent_run, fold, folded, policy_of, row
-from tests.unit.test_policy_docs import TEXT, table
+from projections.errors import InvalidPolicy
+from projections.policy import Policy, Rules, make_policy
+from projections.profiles import PROFILES, CompactResults, KeepMessages, KeepTurns, Summarize, merged
 
-FREE = {"soft_trim", "hard_clear", "compact_tool_results"}
-LATE_TOKENS = 10_000
-"""More than the events have that come while a summary is under way."""
+Layer = dict[str, Any] | None
 
 
-async def steps_of(run: Run) -> AsyncIterator[dict[str, Any]]:
-    """Each event of the run, right after it was folded."""
-    for flat in agent_run():
-        await run.say(flat)
-        yield flat
+def test_every_profile_is_a_valid_policy_and_bounded_is_the_default() -> None:
+    for name in PROFILES:
+        assert make_policy({"profile": name}).profile == name
+    assert make_policy({"profile": "bounded"}) == Policy()
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_the_docs_give_the_figures_of_this_run(profile: str) -> None:
-    (written,) = [line for line in table(TEXT, "### One run under each")[1:] if line[0] == profile]
-    _, mean, most, messages, summaries, prefix, named = row(profile)
-    assert float(written[1]) == pytest.approx(mean, rel=0.1)
-    assert float(written[2]) == pytest.approx(most, rel=0.1)
-    assert float(written[3]) == pytest.approx(messages, rel=0.1)
-    assert float(written[4]) == pytest.approx(summaries, rel=0.15, abs=1)
-    assert float(written[5]) == pytest.approx(prefix, abs=0.04)
-    assert written[6] == named
+def test_the_profiles_set_what_the_contract_says() -> None:
+    pruning, composed, sliding = (make_policy({"profile": name}) for name in ("pruning", "composed", "sliding"))
+    assert pruning.compaction_ratio == 0.70 and pruning.trim_tool_results
+    assert pruning.reducers == (CompactResults("template", 3),)
+    assert not composed.trim_tool_results and composed.reducers == () and not composed.pays
+    assert sliding.reducers == (KeepMessages(10),) and sliding.idle_close_seconds == 1_800
+    assert sliding.pinned_limit == 300 and sliding.close_summarizer == "cheap" and sliding.pays
 
 
-def test_the_run_is_as_long_as_the_docs_say() -> None:
-    run = folded("bounded")
-    assert f"{len(agent_run())} events, {run.said:,} tokens as they were said, {len(run.calls)} model calls" in TEXT
+def test_composed_pays_only_where_summarize_is_listed() -> None:
+    assert make_policy({"profile": "composed", "reducers": [{"name": "summarize"}]}).pays
+    assert make_policy({"profile": "composed", "reducers": [{"name": "summarize"}]}).reducers == (Summarize(),)
+    assert not make_policy({"profile": "composed", "reducers": [{"name": "summarize"}], "compaction": False}).pays
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_call_is_valid_under_its_ceiling_and_replay_gives_the_same_window(profile: str) -> None:
-    run = folded(profile)
-    for render in run.calls:
-        assert openai_checker.problems(json.loads(render.messages)) == []
-        assert render.tokens <= run.window.policy.ceiling
-    assert replay(KEY, 0, Rules(policy_of(profile)), run.log).image() == run.window.image()
+@pytest.mark.parametrize(
+    ("layers", "ratio", "turns"),
+    [
+        (({"profile": "pruning"},), 0.70, "pruning"),
+        (({"profile": "pruning", "compaction_ratio": 0.5},), 0.5, "pruning"),
+        (({"compaction_ratio": 0.5}, {"profile": "pruning"}), 0.70, "pruning"),
+        (({"profile": "pruning"}, {"compaction_ratio": 0.5}), 0.5, "pruning"),
+        (({"compaction_ratio": 0.5}, {"profile": "pruning"}, {"compaction_ratio": 0.6}), 0.6, "pruning"),
+        (({"profile": "pruning"}, {"profile": "bounded"}), 0.75, "none"),
+        (({"profile": "pruning", "compaction_ratio": 0.5}, {"profile": "sliding"}), 0.5, "sliding"),
+        ((None, {"profile": "pruning"}, None), 0.70, "pruning"),
+    ],
+)
+def test_a_narrower_profile_wins_its_keys_and_narrower_keys_win_over_it(layers: tuple[Layer, ...], ratio: float, turns: str) -> None:
+    policy = make_policy(*layers)
+    assert policy.compaction_ratio == ratio
+    assert policy.reducers == {"pruning": (CompactResults("template", 3),), "sliding": (KeepMessages(10),), "none": ()}[turns]
 
 
-async def test_bounded_stays_within_its_budget_and_what_left_is_in_a_summary() -> None:
-    run = Run(policy_of("bounded"))
-    async for _ in steps_of(run):
-        window = run.window
-        budget = window.limits.budget
-        assert window.tail_tokens <= budget + LATE_TOKENS
-        assert window.meta.due is not None or window.tail_tokens <= budget
-        assert window.left_out == 0
-        # All that was said is in the tail, or in the span of a summary.
-        spoken = {at for at, event in run.log if type(event).__name__ in ("MessageEvent", "ToolResultEvent")} - {0}
-        assert {at for at in spoken if at > window.covered_to} <= {entry.offset for entry in window.tail}
-    assert len(run.summaries) >= 3
-    assert run.window.meta.summary is not None and run.window.meta.summary.to > len(run.log) // 2
-    assert set(run.steps) <= FREE
-    assert all(request.reason == "budget" and request.summarizer == "extractive" for request in run.asked)
+def test_merging_changes_no_layer_and_checks_no_value() -> None:
+    wide: dict[str, Any] = {"compaction_ratio": "x", "nope": 1}
+    assert merged((wide, {"profile": "pruning"}))["nope"] == 1
+    assert wide == {"compaction_ratio": "x", "nope": 1}
+    assert merged(({"profile": ["odd"]},)) == {"profile": ["odd"]}
+    assert merged(({"profile": "unknown"},)) == {"profile": "unknown"}
 
 
-def test_pruning_compacts_old_results_by_template_and_asks_for_fewer_summaries() -> None:
-    run, bounded = folded("pruning"), folded("bounded")
-    assert len(run.summaries) < len(bounded.summaries) / 2
-    assert sum(len(c.bodies) for c in run.calls) > 2 * sum(len(c.bodies) for c in bounded.calls)
-    results = [json.loads(body) for body in run.calls[-1].bodies if json.loads(body)["role"] == "tool"]
-    old = [m["content"].startswith(f"[{m['name']} {m['tool_call_id']}: ") and m["content"].endswith(" characters]") for m in results]
-    assert sum(old) > len(old) / 2 and not any(old[-3:])
-    assert run.steps["compact_tool_results"] > len(run.calls) / 2
+@pytest.mark.parametrize(
+    "reducer",
+    [
+        {"name": "keep_last_n_turns"},
+        {"name": "keep_last_n_turns", "n": -1},
+        {"name": "keep_last_n_messages", "n": 1.5},
+        {"name": "keep_last_n_messages", "n": 3, "m": 4},
+        {"name": "compact_tool_results", "replacement": 3},
+        {"name": "compact_tool_results", "replacement": "x" * 1_001},
+        {"name": "summarize_tool_results", "top": 0},
+        {"name": "summarise"},
+        {"n": 3},
+    ],
+)
+def test_a_reducer_that_does_not_hold_is_refused(reducer: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPolicy, match="reducers"):
+        make_policy({"reducers": [reducer]})
 
 
-async def test_composed_uses_only_the_reducers_listed_and_never_a_summary_unless_it_is_listed() -> None:
-    run = await fold(policy_of("composed"))
-    assert set(run.steps) == {reducer["name"] for reducer in COMPOSED["reducers"]}
-    assert run.asked == [] and run.window.meta.summary is None
-    turns = [sum(json.loads(body)["role"] == "user" for body in render.bodies) for render in run.calls]
-    assert max(turns) == 12
-    paid = await fold({**policy_of("composed"), "reducers": [*COMPOSED["reducers"], {"name": "summarize"}]})
-    assert 1 <= len(paid.summaries) <= 6
-    assert set(paid.steps) == set(run.steps)
-    bare = await fold({"profile": "composed"})
-    assert bare.asked == [] and set(bare.steps) == {"leave_out_oldest"}
-    assert max(render.tokens for render in bare.calls) <= 2 * bare.window.policy.working_budget + 200
+def test_reducers_have_their_defaults() -> None:
+    compact = {"name": "compact_tool_results"}
+    reducers = [compact, {**compact, "replacement": None}, {"name": "keep_last_n_turns", "n": 0}]
+    first, second, third = make_policy({"reducers": reducers}).reducers
+    assert isinstance(first, CompactResults) and first.replacement == "[{tool_name} {call_id}: {result_length} characters]"
+    assert isinstance(second, CompactResults) and second.replacement is None and second.keep_last_n == 0
+    assert third == KeepTurns(0)
 
 
-async def test_sliding_shows_ten_messages_at_most_and_what_left_is_due() -> None:
-    run, left_ever = Run(policy_of("sliding")), False
-    async for _ in steps_of(run):
-        window = run.window
-        bodies = render_openai(window).bodies
-        assert len(bodies) <= 10 + 1 + (window.meta.summary is not None)
-        assert window.shown_messages <= 10
-        left = [entry.offset for entry in window.tail if entry.kind in RENDERED and entry.out]
-        left_ever |= bool(left)
-        assert not left or window.meta.due is not None
-    assert left_ever and len(run.summaries) > 20
+# -- what layers may set ------------------------------------------------------------------------------------------------------
 
 
-async def test_exact_cuts_show_ten_messages_wherever_groups_allow() -> None:
-    run = Run({**policy_of("sliding"), "cuts": "exact"})
-    counts = set()
-    async for flat in steps_of(run):
-        if flat.get("role") == "user" and len(run.log) > 40:
-            counts.add(sum(json.loads(body)["role"] != "system" for body in render_openai(run.window).bodies[2:]))
-    assert max(counts) == 10 and min(counts) >= 6
+def test_without_a_list_all_keys_may_be_set_but_encryption_by_a_conversation() -> None:
+    rules = Rules()
+    assert rules.check({"encryption": True, "model_window": 64_000}).encryption
+    assert rules.check(None, {"min_messages": 3}).min_messages == 3
+    with pytest.raises(InvalidPolicy, match="encryption"):
+        rules.check(None, {"encryption": True})
 
 
-async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summariser_and_the_next_message_goes_on() -> None:
-    run = await fold(policy_of("sliding"))
-    while run.window.meta.due is not None:
-        await run.summarise()
-    assert 0 < run.window.shown_messages <= 10
-    last_said = run.log[run.window.lanes.last_message][0]
-    await run.say({"type": "session.closed", "reason": "idle", "after": f"0-{last_said}"})
-    window = run.window
-    request = request_for(window, 1)
-    assert request is not None and (request.reason, request.summarizer) == ("idle", "cheap")
-    assert request.last >= last_said and request.kept == []
-    render = render_openai(window)
-    assert window.shown_messages == 0 and len(render.bodies) == 2
-    assert render.trace[-1].reducer == "session_closed"
-    assert state_of(window.lanes) == "idle"
-    outcome = await run.summarise()
-    assert len(outcome.accepted) == 1 and window.meta.due is None
-    event = next(event for at, event in run.log if at == outcome.accepted[0].offset)
-    assert event.data.reason == "idle" and parse_position(event.data.span.to).offset >= last_said
-    await run.say({"type": "message", "role": "user", "content": "Are you there?"})
-    system, summary, user = map(json.loads, render_openai(run.window).bodies)
-    assert (system["role"], summary["role"], user["content"]) == ("system", "assistant", "Are you there?")
-    assert state_of(run.window.lanes) == "active"
+def test_with_a_list_nothing_else_may_be_set() -> None:
+    rules = Rules({"allow": ["min_messages"], "working_budget": 9_000})
+    assert rules.check({"min_messages": 3}, {"min_messages": 4}).min_messages == 4
+    for layers in (({"working_budget": 1}, None), (None, {"working_budget": 1})):
+        with pytest.raises(InvalidPolicy, match="working_budget is not to be set here"):
+            rules.check(*layers)
 
 
-async def test_a_close_while_a_summary_is_under_way_is_due_right_after_it() -> None:
-    run = Run(policy_of("sliding"))
-    for flat in agent_run():
-        await run.say(flat)
-        if run.window.meta.due is not None and flat["type"] == "message" and flat["role"] == "assistant" and not flat.get("tool_calls"):
-            break
-    await run.say({"type": "session.closed", "reason": "explicit"})
-    assert run.window.meta.due is not None and run.window.meta.due.reason == "budget"
-    while run.window.meta.due is not None and run.window.meta.due.reason == "budget":
-        await run.summarise()
-    assert run.window.meta.due is not None and run.window.meta.due.reason == "explicit"
-    assert run.window.shown_messages == 0
+@pytest.mark.parametrize(("value", "fits"), [(50_000, True), (50_001, False)])
+def test_numbers_have_their_maxima_in_either_layer(value: int, fits: bool) -> None:
+    rules = Rules({"maxima": {"working_budget": 50_000}})
+    for layers in (({"working_budget": value}, None), (None, {"working_budget": value})):
+        if fits:
+            assert rules.check(*layers).working_budget == value
+        else:
+            with pytest.raises(InvalidPolicy, match="working_budget is 50001: this deployment allows 50000 at most"):
+                rules.check(*layers)
 
 
-async def test_a_closed_session_of_another_profile_keeps_its_tail() -> None:
-    run = await fold(policy_of("bounded"))
-    while run.window.meta.due is not None:
-        await run.summarise()
-    shown = render_openai(run.window).messages
-    await run.say({"type": "session.closed", "reason": "idle"})
-    assert run.window.meta.due is None and render_openai(run.window).messages == shown
+def test_a_profile_cannot_carry_a_number_over_its_maximum() -> None:
+    rules = Rules({"maxima": {"idle_close_seconds": 60}})
+    with pytest.raises(InvalidPolicy, match="idle_close_seconds"):
+        rules.check(None, {"profile": "sliding"})
+    assert rules.check(None, {"profile": "sliding", "idle_close_seconds": 60}).idle_close_seconds == 60
+
+
+def test_a_profile_that_may_be_named_brings_its_keys() -> None:
+    rules = Rules({"allow": ["profile"]})
+    assert rules.check(None, {"profile": "sliding"}).idle_close_seconds == 1_800
+    with pytest.raises(InvalidPolicy, match="idle_close_seconds is not to be set here"):
+        rules.check(None, {"profile": "sliding", "idle_close_seconds": 60})
+
+
+@pytest.mark.parametrize(
+    ("deployment", "named"),
+    [
+        ({"allow": "min_messages"}, "allow"),
+        ({"allow": ["nope"]}, "allow"),
+        ({"maxima": []}, "maxima"),
+        ({"maxima": {"nope": 1}}, "maxima"),
+        ({"maxima": {"working_budget": True}}, "maxima"),
+        ({"maxima": {"working_budget": "x"}}, "maxima"),
+    ],
+)
+def test_limits_that_do_not_hold_are_refused_at_once(deployment: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidPolicy, match=named):
+        Rules(deployment)
+
+
+def test_only_the_deployment_may_say_what_may_be_set() -> None:
+    for name in ("allow", "maxima"):
+        with pytest.raises(InvalidPolicy, match=name):
+            Rules().check({name: {}})
+
+
+def test_an_override_in_the_log_that_is_not_allowed_is_left_out_whole() -> None:
+    rules = Rules({"maxima": {"working_budget": 50_000}, "allow": ["working_budget", "min_messages"]})
+    assert rules.for_conversation("acme", {"working_budget": 50_001, "min_messages": 3}) == make_policy()
+    assert rules.for_conversation("acme", {"low_water": 0.3, "min_messages": 3}) == make_policy()
+    assert rules.for_conversation("acme", {"working_budget": 40_000}).working_budget == 40_000
+    assert not Rules().for_conversation("acme", {"encryption": True}).encryption
+
+
+def test_callables_must_be_registered() -> None:
+    reducers = [{"name": "compact_tool_results", "replacement": "callable:brief"}]
+    with pytest.raises(InvalidPolicy, match="callable:brief"):
+        Rules().check(None, {"reducers": reducers})
+    rules = Rules(callables={"brief": lambda tool, call_id, text: text[:9]})
+    assert rules.check(None, {"reducers": reducers}).reducers
+
+
+def test_summarizers_must_be_known_where_they_are_told() -> None:
+    rules = Rules(summarizers=frozenset({"extractive", "big"}))
+    assert rules.check({"summarizer": "big"}).summarizer == "big"
+    for layer in ({"summarizer": "small"}, {"close_summarizer": "small"}):
+        with pytest.raises(InvalidPolicy, match="'small' is none of this deployment's summarisers \\(big, extractive\\)"):
+            rules.check(layer)
+    assert Rules().check({"summarizer": "anything"}).summarizer == "anything"

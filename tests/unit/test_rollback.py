@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections import events
-from projections.fold import Outcome, Status, apply
+from projections.fold import History, Outcome, Status, apply
 from projections.lanes import RENDERED
 from projections.render import render_openai
 from projections.replay import apply_with_log, history_from, replay
@@ -180,25 +180,73 @@ def test_a_summary_asked_for_before_a_rollback_is_refused_after_it() -> None:
     assert talks.summarise(KEY, request) is Status.REJECTED
 
 
-def test_late_summaries_of_a_held_backlog_survive_a_rollback_into_it() -> None:
-    """The target is held, two summaries were accepted after it: both cover only what came before it, so both still hold."""
+def late(messages: int) -> Talks:
+    """A backlog of messages, then two summaries of its first ten."""
     talks = talk()
-    for i in range(40):
+    for i in range(messages):
         talks.say(KEY, events.Message("user", f"text {i} " + "word " * 40), tokens=40)
     talks.summarise(KEY, talks.requests[KEY][0])
     second = summary_of(talks.requests[KEY][-1], talks.logs[KEY])
     span = events.Span(from_="3-6", to="3-9", count=4, positions=[6, 1, 1, 1], digest="")
     assert talks.say(KEY, msgspec.structs.replace(second, span=span), tokens=12) is Status.APPLIED
-    summary = talks.windows[KEY].meta.summary
+    return talks
+
+
+@pytest.mark.parametrize(("messages", "held"), [(40, False), (800, True)])
+def test_late_summaries_of_a_backlog_survive_a_rollback_into_it(messages: int, held: bool) -> None:
+    """The target is left out or held, two summaries were accepted after it: both cover only what came before it, so both still hold."""
+    talks = late(messages)
+    window = talks.windows[KEY]
+    summary = window.meta.summary
     assert summary is not None and summary.previous is not None
-    target = 12
-    assert talks.windows[KEY].tail[0].start <= target < talks.windows[KEY].tail[0].offset, "it is inside the held range"
+    target, first = 12, window.tail[0]
+    if held:
+        assert first.start <= target < first.offset, "it is inside the held range"
+    else:
+        assert any(entry.offset == target and entry.out for entry in window.tail), "it is left out"
     outcome = last_outcome(talks, f"3-{target}")
     assert outcome.voided == ()
+    before = talks.seen["history"], talks.seen["texts"]
     back(talks, f"3-{target}")
-    assert talks.seen["history"] == 1
-    now = talks.windows[KEY].meta.summary
+    assert (talks.seen["history"] - before[0], talks.seen["texts"] - before[1]) == ((1, 0) if held else (0, 1))
+    now = window.meta.summary
     assert now is not None and now.summary_id == summary.summary_id
+    assert [text.split(" word")[0] for text in texts(window)[1:]] == ["text 10", "text 11", "text 12"], "they are shown again"
+    assert not any(entry.forms for entry in window.tail)
+
+
+def test_a_rollback_before_a_cut_takes_it_back_and_one_behind_it_does_not() -> None:
+    talks = talk()
+    for i in range(18):
+        talks.say(KEY, events.Message("user", f"text {i} " + "word " * 40), tokens=40)
+    window = talks.windows[KEY]
+    (cut,) = {at for entry in window.tail for at, _, _ in entry.forms}
+    assert 6 < cut < 17
+    out = sum(entry.out for entry in window.tail)
+    back(talks, f"3-{cut + 1}")
+    assert sum(entry.out for entry in window.tail) == out > 0 and talks.seen["texts"] == 0
+    back(talks, f"3-{cut}")
+    assert sum(entry.out for entry in window.tail) == out and talks.seen["texts"] == 0, "it was made with that very event"
+    back(talks, f"3-{cut - 1}")
+    assert not any(entry.forms for entry in window.tail) and talks.seen["texts"] == 1
+    shown = [entry for entry in window.tail if entry.kind in RENDERED]
+    assert [json.loads(entry.body)["content"].split(" word")[0] for entry in shown] == [f"text {i}" for i in range(cut)]
+    assert [(entry.tokens, entry.full, entry.chars) for entry in shown] == [(40, 0, 0)] * cut, "as if it had never been"
+    due = window.meta.due
+    assert due is not None and due.at < cut, "the summary that was due before is still"
+
+
+def test_a_text_that_the_log_lost_stays_left_out_and_the_rollback_counts() -> None:
+    talks = talk()
+    for i in range(18):
+        talks.say(KEY, events.Message("user", f"text {i} " + "word " * 40), tokens=40)
+    window = talks.windows[KEY]
+    rollback = event_for(KEY, events.Rollback("3-9"), "the-rollback")
+    asked = apply(window, talks.next_offset, rollback)
+    assert asked.status is Status.NEEDS_HISTORY and asked.target is None and asked.texts == tuple(range(len(asked.texts)))
+    found = {offset: event for offset, event in talks.logs[KEY] if offset in asked.texts and offset != 3}
+    assert apply(window, talks.next_offset, rollback, History(texts=found)).status is Status.APPLIED
+    assert [entry.offset for entry in window.tail if entry.out] == [3]
 
 
 def test_an_erased_conversation_stays_erased() -> None:

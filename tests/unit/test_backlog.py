@@ -1,0 +1,167 @@
+"""A backlog that nobody summarised: what is left out of the tail, what is held as a range of the log, and how summaries take both."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from projections import events
+from projections.compaction import why_not
+from projections.fold import Status, apply
+from projections.lanes import Entry, Kind, entry_offsets
+from projections.policy import Rules
+from projections.render import render_openai
+from projections.window import MAX_ENTRIES, MAX_HIDDEN, Window
+from streams.requests import piece_offsets, request_for
+from tests.support.histories import KEY, PARTITION, RULES, make_event
+from tests.support.talks import Talks, random_talks, summary_of
+
+LONG = "word " * 60
+MANY = 800
+"""Messages of which so many are left out that they are held as one range."""
+
+
+def user(talks: Talks) -> None:
+    talks.say(KEY, events.Message("user", LONG), tokens=40)
+
+
+def backlog(n: int = 30) -> Talks:
+    """So many messages, and nobody answered a request."""
+    talks = random_talks(0, 0, PARTITION, [KEY])
+    for _ in range(n):
+        user(talks)
+    return talks
+
+
+def test_past_twice_the_budget_the_oldest_messages_are_left_out_and_stay_known() -> None:
+    window = backlog().windows[KEY]
+    hidden = [entry for entry in window.tail if entry.out]
+    assert [entry.offset for entry in hidden] == list(range(len(hidden))), "the oldest"
+    assert all((e.form, e.body, e.tokens, e.full) == ("out:leave_out_oldest", b"", 0, 40) for e in hidden)
+    assert window.left_out == len(hidden) > 0 and window.held_tokens == 40 * len(hidden)
+    assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == 30 * 40
+    assert window.tail_messages == len(window.tail) == 30
+
+
+def test_a_cut_goes_down_to_the_low_water_mark_and_the_next_one_is_far() -> None:
+    talks, cuts, before = backlog(0), [], 0
+    for _ in range(60):
+        user(talks)
+        window = talks.windows[KEY]
+        if window.left_out != before:
+            cuts.append(talks.next_offset)
+            assert window.tail_tokens <= 300, "half of what may be held"
+            before = window.left_out
+        assert window.tail_tokens <= 600
+    apart = [later - earlier for earlier, later in pairwise(cuts)]
+    assert len(apart) > 3 and min(apart) >= 300 // 40, apart
+
+
+def test_what_says_nothing_any_more_becomes_a_range_of_the_log() -> None:
+    window = backlog(MANY).windows[KEY]
+    head = window.tail[0]
+    assert head.kind == Kind.HELD and head.start == 0 and head.count > MAX_HIDDEN
+    assert entry_offsets(head) == list(range(head.count))
+    assert sum(entry.out for entry in window.tail) <= MAX_HIDDEN
+    assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == MANY * 40
+    assert window.tail_messages == MANY
+
+
+@pytest.mark.parametrize("messages", [30, MANY])
+def test_the_trace_tells_of_all_that_was_left_out_held_or_not(messages: int) -> None:
+    window = backlog(messages).windows[KEY]
+    render = render_openai(window)
+    (step,) = render.trace
+    shown = len(render.bodies) - 1
+    assert step.reducer == "leave_out_oldest"
+    assert (step.messages_before - step.messages_after, step.tokens_before - step.tokens_after) == (
+        messages - shown,
+        40 * (messages - shown),
+    )
+    assert f"[{messages - shown} earlier messages left out: 3-0 to " in render.bodies[0].decode()
+
+
+def test_many_small_messages_within_the_budget_are_held_as_ranges_too() -> None:
+    window = Window(KEY, PARTITION, Rules({**RULES.deployment, "working_budget": 100_000, "model_window": 128_000, "min_messages": 10**6}))
+    for i in range(MAX_ENTRIES + 10):
+        apply(window, i, make_event(events.Message("user", "x"), f"e{i}", 5))
+    head = window.tail[0]
+    assert head.kind == Kind.HELD and head.count == MAX_ENTRIES // 4 and head.tokens == 5 * head.count
+    assert len(window.tail) == 1 + MAX_ENTRIES + 10 - head.count
+
+
+def test_a_range_knows_which_of_its_events_were_abandoned() -> None:
+    talks = backlog(10)
+    talks.say(KEY, events.Rollback("3-4"))
+    for _ in range(MANY):
+        user(talks)
+    head = talks.windows[KEY].tail[0]
+    assert head.kind == Kind.HELD and head.gone is not None
+    assert events.absolute(head.gone) == [5, 6, 7, 8, 9, 10], "and the rollback itself"
+    pieces = talks.requests[KEY][-1].pieces
+    assert [(piece_offsets(piece) or [])[:6] for piece in pieces if not piece.live] == [[5, 6, 7, 8, 9, 10]]
+    assert not {5, 10} & {offset for piece in pieces if piece.live for offset in piece_offsets(piece) or []}
+
+
+def test_the_first_request_still_stands_when_its_span_was_left_out() -> None:
+    talks = backlog()
+    assert talks.windows[KEY].tail[5].out and talks.windows[KEY].tail[6].out
+    assert talks.summarise(KEY, talks.requests[KEY][0]) is Status.APPLIED
+    window = talks.windows[KEY]
+    assert window.tail[0].offset == 6
+    assert window.tail_tokens + window.held_tokens == 24 * 40
+    assert window.meta.due is not None and window.meta.due.first == 6
+
+
+def test_the_first_request_still_stands_when_its_span_went_into_a_held_range() -> None:
+    talks = backlog(MANY)
+    assert talks.summarise(KEY, talks.requests[KEY][0]) is Status.APPLIED
+    window = talks.windows[KEY]
+    head = window.tail[0]
+    assert head.kind == Kind.HELD and head.start == 6
+    assert entry_offsets(head) == list(range(6, 6 + head.count))
+    assert window.tail_tokens + window.held_tokens == (MANY - 6) * 40
+    assert window.meta.due is not None and window.meta.due.first == 6
+
+
+@pytest.mark.parametrize("messages", [80, MANY])
+def test_a_backlog_is_summarised_in_a_chain_down_to_the_budget(messages: int) -> None:
+    talks = backlog(messages)
+    for _ in range(30):
+        if talks.windows[KEY].meta.due is None:
+            break
+        assert talks.summarise(KEY, request_for(talks.windows[KEY], 1)) is Status.APPLIED
+    window = talks.windows[KEY]
+    assert window.meta.due is None and window.held_tokens == 0 and 0 < window.tail_tokens <= 300
+    assert not any(entry.out for entry in window.tail), "what was left out for the wait alone is shown again"
+
+
+def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
+    window, log = Window(KEY, PARTITION, RULES), []
+    for i in range(MANY):
+        log.append((10 * i, make_event(events.Message("user", LONG), f"e{i}", 40)))
+        apply(window, *log[-1])
+    assert window.tail[0].kind == Kind.HELD and window.meta.due is not None
+    request = request_for(window, 1)
+    assert request is not None
+    good = summary_of(request, log)
+    inside = msgspec.structs.replace(good.span, to="3-55", positions=[])
+    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) == "its span does not end at an event of the window"
+    inside = msgspec.structs.replace(good.span, to="3-50", positions=[0, 10, 10, 10, 10, 10])
+    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) is None
+
+
+def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_are_not() -> None:
+    window = Window(KEY, PARTITION, RULES)
+    window.replace_tail(
+        [Entry(9, Kind.HELD, 50, first=0, count=6), Entry(12, Kind.USER, 5, b'{"role":"user","content":"x"}'), Entry(15, Kind.NOTE)]
+    )
+    good = events.Summary(
+        summary_id="s", text="t", tokens=1, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 3], ""), previous=None, reason="budget",
+        summarizer="x", trust="user", tokens_before=1, tokens_after=1, policy="p",
+    )  # fmt: skip
+    assert why_not(window, good, 1) is None
+    wrong = msgspec.structs.replace(good, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 2], ""))
+    assert why_not(window, wrong, 1) == "its positions are not those of the events in its span"
