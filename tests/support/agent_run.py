@@ -1,7 +1,7 @@
 """One long run of an agent, the same every time, folded live under a policy; the figures of ``docs/policy.md`` are its.
 
 The desk of a parcel service: a user's question, up to four steps of one to three parallel calls, an answer. Results are JSON lists, prices
-and texts, of 40 tokens to some 2,500, now and then a log of several thousand. Everything goes the way of the product: flat events through
+and texts, of 30 to 1,500 tokens, now and then a log of 3,000 to 5,000. Everything goes the way of the product: flat events through
 intake, requests for due summaries to the real compactor with the extractive summariser, whose answers come a few events late.
 
 ``python -m tests.support.agent_run`` prints the table.

@@ -77,10 +77,17 @@ async def test_bounded_stays_within_its_budget_and_what_left_is_in_a_summary() -
 def test_pruning_compacts_old_results_by_template_and_asks_for_fewer_summaries() -> None:
     run, bounded = folded("pruning"), folded("bounded")
     assert len(run.summaries) < len(bounded.summaries) / 2
-    assert sum(len(c.bodies) for c in run.calls) > 2 * sum(len(c.bodies) for c in bounded.calls)
-    results = [json.loads(body) for body in run.calls[-1].bodies if json.loads(body)["role"] == "tool"]
-    old = [m["content"].startswith(f"[{m['name']} {m['tool_call_id']}: ") and m["content"].endswith(" characters]") for m in results]
-    assert sum(old) > len(old) / 2 and not any(old[-3:])
+    assert sum(len(c.bodies) for c in run.calls) > 1.8 * sum(len(c.bodies) for c in bounded.calls)
+    most = 0
+    for render in run.calls:
+        results = [message for message in map(json.loads, render.bodies) if message["role"] == "tool"]
+        lines = [f"[{m['name']} {m['tool_call_id']}: " for m in results]
+        old = [m["content"].startswith(line) and m["content"].endswith(" characters]") for m, line in zip(results, lines, strict=True)]
+        assert not any(old[-3:])
+        # All from the first on: nothing old stays whole behind something younger.
+        assert old == sorted(old, reverse=True)
+        most = max(most, sum(old))
+    assert most > 50
     assert run.steps["compact_tool_results"] > len(run.calls) / 2
 
 
@@ -166,3 +173,28 @@ async def test_a_closed_session_of_another_profile_keeps_its_tail() -> None:
     shown = render_openai(run.window).messages
     await run.say({"type": "session.closed", "reason": "idle"})
     assert run.window.meta.due is None and render_openai(run.window).messages == shown
+
+
+@pytest.mark.parametrize(
+    ("policy", "summaries", "prefix", "told"),
+    [
+        ({**policy_of("composed"), "cuts": "exact"}, 0, 0.66, "a prefix of 0.66 with `exact`, and 0.92 with `stable`"),
+        (
+            {**policy_of("composed"), "reducers": [*COMPOSED["reducers"], {"name": "summarize"}]},
+            3,
+            0.93,
+            "has 3 summaries, and a prefix of 0.93",
+        ),
+        (
+            {"profile": "sliding", "reducers": [{"name": "keep_last_n_messages", "n": 30}]},
+            21,
+            0.79,
+            "`n` 30 in its reducer the run has 21, and a prefix of 0.79",
+        ),
+    ],
+)
+async def test_the_figures_in_the_docs_text_are_those_of_the_run(policy: dict[str, Any], summaries: int, prefix: float, told: str) -> None:
+    assert " ".join(told.split()) in " ".join(TEXT.split())
+    run = await fold(policy)
+    assert len(run.summaries) == pytest.approx(summaries, abs=2)
+    assert run.kept() == pytest.approx(prefix, abs=0.04)
