@@ -48,10 +48,7 @@ def paired(log: list[tuple[int, object]]) -> tuple[dict[int, tuple[int, int]], s
     links: dict[int, tuple[int, int]] = {}
     orphans: set[int] = set()
     for offset, data in log:
-        if isinstance(data, events.Message) and data.role == "user":
-            for call in calls:
-                call.dead = True
-        elif isinstance(data, events.TurnEnded):
+        if (isinstance(data, events.Message) and data.role == "user") or isinstance(data, events.TurnEnded):
             for call in calls:
                 call.dead = True
         elif isinstance(data, events.Message) and data.tool_calls:
