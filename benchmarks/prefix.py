@@ -42,7 +42,7 @@ from projections.names import Key
 from projections.openai import to_flat
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.trace import Step
+from projections.steps import Step
 from projections.view import lead_of, view_of
 from projections.window import Window
 from streams.compactor import Compactor

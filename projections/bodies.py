@@ -8,11 +8,10 @@ import msgspec
 
 from projections import events
 from projections.bounds import control_body
-from projections.clipping import clip
 from projections.events import AnyEvent
 from projections.forms import Shaper
 from projections.groups import Link
-from projections.lanes import AT_ONCE, RANGES, Entry, Kind
+from projections.lanes import RANGES, Entry, Kind
 from projections.openai import message_body, result_body
 
 _encode = msgspec.json.Encoder().encode
@@ -44,12 +43,7 @@ def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tools: Mapping[Link, s
         KeyError: the event is not of the entry's kind.
     """
     body, tool = _body(event, entry), tools.get(entry.link, "") if entry.link else ""
-    n = sum(at == AT_ONCE for at, _, _ in entry.forms)
-    for i, (_, form, _) in enumerate(entry.forms[:n]):
-        body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
-    if entry.room:
-        body = clip(body, 0, entry.room)[1]
-    for i, (_, form, _) in enumerate(entry.forms[n:], n):
+    for i, (_, form, _) in enumerate(entry.forms):
         body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
     entry.body = body
     if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:

@@ -28,7 +28,6 @@ class _Extra(Struct, array_like=True, omit_defaults=True):
     first: int = -1
     count: int = 1
     positions: list[int] | None = None
-    room: int = 0
     forms: tuple[Form, ...] = ()
     full: int = 0
     chars: int = 0
@@ -78,7 +77,7 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     extras = {
         i: _extra(e)
         for i, e in enumerate(entries)
-        if e.calls or e.link or e.room or e.forms or e.pinned or e.reasoning or e.error or e.beyond is not None
+        if e.calls or e.link or e.forms or e.pinned or e.reasoning or e.error or e.beyond is not None
     }
     mixed = max(kinds) > LAST_RENDERED
     if mixed:
@@ -104,7 +103,6 @@ def _extra(e: Entry) -> _Extra:
         e.first,
         e.count,
         e.positions,
-        e.room,
         e.forms,
         e.full,
         e.chars,

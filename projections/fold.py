@@ -21,7 +21,7 @@ from projections.outcomes import History as History
 from projections.outcomes import Outcome as Outcome
 from projections.outcomes import Status as Status
 from projections.outcomes import id_hash_of as id_hash_of
-from projections.providers import call_ids
+from projections.providers import LONGEST_ID, call_ids
 from projections.rollbacks import roll_back, take_out
 from projections.taking import made_since, take
 from projections.window import Window
@@ -153,7 +153,7 @@ def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outco
 
 def _sent_id(window: Window, call: OpenCall) -> str:
     """The id under which a call is sent, where its message has others of the same id."""
-    if not call.index:
+    if not call.index and len(call.id) <= LONGEST_ID:
         return ""
     head = next((entry for entry in reversed(window.tail) if entry.offset == call.offset), None)
     return call_ids([one[0] for one in head.calls])[call.index] if head is not None and head.calls else ""

@@ -5,6 +5,7 @@ An entry records its forms by name (``projections.lanes.Entry.forms``):
 ===================  =================================================================================================
 ``soft:N``           a tool result: the first and last characters of its text, N together, and a note in between
 ``spill``            a tool result that was chunked when it was appended: the preview it came with
+``clip:N``           a message that came larger than the ceiling: the beginning and the end of its text, N tokens at most
 ``clear``            a tool result: a stub with its length and position
 ``text:TEMPLATE``    a tool result: the template with ``{tool_name}``, ``{call_id}`` and ``{result_length}`` filled in
 ``call:NAME``        a tool result: what a registered callable made of it
@@ -23,8 +24,9 @@ from typing import Any
 
 import msgspec
 
+from projections.clipping import clip
 from projections.costs import CALL_OVERHEAD
-from projections.lanes import Entry, Form
+from projections.lanes import Entry, Form, Kind
 from projections.policy import Callables
 from projections.profiles import DEFAULT_TEMPLATE
 from projections.tables import head_of
@@ -60,6 +62,10 @@ class Shaper:
         if name == "spill":
             return body
         message = _decode(body)
+        if name == "clip":
+            if entry.kind == Kind.RESULT:
+                entry.chars = entry.chars or len(result_text(message))
+            return clip(body, 0, int(arg))[1]
         if name in ("only", "pair"):
             shown = shown_calls(before, len(entry.calls or ()))
             places = [place for place, i in enumerate(shown) if i in _indexes(form)]
@@ -131,6 +137,7 @@ def reducer_of(form: str) -> str:
 
 _REDUCERS = {
     "spill": "spill",
+    "clip": "clip_oversized",
     "soft": "soft_trim",
     "clear": "hard_clear",
     "head": "summarize_tool_results",

@@ -65,10 +65,10 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     bounds, ``count`` its events, ``positions`` their offsets as differences, where still known, and ``gone`` those of them that a rollback
     abandoned or an operator took out.
 
-    ``room`` is set when the body was clipped to that many tokens. ``forms`` are the shortenings it went through, the last one in force, and
-    ``full`` its tokens and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning parts as JSON,
-    ``error`` says that a result is one, ``sent_id`` under which id its call is sent, if another than its own. ``beyond`` is by how many
-    tokens the usage that a model reported with this message exceeded what was counted here.
+    ``forms`` are the shortenings it went through, the last one in force, and ``full`` its tokens and ``chars`` the length of a result's
+    text before them. ``reasoning`` are a message's reasoning parts as JSON, ``error`` says that a result is one, ``sent_id`` under which id
+    its call is sent, if another than its own. ``beyond`` is by how many tokens the usage that a model reported with this message exceeded
+    what was counted here.
     """
 
     offset: int
@@ -80,7 +80,6 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     first: int = -1
     count: int = 1
     positions: list[int] | None = None
-    room: int = 0
     forms: tuple[Form, ...] = ()
     full: int = 0
     chars: int = 0
@@ -145,13 +144,16 @@ class OpenSuspension(Struct, array_like=True):
 
 
 class PinnedResult(Struct, array_like=True):
-    """A pinned tool result whose place in the tail is gone, with its call: two messages. ``link`` is the call as ``(offset, index)``."""
+    """A pinned tool result whose place in the tail is gone, with its call: two messages. ``link`` is the call as ``(offset, index)``,
+    ``saved`` the tokens that it had more before it was shortened.
+    """
 
     offset: int
     tokens: int
     call: bytes
     result: bytes
     link: tuple[int, int]
+    saved: int = 0
 
 
 class Lanes(Struct, array_like=True):

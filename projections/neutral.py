@@ -1,6 +1,6 @@
 """The neutral format: a window as flat events (see CONTRACT, Events), for readers that speak no provider's format.
 
-Unlike a render nothing is left out for a limit: the window itself is bounded.
+It is the window as the fold keeps it: the limit of a single reader does not shorten it.
 """
 
 from __future__ import annotations

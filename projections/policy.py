@@ -1,7 +1,7 @@
 """The policy: every key that shapes a window, its default, its check, and the budgets that follow from it.
 
 A policy is layered: deployment, then tenant, then conversation (``conversation.opened``), the narrower winning key by key. The result is
-part of what the fold may know, so it has to be in the log or recorded with the generation (``docs/decisions/0004-policy.md``).
+part of what the fold may know, so it has to be in the log or recorded with the generation (decision 0004).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class SummarizeResults(Struct, tag_field="name", tag="summarize_tool_results", f
 
 
 class Summarize(Struct, tag_field="name", tag="summarize", frozen=True, forbid_unknown_fields=True):
-    """The paid step, at its place among the reducers."""
+    """Asks for summaries, as a last step after the free ones: profile ``composed`` has them only with it."""
 
 
 Reducer = KeepTurns | KeepMessages | CompactResults | SummarizeResults | Summarize

@@ -66,7 +66,9 @@ class Reduction:
         results = self._results(policy.protect_recent)
         for result, tool in results:
             # Bytes of JSON are at least as many as the characters they hold: most results need not be looked into.
-            if result.forms or len(result.body) <= min(policy.soft_trim_chars, policy.hard_clear_chars):
+            if (result.forms and not result.form.startswith("clip:")) or len(result.body) <= min(
+                policy.soft_trim_chars, policy.hard_clear_chars
+            ):
                 continue
             size = len(result_text(_decode(result.body)))
             if size > policy.hard_clear_chars:

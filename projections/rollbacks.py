@@ -37,10 +37,10 @@ def roll_back(window: Window, offset: int, event: events.RollbackEvent, history:
 
 def _go_back(window: Window, offset: int, target: int, at: int, texts: Mapping[int, events.AnyEvent]) -> None:
     """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut did follows from what was before it."""
+    window.unlink_early(target)
     gone = window.tail[at + 1 :]
     window.tail = window.tail[: at + 1]
     take_back(window, target, -1, texts)
-    window.unlink_early(target)
     meta = window.meta
     meta.rollback = offset
     if meta.due is not None and meta.due.at > target:

@@ -10,6 +10,7 @@ from msgspec import Struct
 ORDER = (
     "lose_pin",
     "cut_system_text",
+    "clip_oversized",
     "soft_trim",
     "hard_clear",
     "compact_tool_results",

@@ -49,7 +49,8 @@ class Sums:
         self.shown_messages = self.shown_turns = self.results = self.left_out = 0
         self._hidden = self._early = 0
         self.gains: dict[str, list[int]] = {}
-        self.flat = not any(has_attachments(item.body) for item in self.meta.base.pinned)
+        base = self.meta.base
+        self.flat = not any(has_attachments(item.body) for item in base.pinned) and not any(has_attachments(p.result) for p in base.pins)
         self.awaited, self._group, self._next = 0, -1, 0
 
     def _count(self, entry: Entry) -> None:

@@ -159,7 +159,8 @@ class Window(Sums):
     def note_cut(self, at: int, tokens: int, steps: list[Step]) -> None:
         """Keep what the latest cut did, for whoever reports it: the tail had ``tokens`` before. Not part of the window."""
         utilization = round((self.lanes.pinned_tokens + self.summary_tokens + tokens) / self.limits.ceiling, 6)
-        self.cut = Cut(at, utilization, tuple(steps))
+        before = () if self.cut is None else self.cut.steps
+        self.cut = Cut(at, utilization if self.cut is None else self.cut.utilization, (*before, *steps))
 
     def _to_base(self) -> None:
         """Lanes and sums as they stand before the tail."""
@@ -212,8 +213,11 @@ class Window(Sums):
             elif entry.calls and self._early:
                 self._adopt(entry)
             if entry.tokens > self.limits.ceiling:
-                entry.room = self.limits.ceiling
-                entry.tokens, entry.body = clip(entry.body, entry.tokens, entry.room)
+                entry.full = entry.full if entry.forms else entry.tokens
+                if entry.kind == Kind.RESULT and not entry.chars:
+                    entry.chars = len(result_text(msgspec.json.decode(entry.body)))
+                entry.tokens, entry.body = clip(entry.body, entry.tokens, self.limits.ceiling)
+                entry.forms = (*entry.forms, (AT_ONCE, f"clip:{self.limits.ceiling}", entry.tokens))
             if reported:
                 ours = self.lanes.pinned_tokens + self.summary_tokens + self.tail_tokens
                 # A claim far off is of another model call, or of none.
@@ -264,19 +268,21 @@ class Window(Sums):
 
     def unlink_early(self, after: int) -> None:
         """Results that came before their calls wait for them again, where the call stands beyond ``after``."""
-        for entry in self.tail:
-            if entry.link is not None and entry.link[0] > max(after, entry.offset):
-                if entry.sent_id:
-                    # What call_ids gave it is the id with a number behind.
-                    entry.body = with_call_id(entry.body, entry.sent_id.rpartition("-")[0])
-                entry.link, entry.sent_id = EARLY, ""
-                self.epoch += 1
+        early = [entry for entry in self.tail if entry.link is not None and entry.link[0] > max(after, entry.offset)]
+        ids = {(e.offset, i): call[0] for e in self.tail for i, call in enumerate(e.calls or ())} if early else {}
+        for entry in early:
+            own = ids.get(entry.link) if entry.link else None
+            if entry.sent_id and own is not None:
+                entry.sent_id, entry.body = "", with_call_id(entry.body, own)
+            entry.link = EARLY
+            self.epoch += 1
 
     def _adopt(self, message: Entry) -> None:
         """Results that came before their calls."""
+        answered = {entry.link for entry in self.tail if entry.link is not None and entry.link[0] == message.offset}
         for i, (call_id, _, _) in enumerate(message.calls or ()):
             for entry in self.tail:
-                if entry.offset > message.offset:
+                if entry.offset > message.offset or (message.offset, i) in answered:
                     break
                 if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
                     entry.link = (message.offset, i)
@@ -326,7 +332,9 @@ class Window(Sums):
 
     def _pinned(self, head: Entry, result: Entry, index: int) -> PinnedResult:
         call = self.shaper().shaped(head.body, f"pair:{index}", head, "", head.forms)
-        return PinnedResult(result.offset, result.tokens + self.shaper().tokens(call), call, result.body, (head.offset, index))
+        full = result.full if result.forms else 0
+        tokens = result.tokens + self.shaper().tokens(call)
+        return PinnedResult(result.offset, tokens, call, result.body, (head.offset, index), full - result.tokens if full else 0)
 
     def replace_tail(self, tail: list[Entry]) -> None:
         """Put another tail in place of this one; marks and cuts stay as they are."""

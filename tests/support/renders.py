@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from projections.anthropic import anthropic_document
+from projections.lanes import Kind
 from projections.neutral import window_events
 from projections.parts import Render
 from projections.render import render_openai
@@ -139,13 +140,21 @@ def check_kept(window: Window, render: Render, in_force: list[tuple[int, dict[st
     """
     messages = json.loads(render.messages)
     there = [[call["id"] for call in message.get("tool_calls") or ()] for message in messages]
-    for ids in waiting_calls(in_force):
+    heads = {entry.offset for entry in window.tail if entry.calls}
+    for ids in waiting_calls(in_force) if all(link[0] in heads for link in window.lanes.suspended()) else []:
         assert ids in there, f"the suspended calls {ids} are not in the render"
     spoken = [f for _, f in in_force if f["type"] in ("tool.result", "session.closed") or f.get("role") in ("user", "assistant")]
     keeps_none = any(getattr(reducer, "n", None) == 0 for reducer in window.policy.reducers)
-    if spoken and spoken[-1].get("role") == "user" and not keeps_none:
+    if spoken and spoken[-1].get("role") == "user" and not keeps_none and not _cut_by_what_was_dropped(window):
         others = [message["role"] for message in messages if message["role"] not in ("system", "developer")]
         assert others and others[-1] == "user", "the newest user message is not in the render"
+
+
+def _cut_by_what_was_dropped(window: Window) -> bool:
+    """Whether the last cut was made by a message that an operator took out since: what it left out stays out."""
+    dropped = {entry.offset for entry in window.tail if entry.kind == Kind.NOTE}
+    users = [entry for entry in window.tail if entry.kind == Kind.USER]
+    return bool(users) and users[-1].out and users[-1].forms[-1][0] in dropped
 
 
 def check_reasoning(window: Window, render: Render, signatures: set[str]) -> None:

@@ -170,23 +170,19 @@ CHAINS = [
 def test_a_chain_of_forms_is_made_again_from_the_event(text: str, forms: tuple[str, ...], room: int) -> None:
     event = make_event(events.ToolResult("c1", text), "e")
     assert isinstance(event, events.ToolResultEvent)
-    entry = Entry(9, Kind.RESULT, 10**6, result_body(event.data), link=(8, 0), room=room)
-    whole = Entry(9, Kind.RESULT, 10**6, link=(8, 0), room=room)
-    if room:
-        refill(whole, event, shaper(), {(8, 0): "look"})
-        entry.body = whole.body
-    for form in forms:
+    entry = Entry(9, Kind.RESULT, 10**6, result_body(event.data), link=(8, 0))
+    for at, form in [*([(AT_ONCE, f"clip:{room}")] if room else []), *((20, form) for form in forms)]:
         entry.body = shaper().shaped(entry.body, form, entry, "look")
-        entry.forms = (*entry.forms, (20, form, 5))
-    again = Entry(9, Kind.RESULT, 10**6, link=(8, 0), room=room, forms=entry.forms, chars=entry.chars)
+        entry.forms = (*entry.forms, (at, form, 5))
+    again = Entry(9, Kind.RESULT, 10**6, link=(8, 0), forms=entry.forms, chars=entry.chars)
     refill(again, event, shaper(), {(8, 0): "look"})
     assert again.body == entry.body
 
 
 def test_what_was_cut_at_once_was_cut_before_it_was_clipped() -> None:
     event = make_event(events.ToolResult("c1", LONG * 10), "e")
-    first = ((AT_ONCE, "soft:900", 300),)
-    entry = Entry(9, Kind.RESULT, 300, room=400, forms=(*first, (20, "text:{result_length}", 4)))
+    first = ((AT_ONCE, "soft:900", 300), (AT_ONCE, "clip:400", 200))
+    entry = Entry(9, Kind.RESULT, 300, forms=(*first, (20, "text:{result_length}", 4)))
     refill(entry, event, shaper(), {(8, 0): "look"})
     assert json.loads(entry.body)["content"] == "10000"
     entry.forms, entry.chars = first, 0

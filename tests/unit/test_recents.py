@@ -54,7 +54,7 @@ def test_ids_are_known_and_unknown_rightly_over_many_thousands() -> None:
                 assert recents.find(hash_of(i - back)) == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 2**62), st.booleans()), unique_by=lambda t: t[0], max_size=40))
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**18), st.booleans()), unique_by=lambda t: t[0], max_size=40))
 def test_packed_records_read_back(items: list[tuple[int, int, bool]]) -> None:
     recents = Recents()
     for i, offset, rejected in items:
