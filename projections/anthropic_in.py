@@ -45,7 +45,16 @@ def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
         flat.update((name, value) for name, value in kept.items() if name == "time" or flat["type"] == "message")
         if message.get("id") is not None:
             flat["id"] = _derived(message["id"], i)
+    if role == "assistant" and isinstance(message.get("usage"), dict):
+        found[-1]["usage"] = _usage(message["usage"])
     return found
+
+
+def _usage(reported: dict[str, Any]) -> dict[str, int]:
+    """What a response reports of its call; tokens read from or written into a cache were sent as well."""
+    counts = {name: n for name, n in reported.items() if isinstance(n, int) and not isinstance(n, bool)}
+    sent = sum(counts.get(name, 0) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+    return {"input_tokens": sent, "output_tokens": counts.get("output_tokens", 0)}
 
 
 def _derived(given: object, number: int) -> object:

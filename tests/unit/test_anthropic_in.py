@@ -154,3 +154,9 @@ def test_there_and_back_again_is_the_same_up_to_merging(seed: int) -> None:
     system, back = to_anthropic([msgspec.json.decode(body) for body in bodies])
     assert system == "You help."
     assert back == messages[1:]
+
+
+def test_the_usage_of_a_response_counts_what_a_cache_gave() -> None:
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 5, "output_tokens": 7, "service_tier": "x"}
+    (flat,) = from_anthropic({"role": "assistant", "content": "yes", "usage": usage}, "message 1")
+    assert flat["usage"] == {"input_tokens": 2015, "output_tokens": 7}
