@@ -42,12 +42,13 @@ class Source(NamedTuple):
     """What the window knows of a rendered message beside it.
 
     ``reasoning`` are its reasoning parts; ``names`` the names for its calls' ids, which are the same in every render; ``error`` says that a
-    result is one.
+    result is one, ``said`` that somebody said it: its text may look like a summary, and is none.
     """
 
     reasoning: tuple[dict[str, Any], ...] = ()
     names: tuple[str, ...] = ()
     error: bool = False
+    said: bool = False
 
 
 def sources_of(window: Window, render: Render) -> list[Source]:
@@ -66,7 +67,7 @@ def sources_of(window: Window, render: Render) -> list[Source]:
                 used = Used.add(used, call_id)
         shown = Group(entry).shown_calls() if names else []
         reasoning = tuple(msgspec.json.decode(entry.reasoning)) if entry.reasoning else ()
-        found[entry.offset] = Source(reasoning, tuple(names[i] for i in shown), entry.error)
+        found[entry.offset] = Source(reasoning, tuple(names[i] for i in shown), entry.error, said=True)
     return [found.get(offset, Source()) for offset in render.offsets] or [Source()] * len(render.bodies)
 
 
@@ -82,7 +83,7 @@ def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | Non
     turns = _Turns()
     for message, source in zip(rendered, sources or [Source()] * len(rendered), strict=True):
         role, content = message["role"], message.get("content")
-        if role in ("system", "developer") or _is_summary(message, turns):
+        if role in ("system", "developer") or _is_summary(message, source, turns):
             system.append(_plain(content))
         elif role == "tool":
             turns.add("user", [turns.result(message, source.error)])
@@ -95,9 +96,15 @@ def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | Non
     return "\n\n".join(text for text in system if text.strip()), turns.messages
 
 
-def _is_summary(message: dict[str, Any], turns: _Turns) -> bool:
+def _is_summary(message: dict[str, Any], source: Source, turns: _Turns) -> bool:
     content = message.get("content")
-    return not turns.messages and message["role"] == "assistant" and isinstance(content, str) and content.startswith(SUMMARY_MARK)
+    return (
+        not source.said
+        and not turns.messages
+        and message["role"] == "assistant"
+        and isinstance(content, str)
+        and content.startswith(SUMMARY_MARK)
+    )
 
 
 @dataclass(slots=True)

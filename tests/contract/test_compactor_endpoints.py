@@ -220,7 +220,7 @@ async def test_a_stalled_endpoint_leaves_the_last_resort_its_time(behaviour: Beh
 
 
 async def test_a_refusal_is_one_whatever_its_body_is() -> None:
-    async with model_server(gives(b"\xff\xfe{", status=401)) as server:
+    async with model_server(gives(b'{"error": {"code": "\xff"}}', status=401)) as server:
         assert (await ask(settings_of(server.url))).summarizer == "extractive"
     assert len(server.calls) == 1
 
