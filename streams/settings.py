@@ -148,7 +148,14 @@ def _shown(url: str) -> str:
 
 
 def read_policy(path: Path) -> dict[str, Any]:
-    """Read and check a policy file (``.json``, else TOML); raises :class:`InvalidPolicy` when it cannot be read or does not hold."""
+    """Read and check a deployment's policy file; raises :class:`InvalidPolicy` when it cannot be read or does not hold."""
+    values = read_layer(path)
+    check_deployment(values)
+    return values
+
+
+def read_layer(path: Path) -> dict[str, Any]:
+    """Read a policy file (``.json``, else TOML), which may only hold over a wider layer; raises :class:`InvalidPolicy` if it cannot be."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -159,7 +166,6 @@ def read_policy(path: Path) -> dict[str, Any]:
         raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(values, dict):
         raise InvalidPolicy(f"policy file {path}: expected an object of keys")
-    check_deployment(values)
     return values
 
 

@@ -26,6 +26,7 @@ from tests.conftest import fresh_settings
 from tests.integration.test_healing import differing, flush
 from tests.integration.test_outages import all_applied, messages
 from tests.integration.test_pipeline import POLICY
+from tests.support.commands import cli, ok
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -254,3 +255,14 @@ async def test_a_number_that_cannot_be_stored_does_not_stop_its_partition(settin
         await log.append(messages(random.Random(8), 0, 20))
         await all_applied(settings, log, runtime.store, 8.0)
     await log.stop()
+
+
+async def test_a_tenants_policy_file_is_checked_over_the_deployments_and_not_alone(settings: Settings, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "tenant.toml"
+    env = {"THREADFOLD_KAFKA": settings.kafka, "THREADFOLD_REDIS": settings.redis, "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix}
+    file.write_text("model_window = 9000")  # less than the default reserve_tokens, more than this deployment's
+    assert (await ok("tenants", "add", "narrow", "--policy", file, env=env)).out.startswith("tf_")
+    file.write_text("model_window = 100")
+    ran = await cli("tenants", "add", "other", "--policy", file, env=env)
+    assert (ran.code, ran.out) == (2, "")
+    assert "reserve_tokens" in ran.said
