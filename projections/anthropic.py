@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from projections.anthropic_media import document_block, image_block
 from projections.calls import Used
 from projections.context import context_document
+from projections.freeform import MAX_DEPTH
 from projections.groups import Group
 from projections.limits import SUMMARY_MARK
+from projections.nesting import nested_beyond
 from projections.parts import Render
 from projections.window import Window
 
@@ -25,7 +28,6 @@ BEGIN = "[The conversation goes on]"
 EMPTY = "[empty]"
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
 PROVIDER = "anthropic"
-_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
 def anthropic_document(window: Window, render: Render) -> bytes:
@@ -40,12 +42,13 @@ class Source(NamedTuple):
     """What the window knows of a rendered message beside it.
 
     ``reasoning`` are its reasoning parts; ``names`` the names for its calls' ids, which are the same in every render; ``error`` says that a
-    result is one.
+    result is one, ``said`` that somebody said it: its text may look like a summary, and is none.
     """
 
     reasoning: tuple[dict[str, Any], ...] = ()
     names: tuple[str, ...] = ()
     error: bool = False
+    said: bool = False
 
 
 def sources_of(window: Window, render: Render) -> list[Source]:
@@ -64,7 +67,7 @@ def sources_of(window: Window, render: Render) -> list[Source]:
                 used = Used.add(used, call_id)
         shown = Group(entry).shown_calls() if names else []
         reasoning = tuple(msgspec.json.decode(entry.reasoning)) if entry.reasoning else ()
-        found[entry.offset] = Source(reasoning, tuple(names[i] for i in shown), entry.error)
+        found[entry.offset] = Source(reasoning, tuple(names[i] for i in shown), entry.error, said=True)
     return [found.get(offset, Source()) for offset in render.offsets] or [Source()] * len(render.bodies)
 
 
@@ -80,7 +83,7 @@ def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | Non
     turns = _Turns()
     for message, source in zip(rendered, sources or [Source()] * len(rendered), strict=True):
         role, content = message["role"], message.get("content")
-        if role in ("system", "developer") or _is_summary(message, turns):
+        if role in ("system", "developer") or _is_summary(message, source, turns):
             system.append(_plain(content))
         elif role == "tool":
             turns.add("user", [turns.result(message, source.error)])
@@ -90,12 +93,18 @@ def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | Non
         else:
             named = f"{message['name']}: " if message.get("name") else ""
             turns.add("user", _blocks(content, named))
-    return "\n\n".join(text for text in system if text), turns.messages
+    return "\n\n".join(text for text in system if text.strip()), turns.messages
 
 
-def _is_summary(message: dict[str, Any], turns: _Turns) -> bool:
+def _is_summary(message: dict[str, Any], source: Source, turns: _Turns) -> bool:
     content = message.get("content")
-    return not turns.messages and message["role"] == "assistant" and isinstance(content, str) and content.startswith(SUMMARY_MARK)
+    return (
+        not source.said
+        and not turns.messages
+        and message["role"] == "assistant"
+        and isinstance(content, str)
+        and content.startswith(SUMMARY_MARK)
+    )
 
 
 @dataclass(slots=True)
@@ -146,8 +155,10 @@ class _Turns:
 
 
 def _arguments(call: dict[str, Any]) -> dict[str, Any]:
-    """A call's arguments as an object; what a model wrote otherwise is kept as text in one."""
+    """A call's arguments as an object; what a model wrote otherwise, or nested too deep to be written again, is kept as text in one."""
     text = call["function"]["arguments"]
+    if nested_beyond(text.encode(), MAX_DEPTH):
+        return {"arguments": text}
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -170,26 +181,8 @@ def _blocks(content: Any, prefix: str = "") -> list[dict[str, Any]]:
 def _block(part: dict[str, Any]) -> dict[str, Any] | None:
     if part["type"] == "text":
         return _text(part["text"]) if part["text"].strip() else None
-    if part["type"] == "image_url":
-        url = part["image_url"]["url"]
-        match = _DATA_URL.fullmatch(url)
-        if match:
-            return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
-        return {"type": "image", "source": {"type": "url", "url": url}}
-    return _document(part.get("file") or {}) or _text(f"[{part['type']} part left out]")
-
-
-def _document(file: dict[str, Any]) -> dict[str, Any] | None:
-    """A file as a ``document`` block, where it is given by its id or its bytes."""
-    data, name = file.get("file_data"), file.get("filename")
-    match = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
-    if match:
-        source = {"type": "base64", "media_type": match[1], "data": match[2]}
-    elif isinstance(file.get("file_id"), str):
-        source = {"type": "file", "file_id": file["file_id"]}
-    else:
-        return None
-    return {"type": "document", "source": source, **({"title": name} if isinstance(name, str) else {})}
+    block = image_block(part["image_url"]["url"]) if part["type"] == "image_url" else document_block(part.get("file") or {})
+    return block or _text(f"[{part['type']} part left out]")
 
 
 def _thoughts(reasoning: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -197,7 +190,8 @@ def _thoughts(reasoning: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     for part in reasoning:
         if part.get("provider") == PROVIDER and part.get("signature"):
-            if part.get("text"):
+            # Thinking may be empty and signed all the same (its text withheld); only what was redacted never had a text.
+            if part.get("text") is not None:
                 blocks.append({"type": "thinking", "thinking": part["text"], "signature": part["signature"]})
             else:
                 blocks.append({"type": "redacted_thinking", "data": part["signature"]})

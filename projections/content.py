@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
+"""A whole number that a window may keep: JSON's go on for ever, and storage does not hold them."""
 
 
 class TextPart(Struct, tag_field="type", tag="text", omit_defaults=True):
@@ -45,11 +48,11 @@ class ToolCall(Struct, omit_defaults=True):
 class Usage(Struct, omit_defaults=True):
     """Tokens that a model reported of one call: ``prompt_tokens`` and ``completion_tokens``, or ``input_tokens`` and ``output_tokens``."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
+    prompt_tokens: Number | None = None
+    completion_tokens: Number | None = None
+    input_tokens: Number | None = None
+    output_tokens: Number | None = None
+    total_tokens: Number | None = None
 
     @property
     def sent(self) -> int:

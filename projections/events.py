@@ -18,6 +18,7 @@ from projections.content import Content as Content
 from projections.content import FilePart as FilePart
 from projections.content import ImagePart as ImagePart
 from projections.content import ImageUrl as ImageUrl
+from projections.content import Number as Number
 from projections.content import Part as Part
 from projections.content import ReasoningPart as ReasoningPart
 from projections.content import TextPart as TextPart
@@ -65,12 +66,12 @@ class Spill(Struct, omit_defaults=True):
     characters of its text, null for a part of another kind, which stays in the result's own content.
     """
 
-    chars: int
-    bytes: int
+    chars: Number
+    bytes: Number
     sha256: str
-    size: int
+    size: Number
     chunks: list[str]
-    parts: list[int | None] | None = None
+    parts: list[Number | None] | None = None
 
 
 class ToolResult(Struct, omit_defaults=True):

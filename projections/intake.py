@@ -180,6 +180,8 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     if beyond is not None:
         raise InvalidEvent(f"{where}: field {beyond[0]}: {beyond[1]}")
     _check_positions(data, where)
+    if isinstance(data, events.Suspension) and data.expires_at is not None and not _is_time(data.expires_at):
+        raise _not_a_time(where, "expires_at")
     return data
 
 
@@ -249,7 +251,7 @@ def _time(flat: dict[str, Any], where: str, now: str) -> str:
     time = flat.get("time", now)
     if isinstance(time, str) and len(time) <= 64 and _is_time(time):
         return time
-    return _not_a_time(where)
+    raise _not_a_time(where, "time")
 
 
 @lru_cache(maxsize=1024)
@@ -264,8 +266,8 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _not_a_time(where: str) -> str:
-    raise InvalidEvent(f"{where}: field time: expected an RFC 3339 time with its zone, like 2026-01-31T12:00:00Z")
+def _not_a_time(where: str, field: str) -> InvalidEvent:
+    return InvalidEvent(f"{where}: field {field}: expected an RFC 3339 time with its zone, like 2026-01-31T12:00:00Z")
 
 
 def _traceparent(value: object, where: str) -> str:

@@ -30,8 +30,8 @@ def _load(name: str, place: str) -> Callable[[str, str, str], str]:
         raise InvalidSettings(f"setting 'callables': {name} is {place!r}: it must be package.module:function")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidSettings(f"setting 'callables': {name} ({place}) cannot be imported: {error}") from None
+    except Exception as error:  # noqa: BLE001 (a deployment's own module may fail in any way while it is imported)
+        raise InvalidSettings(f"setting 'callables': {name} ({place}) cannot be imported: {type(error).__name__}: {error}") from None
     if not callable(found):
         raise InvalidSettings(f"setting 'callables': {name} ({place}) is not a function")
     function: Callable[[str, str, str], str] = found

@@ -298,5 +298,5 @@ def decode_request(value: bytes | None) -> CompactionRequest | None:
     """A request as it stands on its topic, None for what is not one."""
     try:
         return msgspec.json.decode(value or b"", type=CompactionRequest)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -225,10 +225,16 @@ class Control:
         await self.sync()
 
     async def ensure_generation(self, partitions: int) -> Generation:
-        """The live generation; the first one is made from the deployment's policy when there is none."""
+        """The live generation; the first one is made from the deployment's policy when there is none.
+
+        Raises:
+            InvalidPolicy: that policy does not hold, or names a summariser or callable that is not in these settings.
+        """
         state = await self.sync()
         if state.live is None:
-            first = Generation(1, partitions, self.settings.deployment_policy())
+            policy = self.settings.deployment_policy()
+            Rules(policy, callables=state.callables, summarizers=state.summarizers).check(None)
+            first = Generation(1, partitions, policy)
             await self.write({"generation/1": first, "generation/live": 1})
         return self.state.live_generation
 

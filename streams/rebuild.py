@@ -104,7 +104,9 @@ def _candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation,
     rules_policy = live.policy if policy is None else policy
     tenants = {t.name: t.policy if t.next_policy is None else t.next_policy for t in state.tenants.values()}
     tenants = {name: layer for name, layer in tenants.items() if layer or state.tenants[name].next_policy is not None}
-    Rules(rules_policy, tenants)
+    rules = Rules(rules_policy, tenants, state.callables, state.summarizers)
+    if policy is not None:
+        rules.check(None)
     for number, known in sorted(state.generations.items(), reverse=True):
         if number > live.number and (known.policy, known.tenants, known.partitions) == (rules_policy, tenants, live.partitions):
             return known, True

@@ -20,6 +20,7 @@ from streams.callables import read_callables
 from streams.summarizers.options import EndpointSettings, read_endpoints
 
 PREFIX = "THREADFOLD_"
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,8 +96,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return settings._checked()
 
     def _checked(self) -> Settings:
-        """These settings, when the caps on a summary leave room for one."""
+        """These settings, when every number is one to work with (the caps on a summary leave room for one) and the log level is known."""
+        if self.log_level.lower() not in _LOG_LEVELS:
+            raise InvalidSettings(f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of {', '.join(_LOG_LEVELS)}")
         for name, least, most in (
+            ("append_timeout", 0.1, 3600),
+            ("session_timeout", 1, 3600),
+            ("compactor_concurrency", 1, 1000),
             ("summary_time_cap", 1, 3600),
             ("summary_input_tokens", 1, 10_000_000),
             ("summary_attempts", 1, 20),
@@ -142,7 +148,14 @@ def _shown(url: str) -> str:
 
 
 def read_policy(path: Path) -> dict[str, Any]:
-    """Read and check a policy file (``.json``, else TOML); raises :class:`InvalidPolicy` when it cannot be read or does not hold."""
+    """Read and check a deployment's policy file; raises :class:`InvalidPolicy` when it cannot be read or does not hold."""
+    values = read_layer(path)
+    check_deployment(values)
+    return values
+
+
+def read_layer(path: Path) -> dict[str, Any]:
+    """Read a policy file (``.json``, else TOML), which may only hold over a wider layer; raises :class:`InvalidPolicy` if it cannot be."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -153,7 +166,6 @@ def read_policy(path: Path) -> dict[str, Any]:
         raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(values, dict):
         raise InvalidPolicy(f"policy file {path}: expected an object of keys")
-    check_deployment(values)
     return values
 
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import struct
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events import short_type
-from projections.names import Key, Position
+from projections.names import Key, Position, parse_position
 from projections.window import Window
 from streams.history import event_of, pieces_backwards
 from streams.log import Log, Raw
@@ -116,7 +117,12 @@ def _pieces_of(flat: dict[str, Any]) -> list[int]:
     """The offsets of a spilled result's pieces."""
     if flat["type"] != "tool.result" or not flat.get("spill"):
         return []
-    return [int(text.rpartition("-")[2]) for text in flat["spill"]["chunks"] if text.rpartition("-")[2].isdecimal()]
+    found = []
+    for text in flat["spill"]["chunks"]:
+        # Another producer may have written anything: what is no position names no piece.
+        with suppress(InvalidPosition):
+            found.append(parse_position(text).offset)
+    return found
 
 
 async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterator[list[Place]]:

@@ -107,7 +107,7 @@ class ChatEndpoint:
     def _parse(self, raw: bytes) -> Completion:
         try:
             answer = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise AnswerUnreadable(f"summarizer {self.name!r} did not answer JSON") from None
         choices = answer.get("choices") if isinstance(answer, dict) else None
         first = choices[0] if isinstance(choices, list) and choices else None
@@ -197,7 +197,7 @@ def _error_name(raw: bytes, key: str) -> str:
     try:
         error = msgspec.json.decode(raw)["error"]
         name = error.get("code") or error.get("type")
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
         return ""  # no such error object: the status alone is said
     if not isinstance(name, str) or not 0 < len(name) <= 60 or not set(name) <= _PRINTABLE or (key and (key in name or name in key)):
         return ""

@@ -21,6 +21,7 @@ from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for
 from streams.settings import Settings
 from streams.summarizers.lines import read_summary
+from streams.worker import answer
 from tests.support.model_server import (
     Behaviour,
     ModelServer,
@@ -136,6 +137,7 @@ async def test_without_usage_the_cost_is_counted_here_and_without_prices_there_i
 
 LONG = "The user wants the parcel in Oslo and says so at great length. " * 200
 NONSENSE: dict[str, Behaviour] = {
+    "bytes that are no UTF-8": gives(b'{"choices": [{"message": {"content": "\xff"}}]}'),
     "html": gives("<!doctype html><html><body>Sign in to the wifi</body></html>", content_type="text/html"),
     "html as the answer": says("<!doctype html><html><body>Sign in to the wifi of this hotel, please, and accept all terms</body></html>"),
     "no choices": gives('{"choices": []}'),
@@ -215,6 +217,20 @@ async def test_a_stalled_endpoint_leaves_the_last_resort_its_time(behaviour: Beh
         async with asyncio.timeout(settings.summary_time_cap):
             summary = await ask(settings)
     assert summary.summarizer == "extractive" and len(server.calls) == 1
+
+
+async def test_a_refusal_is_one_whatever_its_body_is() -> None:
+    async with model_server(gives(b'{"error": {"code": "\xff"}}', status=401)) as server:
+        assert (await ask(settings_of(server.url))).summarizer == "extractive"
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{", b'{"request_id": "\xff"}', b"[" * 100_000])
+async def test_a_request_that_cannot_be_read_is_passed_over(value: bytes | None) -> None:
+    """An exception here would end the agent, and with it all requests that come after."""
+    compactor = Compactor(Settings.load(env={}), MemoryLog(1))
+    await answer(compactor, value, 1.0)
+    await compactor.close()
 
 
 async def test_an_attempt_has_its_own_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
 from collections.abc import AsyncIterator
 
@@ -11,8 +12,9 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
-from projections.errors import KafkaUnavailable, ThreadfoldError
+from projections.errors import InvalidPolicy, KafkaUnavailable, ThreadfoldError
 from projections.intake import Record
+from projections.names import Key
 from projections.store import RedisStore
 from streams.appender import Appender
 from streams.control import Control, Generation
@@ -24,6 +26,7 @@ from tests.conftest import fresh_settings
 from tests.integration.test_healing import differing, flush
 from tests.integration.test_outages import all_applied, messages
 from tests.integration.test_pipeline import POLICY
+from tests.support.commands import cli, ok
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -219,3 +222,47 @@ async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings, mo
     await control.stop()
     await store.close()
     await log.stop()
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ('summarizer = "nowhere"', "'nowhere' is none of this deployment's summarisers"),
+        ('reducers = [{ name = "compact_tool_results", replacement = "callable:gone" }]', "no 'callable:gone' is registered"),
+    ],
+)
+async def test_a_deployments_policy_that_names_what_is_not_there_is_refused_at_the_start(  # type: ignore[no-untyped-def]
+    stack: EmbeddedStack, tmp_path, policy: str, said: str
+) -> None:
+    """Taken, it was found out by each new tenant's first append, which then answered 422."""
+    file = tmp_path / "policy.toml"
+    file.write_text(policy)
+    made = fresh_settings(stack, policy=str(file))
+    await create_topics(made)
+    runtime = Runtime(made)
+    with pytest.raises(InvalidPolicy, match=said):
+        await runtime.start()
+    await runtime.stop()
+
+
+async def test_a_number_that_cannot_be_stored_does_not_stop_its_partition(settings: Settings) -> None:
+    log, key = KafkaLog(settings, settings.partitions), Key("acme", "huge")
+    spill = {"chars": 10**30, "bytes": 1, "sha256": "", "size": 1, "chunks": []}
+    data = {"tool_call_id": "a", "content": "x", "spill": spill}
+    event = {"specversion": "1.0", "id": "1", "type": "threadfold.tool.result.v1", "source": key.source, "data": data}
+    async with running_worker(settings, compact=False) as runtime:
+        await log.append([Record(key, "1", "threadfold.tool.result.v1", json.dumps(event).encode())])
+        await log.append(messages(random.Random(8), 0, 20))
+        await all_applied(settings, log, runtime.store, 8.0)
+    await log.stop()
+
+
+async def test_a_tenants_policy_file_is_checked_over_the_deployments_and_not_alone(settings: Settings, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "tenant.toml"
+    env = {"THREADFOLD_KAFKA": settings.kafka, "THREADFOLD_REDIS": settings.redis, "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix}
+    file.write_text("model_window = 9000")  # less than the default reserve_tokens, more than this deployment's
+    assert (await ok("tenants", "add", "narrow", "--policy", file, env=env)).out.startswith("tf_")
+    file.write_text("model_window = 100")
+    ran = await cli("tenants", "add", "other", "--policy", file, env=env)
+    assert (ran.code, ran.out) == (2, "")
+    assert "reserve_tokens" in ran.said

@@ -278,3 +278,29 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
     monkeypatch.setenv("THREADFOLD_KAFKA", "127.0.0.1:9")
     with pytest.raises(InvalidSettings, match="no address of Redis is configured"):
         load_settings(None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("log_level", "loud", "setting 'log_level' is 'loud': it must be one of debug, info, warning, error, critical"),
+        ("append_timeout", "0", "setting 'append_timeout' is 0.0: it must be 0.1 to 3600"),
+        ("append_timeout", "nan", "setting 'append_timeout' is nan"),
+        ("session_timeout", "-1", "setting 'session_timeout' is -1.0"),
+        ("compactor_concurrency", "0", "setting 'compactor_concurrency' is 0"),
+    ],
+)
+def test_a_setting_that_nothing_can_run_with_is_named(setting: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.load(env={f"THREADFOLD_{setting.upper()}": value})
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["raise RuntimeError('boom')", "def (", "import no_such_module_at_all"])
+def test_a_callable_whose_module_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    from streams.callables import load_callables
+
+    (tmp_path / "its_module_fails.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidSettings, match=r"brief \(its_module_fails:f\) cannot be imported: \w+Error"):
+        load_callables({"brief": "its_module_fails:f"})

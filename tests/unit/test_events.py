@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -159,3 +160,17 @@ def test_whatever_decodes_can_be_folded_stored_loaded_and_rendered(items: list[t
     except DoesNotFit:
         return
     assert msgspec.json.decode(context_document(window, render))["count"] == window.meta.count
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("tool.result", {"tool_call_id": "a", "spill": {"chars": 10**30, "bytes": 1, "sha256": "", "size": 1, "chunks": []}}),
+        ("message", {"role": "assistant", "content": "x", "usage": {"prompt_tokens": 10**30}}),
+    ],
+)
+def test_numbers_that_no_window_can_store_are_no_event(kind: str, data: dict[str, Any]) -> None:
+    """A fold that keeps one fails when it is written, on every attempt: nothing of its partition went on."""
+    record = {"specversion": "1.0", "id": "1", "type": f"threadfold.{kind}.v1", "source": "/tenants/t/conversations/c", "data": data}
+    with pytest.raises(Undecodable):
+        decode_event(json.dumps(record).encode())

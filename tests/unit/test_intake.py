@@ -230,3 +230,13 @@ def test_any_json_is_refused_by_name_or_reads_back_as_the_same_data(flat: Any) -
     assert event.id == record.id and event.source == KEY.source
     if not isinstance(event, events.OtherEvent):
         assert event.data == msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+
+
+@pytest.mark.parametrize("time", ["tomorrow", "", "2026-01-01", "2026-02-30T00:00:00Z", "2026-01-31T12:00:00", " 2026-01-31T12:00:00Z"])
+def test_an_expiry_that_is_no_time_is_refused_instead_of_never_coming(time: str) -> None:
+    flat = {"type": "suspension", "suspension_id": "s", "kind": "approval", "expires_at": time}
+    with pytest.raises(InvalidEvent, match="event 1: field expires_at: expected an RFC 3339 time"):
+        make_record(Key("t", "c"), flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
+    assert make_record(
+        Key("t", "c"), {**flat, "expires_at": "2026-01-31T12:00:00+01:00"}, where="e", now="2026-01-31T12:00:00Z", new_id="x"
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition
 from projections.events import decode_event
+from projections.fold import apply
 from projections.intake import Record
 from projections.lanes import Kind
 from projections.names import Key, Position, partition_of
@@ -68,6 +69,18 @@ async def test_a_page_that_ends_with_the_oldest_event_has_no_next() -> None:
     log, window = await filled(3)
     assert (await page(log, window, None, 3))["next_before"] is None
     assert (await page(log, window, None, 2))["next_before"] is not None
+
+
+@pytest.mark.parametrize("chunk", ["0-" + "9" * 5_000, "x", "", "0-", "-1-0"])
+async def test_a_spilled_result_that_names_no_positions_does_not_stop_the_history(chunk: str) -> None:
+    log, window = await filled(1)
+    spill = {"chars": 1, "bytes": 1, "sha256": "", "size": 1, "chunks": [chunk]}
+    data = {"tool_call_id": "a", "content": "preview", "spill": spill}
+    event = {"specversion": "1.0", "id": "s", "type": "threadfold.tool.result.v1", "source": KEY.source, "data": data}
+    (position,) = await log.append([Record(KEY, "s", event["type"], json.dumps(event).encode())])  # type: ignore[arg-type]
+    apply(window, position.offset, decode_event(json.dumps(event).encode()))
+    events = (await page(log, window, None, 5))["events"]
+    assert [flat["type"] for flat in events] == ["tool.result", "message"]
 
 
 def test_cursors_are_read_back_and_bound_to_their_conversation() -> None:

@@ -13,7 +13,7 @@ import click
 from projections.errors import ThreadfoldError
 from projections.names import check_name
 from streams.control import Control, State
-from streams.settings import Settings, read_policy
+from streams.settings import Settings, read_layer
 from threadfold.cli.common import data_option, load_settings, run, say
 
 SCOPES = ("append", "read", "subscribe", "admin")
@@ -49,7 +49,7 @@ def add(name: str, policy: Path | None, scopes: str | None, data: Path | None) -
     """Record a tenant and print a new key for it, alone on stdout. It is shown this once: only its hash is stored."""
     check_name("tenant", name)
     wanted = _scopes(scopes)
-    values = read_policy(policy) if policy else None
+    values = read_layer(policy) if policy else None
     key, waits = run(_add(load_settings(data), name, values, wanted))
     if waits:
         say(f"tenant {name} was known: its new policy takes effect with the next generation (`threadfold rebuild --switch`)")
