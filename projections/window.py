@@ -140,6 +140,10 @@ class Window(Sums):
         for i, entry in enumerate(self.tail):
             if entry.calls and self._early:
                 self._adopt(entry)
+            if entry.link in self._answered and entry.link is not None and entry.link[0] < entry.offset:
+                # An earlier result has the call, that was left out when this one came.
+                entry.link = None
+                self.epoch += 1
             self._step(entry)
             if entry.offset <= marked and (i + 1 == len(self.tail) or self.tail[i + 1].offset > marked):
                 shorten(self, i + 1)
@@ -179,10 +183,10 @@ class Window(Sums):
         if kind in RENDERED:
             if entry.offset > self.covered_to:
                 step_message(self.lanes, entry)
-                if entry.link is not None and entry.link[0] > entry.offset:
-                    self._answered.add(entry.link)
-                elif entry.calls and self._answered:
+                if entry.calls and self._answered:
                     self.lanes.calls = [c for c in self.lanes.calls if (c.offset, c.index) not in self._answered]
+            if entry.link is not None and entry.link[0] > entry.offset:
+                self._answered.add(entry.link)
             self._count(entry)
             if entry.beyond is not None:
                 self._report(entry)
