@@ -39,6 +39,14 @@ def settle(window: Window, n: int) -> None:
     """See what follows from the first ``n`` entries of the tail; the window's sums and lanes are as they stand after them."""
     limits = window.limits
     entry = window.tail[n - 1]
+    due = window.meta.due
+    if (
+        entry.kind == Kind.SUSPENSION
+        and due is not None
+        and any(at <= due.last and at not in due.kept for at, _ in window.lanes.suspended())
+    ):
+        # The span would cover what waits for somebody now: no summary of it could be taken while that lasts.
+        window.meta.due = None
     if limits.counted:
         if window.shown_messages > limits.messages or window.shown_turns > limits.turns:
             _pass_counts(window, n)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from projections.groups import Group, group_tail
-from projections.lanes import RENDERED, Entry, Kind, Lanes
+from projections.lanes import RENDERED, Entry, Kind, Lanes, entry_offsets
 from projections.policy import Policy
 from projections.reducers import newest
 
@@ -81,6 +81,24 @@ def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: i
             if rest <= keep:
                 break
     return best
+
+
+def places(tail: Sequence[Entry], due: Due, after: int) -> list[int]:
+    """The offsets at which a summary of a part of a due span may end: between groups, beyond ``after``, and in force.
+
+    Of a held range of known positions these are all of its events.
+    """
+    groups, kept = group_tail(tail), set(due.kept)
+    reach = {e.offset: max(e.offset for e in g.entries) for g in groups if g.results for e in g.entries}
+    far, found = -1, []
+    for entry in tail:
+        if entry.start > due.last:
+            break
+        if entry.offset in kept or entry.kind == Kind.ABANDONED:
+            continue
+        far = max(far, reach.get(entry.offset, -1))
+        found += [o for o in entry_offsets(entry) or () if far <= o and after < o <= due.last]
+    return found
 
 
 def _weight(entry: Entry) -> int:

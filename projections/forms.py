@@ -19,6 +19,7 @@ An entry records its forms by name (``projections.lanes.Entry.forms``):
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ from projections.tokens import MESSAGE_OVERHEAD, count
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Shaper:
@@ -110,7 +112,8 @@ class Shaper:
         except Exception as error:  # noqa: BLE001 (a deployment's own code must not stop a partition; the same input fails the same way)
             logger.warning("callable %r failed for a result of tool %r, the default template is taken: %r", name, tool, error)
             return None
-        return made if isinstance(made, str) and made else None
+        # Half a surrogate pair is no text that JSON can carry.
+        return made if isinstance(made, str) and made and not _SURROGATE.search(made) else None
 
 
 def shown_calls(forms: tuple[Form, ...], count: int) -> list[int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from projections import events
 from projections.compaction import why_not
 from projections.costs import believed
 from projections.errors import InvalidPosition
-from projections.lanes import RANGES, Entry, Kind
+from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.names import parse_position
 from projections.outcomes import History, Outcome, Status, id_hash_of
 from projections.ranges import abandoned_range
@@ -96,25 +98,34 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
 
 
 def take_out(window: Window, position: str) -> None:
-    """Take the event at a position (or of a recent id) out of the tail or the pinned lane; nothing happens where it is in neither.
+    """Take the event at a position (or of a recent id) out of the tail and the lanes before it; nothing happens where it is in neither.
 
-    Text that a summary was made of stays in the summary.
+    Text that a summary was made of stays in the summary. In a range of which only the bounds are known it cannot be marked.
     """
     target = _resolve(window, position)
     if target is None:
         return
-    at = next((i for i, entry in enumerate(window.tail) if entry.offset == target and entry.kind not in RANGES), None)
-    if at is not None:
-        tail = list(window.tail)
-        tail[at] = Entry(tail[at].offset, Kind.NOTE)
-        window.replace_tail(tail)
+    for i, entry in enumerate(window.tail):
+        out = _without(entry, target)
+        if out is not None:
+            window.replace_tail([*window.tail[:i], out, *window.tail[i + 1 :]])
+            break
     base = window.meta.base
-    if any(pin.offset == target for pin in base.pins):
-        base.pins = [pin for pin in base.pins if pin.offset != target]
+    pins = [pin for pin in base.pins if target not in (pin.offset, pin.link[0])]
+    pinned = [item for item in base.pinned if item.offset != target]
+    suspensions = [suspension for suspension in base.suspensions if suspension.offset != target]
+    if (len(pins), len(pinned), len(suspensions)) != (len(base.pins), len(base.pinned), len(base.suspensions)):
+        base.pins, base.pinned, base.suspensions = pins, pinned, suspensions
         window.base_epoch += 1
         window.derive()
-    pinned = base.pinned
-    if any(item.offset == target for item in pinned):
-        window.meta.base.pinned = [item for item in pinned if item.offset != target]
-        window.base_epoch += 1
-        window.derive()
+
+
+def _without(entry: Entry, target: int) -> Entry | None:
+    """What stands in the entry's place without the event at ``target``, None where that is not in it."""
+    if entry.kind not in RANGES:
+        return Entry(target, Kind.NOTE) if entry.offset == target else None
+    gone = events.absolute(entry.gone or [])
+    if entry.kind != Kind.HELD or target in gone or target not in (entry_offsets(entry) or ()):
+        return None
+    # Nobody summarises it from the log.
+    return msgspec.structs.replace(entry, gone=events.delta(sorted([*gone, target])))

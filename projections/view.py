@@ -59,7 +59,7 @@ def view_of(window: Window) -> View:
         and not _reduces_on_render(window)
     )
     trace: list[Step] = []
-    if flat and (window.gains or lanes.pins or lanes.pins_lost[0] or lanes.pinned_lost[0]):
+    if flat and (window.gains or lanes.pins or any(lanes.pins_lost) or any(lanes.pinned_lost)):
         lead = len(lanes.pinned) + (summary is not None) + 2 * len(lanes.pins)
         trace = steps_of(window, lead + window.shown_messages, tokens)
     return View(flat, tokens, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], guard_of(window), trace)

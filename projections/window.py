@@ -140,6 +140,10 @@ class Window(Sums):
         for i, entry in enumerate(self.tail):
             if entry.calls and self._early:
                 self._adopt(entry)
+            if entry.link in self._answered and entry.link is not None and entry.link[0] < entry.offset:
+                # An earlier result has the call, that was left out when this one came.
+                entry.link = None
+                self.epoch += 1
             self._step(entry)
             if entry.offset <= marked and (i + 1 == len(self.tail) or self.tail[i + 1].offset > marked):
                 shorten(self, i + 1)
@@ -180,10 +184,10 @@ class Window(Sums):
         if kind in RENDERED:
             if entry.offset > self.covered_to:
                 step_message(self.lanes, entry)
-                if entry.link is not None and entry.link[0] > entry.offset:
-                    self._answered.add(entry.link)
-                elif entry.calls and self._answered:
+                if entry.calls and self._answered:
                     self.lanes.calls = [c for c in self.lanes.calls if (c.offset, c.index) not in self._answered]
+            if entry.link is not None and entry.link[0] > entry.offset:
+                self._answered.add(entry.link)
             self._count(entry)
             if entry.beyond is not None:
                 self._report(entry)
@@ -279,10 +283,9 @@ class Window(Sums):
 
     def _adopt(self, message: Entry) -> None:
         """Results that came before their calls."""
-        answered = {entry.link for entry in self.tail if entry.link is not None and entry.link[0] == message.offset}
         for i, (call_id, _, _) in enumerate(message.calls or ()):
             for entry in self.tail:
-                if entry.offset > message.offset or (message.offset, i) in answered:
+                if entry.offset > message.offset:
                     break
                 if entry.link == EARLY and not entry.out and result_call_id(entry.body) == call_id:
                     entry.link = (message.offset, i)

@@ -106,23 +106,28 @@ class Compactor:
             return self._summarizers(EXTRACTIVE)
 
     async def _read_span(self, request: CompactionRequest, key: Key) -> tuple[list[Logged], list[Logged], bool]:
-        """All events of the span, those of them to be summarised, and whether the cap on one input left the span whole."""
+        """All events of the span, those of them to be summarised, and whether the cap on one input left the span whole.
+
+        A span that is cut ends where the window takes a summary to end (``request.ends``), if need be beyond the cap.
+        """
         span: list[Logged] = []
         spoken: list[Logged] = []
-        tokens = 0
+        tokens, end = 0, request.last
         for piece in request.pieces:
             for offset, event in await self._read_piece(piece, key, request.partition):
-                if piece.live:
+                if piece.live and offset <= end:
                     tokens += _tokens(event, request.encoding)
-                    if tokens > self.settings.summary_input_tokens and spoken:
-                        # Pieces of a held range may come one after the other and lie in one another.
-                        span = sorted((item for item in span if item[0] <= spoken[-1][0]), key=_offset)
-                        return *_between_groups(span, spoken), False
+                    if tokens > self.settings.summary_input_tokens and spoken and end == request.last:
+                        end = _cut(request, spoken[-1][0])
                     spoken.append((offset, event))
                 span.append((offset, event))
+            if piece.last > end:
+                break
         if not span:
             raise SpanLost(f"the log holds no event of {key} between offsets {request.first} and {request.last}")
-        return sorted(span, key=_offset), spoken, True
+        # Pieces of a held range may come one after the other and lie in one another.
+        span = sorted((item for item in span if item[0] <= end), key=_offset)
+        return span, [item for item in spoken if item[0] <= end], end == request.last
 
     async def _read_piece(self, piece: Piece, key: Key, partition: int) -> list[Logged]:
         offsets = piece_offsets(piece)
@@ -227,19 +232,12 @@ def _offset_of(to: str, partition: int, by_id: dict[str, int]) -> int | None:
     return position.offset if position.partition == partition else None
 
 
-def _between_groups(span: list[Logged], spoken: list[Logged]) -> tuple[list[Logged], list[Logged]]:
-    """Shorten a span to the last place where no call waits for its result, where there is one: a result alone could not be shown."""
-    waiting: list[str] = []
-    safe = len(span)
-    for i, (_, event) in enumerate(span):
-        if isinstance(event, events.MessageEvent):
-            waiting += [call.id for call in event.data.tool_calls or ()]
-        elif isinstance(event, events.ToolResultEvent) and event.data.tool_call_id in waiting:
-            waiting.remove(event.data.tool_call_id)
-        if not waiting:
-            safe = i + 1
-    last = span[safe - 1][0]
-    return span[:safe], [item for item in spoken if item[0] <= last]
+def _cut(request: CompactionRequest, last: int) -> int:
+    """Where a span of which no more than up to offset ``last`` fits one input may end: at the last place before, else at the next."""
+    ends = absolute(request.ends)
+    if any(piece.live and piece.offsets is None and piece.first <= last <= piece.last for piece in request.pieces):
+        return last
+    return max((end for end in ends if end <= last), default=min((end for end in ends if end > last), default=request.last))
 
 
 def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:

@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import msgspec
 
+from projections.due import places
 from projections.events import absolute, delta
 from projections.lanes import Kind, entry_offsets
 from projections.policy import Policy
@@ -41,6 +42,8 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     previous_offset: int | None = None
     rollback: int | None = None
     kept: list[int] = []
+    ends: list[int] = []
+    """Where a span that is too long for one input may end instead, delta-encoded; any event of a piece without offsets will do, too."""
 
 
 def policy_version(policy: Policy) -> str:
@@ -102,6 +105,7 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         previous_offset=previous.offset if previous else None,
         rollback=meta.rollback,
         kept=delta(list(due.kept)),
+        ends=delta(places(window.tail, due, window.covered_to)),
     )
 
 
