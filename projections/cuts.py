@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from projections.due import Due, due_span, kept_offsets, span_to
 from projections.groups import Group, group_tail
 from projections.lanes import Kind
-from projections.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.profiles import CompactResults, SummarizeResults
 from projections.reducers import CLOSED, Reduction
 
 if TYPE_CHECKING:
@@ -73,9 +71,7 @@ def _pass_counts(window: Window, n: int) -> None:
     sliding = policy.profile == "sliding" and policy.pays
     if policy.cuts == "stable":
         cut = _reduction(window, n)
-        for reducer in policy.reducers:
-            if isinstance(reducer, KeepTurns | KeepMessages):
-                cut.run(reducer)
+        cut.limit()
         window.changed(n, cut.changed)
     if sliding and window.meta.due is None:
         window.meta.due = _what_left(window, n)
@@ -87,12 +83,10 @@ def _what_left(window: Window, n: int) -> Due | None:
     groups = group_tail(tail)
     kept = kept_offsets(groups, window.lanes)
     if window.policy.cuts == "exact":
-        groups = [_copied(group) for group in groups]
+        groups = [group.copy() for group in groups]
         cut = _reduction(window, n, groups)
         cut.exact = True
-        for reducer in window.policy.reducers:
-            if isinstance(reducer, KeepTurns | KeepMessages):
-                cut.run(reducer)
+        cut.limit()
     stays = [e.offset for g in groups if g.messages() and not g.head.form.startswith("pair:") for e in g.entries if e.offset not in kept]
     first = min(stays, default=None)
     last = n - 1 if first is None else next(i for i, entry in enumerate(tail) if entry.offset == first) - 1
@@ -118,7 +112,7 @@ def _pass_mark(window: Window, n: int) -> None:
     saved = 0
     # What may be saved changes with results, and with the answers to them: otherwise it need not be looked at again.
     if policy.cuts == "stable" and _can_save(window) and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT):
-        groups = [_copied(group) for group in group_tail(window.tail[:n])]
+        groups = [group.copy() for group in group_tail(window.tail[:n])]
         trial = _reduction(window, n, groups)
         before = sum(group.tokens for group in groups)
         trial.shorten()
@@ -166,8 +160,3 @@ def _overflow(window: Window, n: int) -> None:
             break
         size = sum(len(entry.body) for entry in window.tail[:n])
     window.changed(n, cut.changed)
-
-
-def _copied(group: Group) -> Group:
-    """A group whose entries may be changed without the tail's being so."""
-    return Group(msgspec.structs.replace(group.head), {i: msgspec.structs.replace(result) for i, result in group.results.items()})

@@ -53,7 +53,7 @@ def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, 
 def kept_offsets(groups: list[Group], lanes: Lanes) -> set[int]:
     """The offsets of entries that no span covers: groups that wait, and the newest user's message."""
     waiting = lanes.waiting()
-    kept = {e.offset for g in groups if g.head.calls and not waiting.isdisjoint(g.links()) for e in g.entries}
+    kept = {e.offset for g in groups if g.waits(waiting) for e in g.entries}
     users = [group.head.offset for group in newest(groups) if group.head.kind == Kind.USER]
     return kept.union(users)
 

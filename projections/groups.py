@@ -6,7 +6,7 @@ is not in the tail is an orphan: no provider would take it, so it is a group of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -71,9 +71,13 @@ class Group:
             return 0
         return 1 + len(self.shown_calls())
 
-    def links(self) -> list[Link]:
-        """Its calls, as ``(offset, index)``."""
-        return [(self.head.offset, i) for i in range(len(self.head.calls or ()))]
+    def waits(self, calls: Collection[Link]) -> bool:
+        """Whether one of its calls is among ``calls``, each as ``(offset, index)``."""
+        return any((self.head.offset, i) in calls for i in range(len(self.head.calls or ())))
+
+    def copy(self) -> Group:
+        """A group whose entries may be changed without the window's being so."""
+        return Group(msgspec.structs.replace(self.head), {i: msgspec.structs.replace(result) for i, result in self.results.items()})
 
 
 class Grouper:

@@ -128,8 +128,3 @@ def parts_of(window: Window) -> Parts:
     shown = [group for group in everything if group.messages()]
     system = [(item.body, item.tokens, item.offset) for item in lanes.pinned]
     return Parts(window, system, summary_body(summary) if summary else None, list(lanes.pins), shown, stub, lanes.suspended())
-
-
-def copy_of(group: Group) -> Group:
-    """A group whose entries may be changed without the window's being so."""
-    return Group(msgspec.structs.replace(group.head), {i: msgspec.structs.replace(entry) for i, entry in group.results.items()})

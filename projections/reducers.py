@@ -60,6 +60,12 @@ class Reduction:
             if isinstance(reducer, CompactResults | SummarizeResults):
                 self.run(reducer)
 
+    def limit(self) -> None:
+        """The policy's limits of turns and messages, in order."""
+        for reducer in self.policy.reducers:
+            if isinstance(reducer, KeepTurns | KeepMessages):
+                self.run(reducer)
+
     def trim(self) -> None:
         """Trim old tool results: over ``soft_trim_chars`` head and tail stay, over ``hard_clear_chars`` a stub."""
         policy = self.policy
@@ -104,7 +110,7 @@ class Reduction:
 
     def waits(self, group: Group) -> bool:
         """Whether a call of the group may still be answered, or waits for somebody."""
-        return bool(group.head.calls) and not self.waiting.isdisjoint(group.links())
+        return group.waits(self.waiting)
 
     # -- parts ---------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ fold left out of the tail stands as one line with its positions. Where the whole
 from __future__ import annotations
 
 from projections.groups import ANSWER_TOKENS, group_tail
-from projections.parts import Parts, Render, copy_of, parts_of
+from projections.parts import Parts, Render, parts_of
 from projections.policy import Policy
 from projections.profiles import CompactResults, SummarizeResults
 from projections.reducers import Reduction
@@ -25,8 +25,10 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     """
     limit = window.policy.ceiling if max_tokens is None else min(max_tokens, window.policy.ceiling)
     parts = parts_of(window)
-    trace = steps_of(window, parts.messages, parts.tokens)
-    _tell_of_pairing(window, parts, trace)
+    pairing = _pairing(window, parts)
+    # What the fold shortened came before the pairing: its steps end where that begins.
+    messages, tokens = (parts.messages, parts.tokens) if pairing is None else (pairing.messages_before, pairing.tokens_before)
+    trace = steps_of(window, messages, tokens) + ([] if pairing is None else [pairing])
     told = len(trace)
     if window.policy.cuts == "exact":
         _reduce(parts, window.policy, trace)
@@ -37,28 +39,21 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     return render
 
 
-def _tell_of_pairing(window: Window, parts: Parts, trace: list[Step]) -> None:
-    """Calls that were answered here, and results without a call."""
+def _pairing(window: Window, parts: Parts) -> Step | None:
+    """Calls that are answered here, and results without a call; None where there is neither."""
     answered = sum(len(group.unanswered()) for group in parts.groups)
     orphans = [group for group in group_tail(window.tail) if group.orphan and not group.out]
-    if answered or orphans:
-        messages, tokens = parts.messages, parts.tokens
-        before = tokens - answered * ANSWER_TOKENS + sum(group.head.tokens for group in orphans)
-        trace.append(Step("pairing", messages - answered + len(orphans), messages, before, tokens))
-        if len(trace) > 1:
-            # What the fold shortened came before: its steps end where this one begins.
-            more, less = trace[-1].messages_before - messages, before - tokens
-            for step in trace[:-1]:
-                step.messages_before += more
-                step.messages_after += more
-                step.tokens_before += less
-                step.tokens_after += less
+    if not answered and not orphans:
+        return None
+    messages, tokens = parts.messages, parts.tokens
+    before = tokens - answered * ANSWER_TOKENS + sum(group.head.tokens for group in orphans)
+    return Step("pairing", messages - answered + len(orphans), messages, before, tokens)
 
 
 def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
     """``exact`` cuts: the reducers on every render, on copies of what the window keeps."""
     window = parts.window
-    parts.groups = [copy_of(group) for group in parts.groups]
+    parts.groups = [group.copy() for group in parts.groups]
     run = Reduction(parts.groups, policy, window.shaper(), window.meta.position, window.lanes.waiting(), exact=True)
     steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []
     for reducer in policy.reducers:

@@ -16,7 +16,7 @@ from projections.errors import ThreadfoldError
 from projections.forms import Shaper
 from projections.groups import Group
 from projections.lanes import Entry
-from projections.parts import Parts, copy_of, tokens_of
+from projections.parts import Parts, tokens_of
 from projections.reducers import LEFT_OUT, newest
 from projections.steps import Step
 
@@ -60,7 +60,7 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
     for group in groups:
         if parts.tokens <= limit:
             return
-        waits = any(link in parts.suspended for link in group.links())
+        waits = group.waits(parts.suspended)
         if id(group) not in stays and not waits and (pinned or not any(result.pinned for result in group.results.values())):
             parts.leave_out(group)
     if parts.tokens >= before:
@@ -71,7 +71,7 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
 def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
     """Results before the last group become stubs, the oldest first; those of the last group are clipped to the room there is."""
     shaper = parts.window.shaper()
-    parts.groups = [copy_of(group) for group in parts.groups]
+    parts.groups = [group.copy() for group in parts.groups]
     for group in parts.groups[:-1]:
         for i in group.shown_calls():
             result = group.results.get(i)
@@ -105,7 +105,7 @@ def _drop_system(parts: Parts, limit: int) -> None:
 
 
 def _clip_newest(parts: Parts, limit: int) -> None:
-    parts.groups = [copy_of(group) for group in parts.groups]
+    parts.groups = [group.copy() for group in parts.groups]
     _clip_evenly(parts, limit, [e for g in parts.groups for e in [g.head, *(g.results[i] for i in g.shown_calls() if i in g.results)]])
 
 
