@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.settings import Settings
 from threadfold.backend import Backend
-from threadfold.gateway import problems
+from threadfold.gateway import openapi, problems, reference
 from threadfold.gateway.access import Connection
 from threadfold.gateway.conversations import router
 from threadfold.gateway.room import Room
@@ -49,11 +49,13 @@ def create_gateway(settings: Settings) -> FastAPI:
                 await connection.backend.stop()
                 connection.backend = None
 
-    app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, redoc_url=None)
+    app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = Connection()
     problems.install(app)
     app.add_middleware(Room)
     app.include_router(router)
+    app.include_router(reference.router)
+    openapi.install(app)
 
     @app.get("/healthz")
     async def healthz() -> Response:
