@@ -27,6 +27,14 @@ SEALED: Schema = {
     "properties": {name: {"type": "string"} for name in ("kid", "nonce", "ciphertext")},
     "required": ["kid", "nonce", "ciphertext"],
 }
+_SAID_OR_CALLED: list[Schema] = [
+    {"properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]},
+    {
+        "properties": {"content": {"type": ["string", "array"]}, "tool_calls": {"type": ["array", "null"], "maxItems": 0}},
+        "required": ["content"],
+    },
+]
+"""A message has calls (an assistant's alone) or content; what :class:`projections.events.Message` checks by itself."""
 OTHER_TYPE = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}$"
 
 
@@ -59,7 +67,7 @@ def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
     if kind == "tool.result":
         del fields["spill"]
     properties: dict[str, Any] = {"type": {"const": kind}, "id": ID, "time": TIME, "traceparent": TRACEPARENT, "conversation": NAME}
-    return {
+    schema = {
         "title": kind,
         "description": ABOUT[kind],
         "type": "object",
@@ -67,6 +75,7 @@ def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
         "required": ["type", *required],
         "additionalProperties": False,
     }
+    return {**schema, "anyOf": _SAID_OR_CALLED} if kind == "message" else schema
 
 
 def told(kind: str, parts: Mapping[str, Schema]) -> Schema:

@@ -56,6 +56,7 @@ _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("ToolResult", "tool_call_id"): {"minLength": 1},
     ("ModelCalled", "render_digest"): {"pattern": "^[0-9a-f]{64}$"},
     ("ModelCalled", "tokens"): {"minimum": 0},
+    ("ModelCalled", "position"): {"minLength": 1},
     ("ModelCalled", "model"): {"minLength": 1, "maxLength": 256},
 }
 """What intake checks and no type says, where JSON Schema can say it."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from threadfold.gateway.openapi.components import COUNT, TEXT, nullable, record
 from threadfold.gateway.openapi.operation import Answer, Body, Operation, Table, ref
+from threadfold.schemas.structs import ID as ID_SCHEMA
+from threadfold.schemas.structs import TIME, TRACEPARENT
 
 C = "/v1/conversations/{conversation}"
 CONVERSATION = "support-42"
@@ -114,7 +116,11 @@ OPERATIONS: Table = {
         "append",
         appended(),
         Body(
-            record({"to": {**TEXT, "description": "a position, or the id of one of the last 1,024 events: the last that stays"}}),
+            record(
+                {"to": {**TEXT, "description": "a position, or the id of one of the last 1,024 events: the last that stays"}},
+                {"id": ID_SCHEMA, "time": TIME, "traceparent": TRACEPARENT},
+                closed=True,
+            ),
             {"by position": {"to": "3-17"}},
         ),
         _USUAL,
@@ -135,7 +141,7 @@ OPERATIONS: Table = {
             )
         },
         Body(
-            ref("ModelCalled"),
+            ref("NewModelCall"),
             {
                 "a call": {
                     "model": "gpt-5-mini",

@@ -7,7 +7,7 @@ from typing import Any
 
 from threadfold.gateway.openapi.operation import Schema, one_or_list, ref
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, other, told
-from threadfold.schemas.structs import DATA, POSITION, components
+from threadfold.schemas.structs import DATA, POSITION, components, fields_of
 
 _TEMPLATE = "#/components/schemas/{name}"
 TEXT: Schema = {"type": "string"}
@@ -21,9 +21,11 @@ def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def record(required: dict[str, Schema], optional: dict[str, Schema] | None = None, about: str = "") -> Schema:
-    """An object with these fields; further ones may come with newer versions."""
+def record(required: dict[str, Schema], optional: dict[str, Schema] | None = None, about: str = "", *, closed: bool = False) -> Schema:
+    """An object with these fields; unless it is ``closed``, further ones may come with newer versions."""
     schema: dict[str, Any] = {"type": "object", "properties": {**required, **(optional or {})}, "required": [*required]}
+    if closed:
+        schema["additionalProperties"] = False
     return {**schema, "description": about} if about else schema
 
 
@@ -48,6 +50,9 @@ def all_components() -> dict[str, Schema]:
     for kind in LOG_TYPES:
         made[f"Told{names[kind]}"] = told(kind, parts)
     made["ToldEvent"] = _told_event(names)
+    called, required = fields_of("model.called", parts)
+    del called["generation"]
+    made["NewModelCall"] = {"type": "object", "properties": called, "required": required, "additionalProperties": False}
     made |= _answers()
     return dict(sorted(made.items()))
 

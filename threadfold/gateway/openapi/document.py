@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from threadfold.gateway.openapi.components import all_components
 from threadfold.gateway.openapi.operation import Operation, Schema, problem_response
 from threadfold.gateway.openapi.table import TABLE
+from threadfold.schemas.structs import NAME
 
 _ABOUT = """The window of a conversation, its log, and what is said in it, over HTTP.
 
@@ -27,6 +28,7 @@ _TAGS = {
     "Service": "Health and documents; no key is needed.",
 }
 _SECURITY = "HTTPBearer"
+_NAMES = ("conversation", "tenant", "user")
 
 
 def install(app: FastAPI) -> None:
@@ -79,6 +81,8 @@ def _complete(operation: Schema, known: Operation) -> None:
         if parameter["name"] in known.parameters:
             parameter["example"] = known.parameters[parameter["name"]]
         parameter["schema"].pop("title", None)
+        if parameter["in"] == "path" and parameter["name"] in _NAMES:
+            parameter["schema"] = NAME
     responses: dict[str, Schema] = {}
     for status, answer in known.answers.items():
         content = {answer.media: {"schema": answer.schema, "example": answer.example}}
