@@ -91,7 +91,7 @@ def _expiry(text: str | None) -> str | None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: policy, quota and keys.")
 @data_option
 def list_(as_json: bool, data: Path | None) -> None:
-    """Print one tenant a line (name, number of keys, what they may do, its policy's keys, its quota), then each of its keys: id, scopes, expiry."""
+    """Print one tenant a line (number of keys, scopes, policy, quota), then each of its keys: id, scopes, expiry."""
 
     async def read() -> State:
         async with open_control(load_settings(data)) as control:

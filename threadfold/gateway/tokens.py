@@ -37,6 +37,12 @@ class Principal(NamedTuple):
     scopes: frozenset[str]
 
 
+class _Held(NamedTuple):
+    until: float
+    version: int
+    principal: Principal
+
+
 class Tokens:
     """Verifies tokens by the settings ``jwt_*``. A token that held is remembered by its hash until it ends, or the key set changes."""
 
@@ -44,8 +50,7 @@ class Tokens:
         self._settings = settings
         self._keys = keys
         self._clock = clock
-        self._held: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._version = keys.version
+        self._held: OrderedDict[bytes, _Held] = OrderedDict()
 
     async def verify(self, token: str) -> Principal:
         """Whom the token names.
@@ -55,16 +60,13 @@ class Tokens:
             KeySetUnavailable: the keys to check it with cannot be had now.
         """
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        if self._version != self._keys.version:
-            self._held.clear()
-            self._version = self._keys.version
         held = self._held.get(digest)
-        if held is not None and self._clock() < held[0]:
+        if held is not None and self._clock() < held.until and held.version == self._keys.version:
             self._held.move_to_end(digest)
-            return held[1]
+            return held.principal
         claims = await self._claims(token)
         principal = self._principal(claims)
-        self._held[digest] = (float(claims["exp"]), principal)
+        self._held[digest] = _Held(float(claims["exp"]), self._keys.version, principal)
         if len(self._held) > KEPT:
             self._held.popitem(last=False)
         return principal
