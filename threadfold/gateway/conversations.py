@@ -86,6 +86,7 @@ async def post_events_of_several(request: Request, caller: Appender, wait: Wait 
             raise InvalidEvent(f"event {i}: field conversation: " + ("missing" if named is None else "expected a string"))
         items.append((named, flat))
     appended = await caller.backend.append(caller.tenant, items, id_seed=idempotency_key)
+    caller.charge(appended)
     by_conversation: dict[str, list[Appended]] = {}
     for (conversation, _), item in zip(items, appended, strict=True):
         by_conversation.setdefault(conversation, []).append(item)
@@ -188,6 +189,7 @@ async def _append_anthropic(caller: Caller, conversation: str, messages: list[ob
 
 async def _append(caller: Caller, conversation: str, flats: Sequence[object], noun: str, wait: str | None, id_seed: str | None) -> Response:
     appended = await caller.backend.append(caller.tenant, [(conversation, flat) for flat in flats], noun=noun, id_seed=id_seed)
+    caller.charge(appended)
     results: Sequence[Appended | Applied] = appended
     if wait:
         results = await caller.backend.wait_applied(caller.tenant, conversation, appended)
