@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.settings import Settings
@@ -22,6 +23,7 @@ from threadfold.gateway import openapi, problems, reference, tenants
 from threadfold.gateway.access import Connection
 from threadfold.gateway.conversations import router
 from threadfold.gateway.gate import Gate
+from threadfold.gateway.hot import Hot
 from threadfold.gateway.room import Room
 from threadfold.quotas import Quotas, SharedBuckets
 
@@ -29,6 +31,23 @@ logger = logging.getLogger(__name__)
 RECONNECT = 1.0
 READY_TIMEOUT = 3.0
 """Seconds between two attempts to connect, and for all that ``/readyz`` asks."""
+
+
+class Gateway(FastAPI):
+    """The framework's application behind a front of our own: the gate, the room, and the short way (``threadfold.gateway.hot``)."""
+
+    front: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        if self.front is not None and scope["type"] == "http":
+            await self.front(scope, receive, send)
+        else:
+            await self.routed(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request that has passed the front."""
+        await super().__call__(scope, receive, send)
 
 
 def create_gateway(settings: Settings) -> FastAPI:
@@ -55,11 +74,12 @@ def create_gateway(settings: Settings) -> FastAPI:
                 await connection.backend.stop()
             connection.backend = connection.quotas = None
 
-    app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
     problems.install(app)
-    app.add_middleware(Room, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.add_middleware(Gate, connection=connection)  # added last: it is outermost
+    hot = Hot(app.routed, connection)
+    room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
+    app.front = Gate(room, connection=connection)
     app.include_router(router)
     app.include_router(tenants.router)
     app.include_router(reference.router)

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from projections.events import CONTENT_TYPE, full_type
-from streams.control import ApiKey, Generation, Tenant
+from streams.control import Generation
 from streams.requests import CompactionRequest
+from streams.tenants import ApiKey, Tenant
 from streams.topics import SPECS, TopicSpec
 from threadfold.schemas.forms import LOG_TYPES, RENDER_TOPIC, SUMMARY_TOPIC, envelope
 from threadfold.schemas.structs import ABOUT, DATA, Schema, components
