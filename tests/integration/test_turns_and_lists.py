@@ -43,9 +43,8 @@ async def test_a_turn_that_lost_its_lease_appends_nothing_any_more(call: Client)
     assert ok.status_code == 200 and ok.json()["events"][0]["status"] == "applied"
     second = (await begin(call, "fence", turn_id="new", policy="interrupt")).json()["fencing_token"]
     assert second > first
-    late = await call(
-        "POST", "/v1/conversations/fence/messages", {"role": "assistant", "content": "late"}, headers={"Fencing-Token": str(first)}
-    )
+    old = {"Fencing-Token": str(first)}
+    late = await call("POST", "/v1/conversations/fence/messages", {"role": "assistant", "content": "late"}, headers=old)
     is_problem(late, 409, f"the turn of token {first} is not in force", f"token {second} is")
     is_problem(await call("POST", "/v1/conversations/fence/turns/old/end", headers=old), 409, "turn new is under way")
     is_problem(await call("POST", "/v1/conversations/fence/turns/old/renew", headers=old), 409, "is over")
