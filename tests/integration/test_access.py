@@ -301,6 +301,15 @@ async def test_tokens_are_charged_by_what_was_accepted_and_reads_go_on(world: Wo
     assert (await world("GET", "/v1/conversations/w/context", key)).status_code == 200
 
 
+async def test_lists_that_come_at_once_are_not_all_let_in_on_the_last_token(world: World) -> None:
+    new = {"name": "flood", "quota": {"tokens_per_minute": 6_000, "tokens_burst": 10}}
+    key = (await world("POST", "/v1/tenants", "root", new)).json()["key"]
+    answers = await asyncio.gather(*(world("POST", f"/v1/conversations/f{i}/events", key, [say("word " * 100)] * 5) for i in range(40)))
+    counts = [sum(answer.status_code == status for answer in answers) for status in (202, 429)]
+    assert sum(counts) == 40
+    assert 2 <= counts[0] <= 8, "1,000 tokens, at about 500 a list, guessed as 350"
+
+
 def _room_of(app: Any) -> Room:
     found = app.middleware_stack
     while not isinstance(found, Room):
