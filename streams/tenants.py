@@ -65,7 +65,9 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
         if not 0 <= value <= _MOST or (name in BURSTS and not 0.1 <= value <= 86_400):
             least, most = ("0.1", "86400") if name in BURSTS else ("0 (no limit)", f"{_MOST:g}")
             raise InvalidQuota(f"quota {name} is {value}: it must be {least} to {most}")
-    return msgspec.structs.replace(onto, **values)
+    # As it will be read back: rates are fractions.
+    numbers = {name: float(value) if value is not None and name not in COUNTS else value for name, value in values.items()}
+    return msgspec.structs.replace(onto, **numbers)
 
 
 class Tenant(msgspec.Struct, omit_defaults=True):

@@ -20,7 +20,7 @@ class Shared:
 
     def settle(self, now: float, owed: float, wanted: float) -> Settled:
         self.level, self.at = filled(self.level, now - self.at, self.rate, self.capacity), now
-        settled = settle(self.level, owed, wanted)
+        settled = settle(self.level, owed, wanted, self.capacity)
         self.level = settled.left
         return settled
 
@@ -41,6 +41,7 @@ def test_gateways_together_admit_no_more_than_rate_time_burst_and_a_portion_each
     capacity = max(1.0, rate * burst)
     shared, leases = Shared(rate, capacity), [Lease(rate, capacity) for _ in range(gateways)]
     now, admitted, portions, largest = 0.0, 0.0, [0.0] * gateways, 0.0
+    given: list[tuple[Lease, int]] = []
     for _ in range(300):
         now += rng.choice((0.0, 0.001, 0.03, 0.2, 3.0))
         i = rng.randrange(gateways)
@@ -48,9 +49,16 @@ def test_gateways_together_admit_no_more_than_rate_time_burst_and_a_portion_each
             if leases[i].open(now):
                 units = rng.randint(1, most)
                 leases[i].charge(units, now)
-                admitted += units
+                if rng.random() < 0.3:
+                    # A guess that is taken back later, perhaps after it was settled.
+                    given.append((leases[i], units))
+                else:
+                    admitted += units
                 largest = max(largest, units)
         renew(leases[i], shared, now)
+        if given and rng.random() < 0.5:
+            lease, units = given.pop()
+            lease.give_back(units)
         portions[i] = max(portions[i], leases[i].portion)
         # What went below zero is owed and not yet paid: at most the last list of each gateway.
         assert admitted <= (capacity + rate * now + sum(portions) + gateways * largest) * (1 + 1e-9)
@@ -119,6 +127,18 @@ def test_alone_a_gateway_is_a_bucket_of_its_own(rate: float, burst: float, seed:
     assert least > -1
     assert most <= capacity
     assert lease.wants(now), "it goes on asking for the shared one"
+
+
+def test_what_is_given_back_pays_the_buckets_debt_before_anything_is_let_in() -> None:
+    shared, lease = Shared(10, 100), Lease(10, 100)
+    lease.charge(400, 0.0)
+    renew(lease, shared, 0.0)
+    lease.charge(200, 0.1)
+    lease.give_back(300)
+    assert not lease.open(0.1)
+    renew(lease, shared, 0.2)
+    assert not lease.open(0.2)
+    assert 18 <= lease.wait(0.2) <= 22, "300 of 100 are left to pay: 200 at 10 a second"
 
 
 def test_what_was_charged_while_the_answer_was_under_way_stays_charged() -> None:

@@ -19,11 +19,11 @@ from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import openapi, problems, reference, tenants
+from threadfold.gateway import conversations, lists, openapi, problems, reference, tenants, turns
 from threadfold.gateway.access import Connection
-from threadfold.gateway.conversations import router
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
+from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
 from threadfold.quotas import Quotas, SharedBuckets
 
@@ -76,14 +76,19 @@ def create_gateway(settings: Settings) -> FastAPI:
 
     app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
+    metrics = Metrics()
     problems.install(app)
     hot = Hot(app.routed, connection)
     room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.front = Gate(room, connection=connection)
-    app.include_router(router)
-    app.include_router(tenants.router)
-    app.include_router(reference.router)
+    app.front = Measured(Gate(room, connection=connection), metrics=metrics)
+    for routes in (conversations, turns, lists, tenants, reference):
+        app.include_router(routes.router)
     openapi.install(app)
+
+    @app.get("/metrics")
+    async def metrics_page() -> Response:
+        """What Prometheus reads."""
+        return metrics.page()
 
     @app.get("/healthz")
     async def healthz() -> Response:

@@ -5,7 +5,6 @@ What is refused here costs neither routing nor the reading of a body. Routes fin
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import QuotaExceeded, ThreadfoldError
@@ -13,9 +12,12 @@ from streams.control import State
 from threadfold.gateway.access import PRINCIPAL, Connection
 from threadfold.gateway.holding import Holding
 from threadfold.gateway.problems import of_error
+from threadfold.quotas import Quotas
 
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
+BYTES_A_TOKEN = 8
+"""Bytes of a body for each token that it is guessed to hold until it has been counted; they are four of text, and the form of an event."""
 _NO_EVENTS = ("/partial", "/renders", "/end")
 """POSTs to a conversation that append no events of the caller's, or end what costs."""
 
@@ -40,13 +42,27 @@ class Gate:
             await of_error(error)(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
+        quotas = self._connection.quotas
         try:
-            quotas = self._connection.quotas
-            if quotas is not None and not ("admin" in principal.scopes and _administers(scope["path"])):
-                await quotas.admit(principal.tenant, appends=_appends(scope))
-            await self._app(scope, receive, send)
+            if quotas is None or ("admin" in principal.scopes and _administers(scope["path"])):
+                await self._app(scope, receive, send)
+            elif _appends(scope):
+                await self._append(quotas, principal.tenant, scope, receive, send)
+            else:
+                await quotas.admit(principal.tenant, appends=False)
+                await self._app(scope, receive, send)
         except QuotaExceeded as error:
             await self._refuse(principal.tenant, error, scope, receive, send)
+
+    async def _append(self, quotas: Quotas, tenant: str, scope: Scope, receive: Receive, send: Send) -> None:
+        # What is under way counts by a low guess, or any number of lists could come in at once while there is one token left.
+        await quotas.admit(tenant, appends=True)
+        guess = (1, _length(scope) // BYTES_A_TOKEN)
+        quotas.charge(tenant, *guess)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            quotas.give_back(tenant, *guess)
 
     def _state(self) -> State:
         return self._connection.get().control.state
@@ -54,10 +70,15 @@ class Gate:
     async def _refuse(self, tenant: str, error: QuotaExceeded, scope: Scope, receive: Receive, send: Send) -> None:
         held = await self._holding.hold(tenant)
         answer = of_error(error)
-        length = Request(scope).headers.get("content-length", "0")
-        if not held or not length.isdecimal() or int(length) > SMALL_BODY:
+        if not held or _length(scope) > SMALL_BODY:
             answer.headers["Connection"] = "close"
         await answer(scope, receive, send)
+
+
+def _length(scope: Scope) -> int:
+    """The bytes that the body is announced with; 0 where they are not."""
+    value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() and len(value) < 16 else 0
 
 
 def _administers(path: str) -> bool:

@@ -32,9 +32,16 @@ _OF_QUERY: dict[str, dict[bytes, dict[str, str]]] = {
 """The query strings that are taken here, and the arguments they stand for."""
 
 
+class _Route(NamedTuple):
+    """What the framework leaves in the scope, for whoever counts requests by route."""
+
+    path: str
+
+
 class _Way(NamedTuple):
     """A route's function, its method and scope, and the headers that mean something to it."""
 
+    route: _Route
     endpoint: Callable[..., Awaitable[Response]]
     method: str
     scope: str
@@ -64,6 +71,7 @@ class Hot:
         if way is None or arguments is None or not way.headers.isdisjoint([name for name, _ in scope["headers"]]):
             await self._app(scope, receive, send)
             return
+        scope["route"] = way.route
         response = await self._answer(way, conversation, arguments, scope, receive)
         await response(scope, receive, send)
 
@@ -86,7 +94,9 @@ class Hot:
 
 def _way(endpoint: Any, method: str, scope: str, last: str) -> _Way:
     hints = get_type_hints(endpoint, include_extras=True)
-    return _Way(endpoint, method, scope, "request" in hints, _headers_of(hints), _OF_QUERY[last])
+    return _Way(
+        _Route(f"{_PREFIX}{{conversation}}/{last}"), endpoint, method, scope, "request" in hints, _headers_of(hints), _OF_QUERY[last]
+    )
 
 
 def _headers_of(hints: dict[str, Any]) -> frozenset[bytes]:

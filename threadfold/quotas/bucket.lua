@@ -1,5 +1,5 @@
 -- Settles one gateway with a tenant's shared bucket; threadfold/quotas/bucket.py (settle) is the same arithmetic.
--- KEYS[1]: the bucket. ARGV: rate (units a second), capacity, owed (used beyond what was leased), wanted.
+-- KEYS[1]: the bucket. ARGV: rate (units a second), capacity, owed (used beyond what was leased; below zero: given back), wanted.
 -- Returns what is granted and what is left, as text (a number would lose its fraction).
 local rate, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -11,7 +11,7 @@ if level and at then
 else
   level = capacity
 end
-level = level - tonumber(ARGV[3])
+level = math.min(capacity, level - tonumber(ARGV[3]))
 local granted = math.max(0, math.min(tonumber(ARGV[4]), level))
 level = level - granted
 redis.call('HSET', KEYS[1], 'level', string.format('%.17g', level), 'at', string.format('%.17g', now))

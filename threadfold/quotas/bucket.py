@@ -33,9 +33,9 @@ def filled(level: float, seconds: float, rate: float, capacity: float) -> float:
     return min(capacity, level + max(0.0, seconds) * rate)
 
 
-def settle(level: float, owed: float, wanted: float) -> Settled:
-    """Take from a bucket what a gateway owes, in full, and of what it wants as much as there is."""
-    level -= owed
+def settle(level: float, owed: float, wanted: float, capacity: float) -> Settled:
+    """Take from a bucket what a gateway owes (below zero: gives back), in full, and of what it wants as much as there is."""
+    level = min(capacity, level - owed)
     granted = max(0.0, min(wanted, level))
     return Settled(granted, level - granted)
 
@@ -61,6 +61,7 @@ class Lease:
     asked: float = -math.inf
     used_at: float = -math.inf
     waiting: int = 0
+    _asked_debt: float = 0.0
     _used: float = 0.0
     _use: float = 0.0
     _settled: float = -math.inf
@@ -93,6 +94,13 @@ class Lease:
         self._used += units
         self.used_at = now
 
+    def give_back(self, units: float) -> None:
+        """Take a charge back. What the bucket has paid for it already goes back to the bucket, which may be owed more than that."""
+        here = units if self.alone else min(units, max(0.0, -self.balance))
+        self.balance += here
+        self.debt -= units - here
+        self._used -= units
+
     @property
     def dry(self) -> bool:
         """Whether the bucket had nothing left when it was last asked, so that asking again is not worth waiting for."""
@@ -101,11 +109,11 @@ class Lease:
     def wants(self, now: float) -> bool:
         """Whether to ask the bucket now: before the lease has run out, or as soon as a dry bucket should have something again."""
         low = self.alone or self.balance < self.portion / 2 or self.waiting > 0 or self.debt > 0
-        return low and now >= self.dry_until and (not self.dry or now >= self.asked + CALM)
+        return low and (now >= self.dry_until or self.debt < 0) and (not self.dry or now >= self.asked + CALM)
 
     def ask(self, now: float) -> tuple[float, float]:
         """What to settle with the bucket: what is owed, and what is wanted."""
-        self.asked = now
+        self.asked, self._asked_debt = now, self.debt
         owed = self.debt + max(0.0, -self.balance)
         wanted = max(0.0, self.portion + self.waiting - max(0.0, self.balance))
         return owed, wanted
@@ -115,13 +123,12 @@ class Lease:
         if self.alone:
             # What it filled up by itself while alone is not leased.
             self.alone, self.balance = False, min(self.balance, self.portion)
-        paid = min(self.debt, owed)
-        self.debt -= paid
-        self.balance += owed - paid + settled.granted
+        self.debt -= self._asked_debt
+        self.balance += owed - self._asked_debt + settled.granted
         short = settled.granted < wanted
         self.dry_until = now + until_filled(settled.left, self.rate) if short else -math.inf
         if self._settled > -math.inf:
-            recent = self._used / max(now - self._settled, 1e-3)
+            recent = max(0.0, self._used) / max(now - self._settled, 1e-3)
             self._use = max(recent, 0.7 * self._use + 0.3 * recent)
         self._used, self._settled = 0.0, now
 

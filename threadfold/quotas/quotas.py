@@ -126,6 +126,14 @@ class Quotas:
         if TOKENS in leases:
             self._charge(leases[TOKENS], tokens, now)
 
+    def give_back(self, name: str, events: int, tokens: int) -> None:
+        """Take back what was charged for something under way."""
+        leases = self._tenant(name).leases
+        for kind, units in ((EVENTS, events), (TOKENS, tokens)):
+            if kind in leases:
+                leases[kind].give_back(units)
+                self._wanted.set()
+
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def _tenant(self, name: str) -> _Tenant:
