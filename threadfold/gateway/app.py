@@ -13,14 +13,16 @@ from contextlib import asynccontextmanager
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import conversations, lists, problems, tenants, turns
+from threadfold.gateway import conversations, lists, openapi, problems, reference, tenants, turns
 from threadfold.gateway.access import Connection
 from threadfold.gateway.gate import Gate
+from threadfold.gateway.hot import Hot
 from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
 from threadfold.quotas import Quotas, SharedBuckets
@@ -29,6 +31,23 @@ logger = logging.getLogger(__name__)
 RECONNECT = 1.0
 READY_TIMEOUT = 3.0
 """Seconds between two attempts to connect, and for all that ``/readyz`` asks."""
+
+
+class Gateway(FastAPI):
+    """The framework's application behind a front of our own: the gate, the room, and the short way (``threadfold.gateway.hot``)."""
+
+    front: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        if self.front is not None and scope["type"] == "http":
+            await self.front(scope, receive, send)
+        else:
+            await self.routed(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request that has passed the front."""
+        await super().__call__(scope, receive, send)
 
 
 def create_gateway(settings: Settings) -> FastAPI:
@@ -55,15 +74,16 @@ def create_gateway(settings: Settings) -> FastAPI:
                 await connection.backend.stop()
             connection.backend = connection.quotas = None
 
-    app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, redoc_url=None)
+    app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
     metrics = Metrics()
     problems.install(app)
-    app.add_middleware(Room, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.add_middleware(Gate, connection=connection)
-    app.add_middleware(Measured, metrics=metrics)  # added last: it is outermost
-    for routes in (conversations, turns, lists, tenants):
+    hot = Hot(app.routed, connection)
+    room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
+    app.front = Measured(Gate(room, connection=connection), metrics)
+    for routes in (conversations, turns, lists, tenants, reference):
         app.include_router(routes.router)
+    openapi.install(app)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics_page() -> Response:
