@@ -16,17 +16,15 @@ from fastapi.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
-from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
+from threadfold.gateway import conversations, lists, openapi, problems, reference, tenants, turns
 from threadfold.gateway.access import Connection
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
 from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
-from threadfold.live import Live
 from threadfold.quotas import Quotas, SharedBuckets
 
 logger = logging.getLogger(__name__)
@@ -56,23 +54,19 @@ def create_gateway(settings: Settings) -> FastAPI:
     """The ASGI application. Nothing connects before its lifespan begins.
 
     Raises:
-        InvalidSettings: an address is missing, or a master key is wrong.
+        InvalidSettings: an address is missing.
     """
     settings.require()
-    master_keys_of(settings)
     connection = Connection(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connecting = asyncio.create_task(_connect(settings, app, connection), name="gateway-connecting")
+        connecting = asyncio.create_task(_connect(settings, connection), name="gateway-connecting")
         try:
             yield
         finally:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
-            if app.state.live is not None:
-                await app.state.live.stop()
-                app.state.live = None
             await connection.credentials.close()
             if connection.quotas is not None:
                 await connection.quotas.stop()
@@ -82,17 +76,16 @@ def create_gateway(settings: Settings) -> FastAPI:
 
     app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
-    app.state.live = None
     metrics = Metrics()
     problems.install(app)
     hot = Hot(app.routed, connection)
     room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.front = Measured(Gate(room, connection=connection), metrics=metrics)
-    for routes in (conversations, turns, lists, streams, tenants, erasing, reference):
+    app.front = Measured(Gate(room, connection=connection), metrics)
+    for routes in (conversations, turns, lists, tenants, reference):
         app.include_router(routes.router)
     openapi.install(app)
 
-    @app.get("/metrics")
+    @app.get("/metrics", include_in_schema=False)
     async def metrics_page() -> Response:
         """What Prometheus reads."""
         return metrics.page()
@@ -110,22 +103,14 @@ def create_gateway(settings: Settings) -> FastAPI:
     return app
 
 
-def end_streams(app: FastAPI) -> None:
-    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections."""
-    if app.state.live is not None:
-        app.state.live.end_streams()
-
-
-async def _connect(settings: Settings, app: FastAPI) -> None:
+async def _connect(settings: Settings, connection: Connection) -> None:
     """Try until it is connected; after that the clients reconnect by themselves."""
-    connection: Connection = app.state.connection
     while connection.backend is None:
         backend = Backend(settings)
         try:
             await backend.start()
             connection.quotas = await _quotas(settings, backend).start()
             connection.backend = backend
-            app.state.live = await Live(backend).start()
         except Exception as error:  # whatever it was, a gateway that listens has to go on trying
             await backend.stop()
             if isinstance(error, ThreadfoldError):

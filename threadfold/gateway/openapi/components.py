@@ -14,6 +14,8 @@ TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 OBJECT: Schema = {"type": "object"}
+STATE: Schema = {"enum": ["active", "awaiting_input", "idle", "closed"]}
+SCOPE: Schema = {"enum": ["append", "read", "subscribe", "admin", "erase"]}
 
 
 def nullable(schema: Schema) -> Schema:
@@ -130,6 +132,47 @@ def _answers() -> dict[str, Schema]:
         ),
         "Step": record({"reducer": TEXT, "messages_before": COUNT, "messages_after": COUNT, "tokens_before": COUNT, "tokens_after": COUNT}),
         "Context": _context(),
+        "ListedConversation": record(
+            {"conversation": TEXT, "active_at": TEXT, "state": STATE, "position": POSITION, "count": COUNT, "tokens": COUNT}
+        ),
+        "Turn": record(
+            {
+                "turn_id": TEXT,
+                "status": {"enum": ["started", "queued"]},
+                "fencing_token": nullable({"type": "integer"}),
+                "position": POSITION,
+            },
+            {"place": COUNT},
+            "`fencing_token` grows with every turn of the conversation; null while it waits. `place`: how many turns are before it.",
+        ),
+        "Key": record(
+            {
+                "id": TEXT,
+                "name": nullable(TEXT),
+                "scopes": array(SCOPE),
+                "created": nullable(TEXT),
+                "expires_at": nullable(TEXT),
+                "expired": {"type": "boolean"},
+            },
+            about="A key as lists show it: nothing of it opens anything.",
+        ),
+        "NewKey": record(
+            {"id": TEXT, "scopes": array(SCOPE), "key": TEXT},
+            {"name": nullable(TEXT), "created": nullable(TEXT), "expires_at": nullable(TEXT), "expired": {"type": "boolean"}},
+            "A new key; `key` is shown in this answer and never again.",
+        ),
+        "Tenant": record(
+            {
+                "name": TEXT,
+                "policy": OBJECT,
+                "next_policy": nullable(OBJECT),
+                "quota": OBJECT,
+                "quota_in_force": OBJECT,
+                "keys": array(ref("Key")),
+            },
+            {"key": TEXT},
+        ),
+        "Receipt": record({"conversation": TEXT}, about="What becomes of each store, and until when."),
         "History": record(
             {"events": array(ref("ToldEvent")), "next_before": nullable(TEXT)},
             about="Newest first; `next_before` is null at the beginning.",
@@ -166,7 +209,7 @@ def _context() -> Schema:
             "render_digest": DIGEST,
             "summary": nullable(ref("ContextSummary")),
             "suspensions": array(ref("OpenSuspension")),
-            "state": {"enum": ["active", "awaiting_input", "idle", "closed"]},
+            "state": STATE,
             "guard": {},
             "trace": array(ref("Step")),
         },
