@@ -1,8 +1,8 @@
 """Callers over keep-alive connections, as cheap as Python gets, so that the server is what is measured.
 
 Each connection sends its next request when its last answer is there. Requests are made before the clock starts; of an answer only status
-and length are looked at. The job has ``address``, ``callers``, ``count`` (requests in all), ``status`` and ``requests``: a list of ``[method,
-path, headers, body]`` that is gone through in turn.
+and length are looked at. The job has ``address``, ``callers``, ``count`` (requests in all), ``status`` and ``requests``: a list of
+``[method, path, headers, body]`` that is gone through in turn.
 """
 
 from __future__ import annotations

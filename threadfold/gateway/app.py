@@ -80,12 +80,12 @@ def create_gateway(settings: Settings) -> FastAPI:
     problems.install(app)
     hot = Hot(app.routed, connection)
     room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.front = Measured(Gate(room, connection=connection), metrics)
+    app.front = Measured(Gate(room, connection=connection), metrics=metrics)
     for routes in (conversations, turns, lists, tenants, reference):
         app.include_router(routes.router)
     openapi.install(app)
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.get("/metrics")
     async def metrics_page() -> Response:
         """What Prometheus reads."""
         return metrics.page()

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 
@@ -47,14 +48,25 @@ def serve(settings: Settings) -> None:
     listening = _listen(settings.gateway_host, settings.gateway_port)
     config = uvicorn.Config(
         app,
+        http="auto",  # httptools where it is installed, else h11: docs/decisions/0018
         log_level=settings.log_level.lower(),
         access_log=False,
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=GRACE,
     )
-    with listening:
-        asyncio.run(_run(_Server(config), listening))
+    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(_Server(config), listening))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop where it is installed (it has no wheel for Windows), else None: asyncio's own."""
+    try:
+        uvloop: Any = __import__("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _run(server: _Server, listening: socket.socket) -> None:
