@@ -130,6 +130,12 @@ class CorruptWindow(ThreadfoldError):
     problem = 503
 
 
+class KeyUnusable(ThreadfoldError):
+    """A master key is missing or not the one a data key was wrapped by: an error of the configuration, never a reason to fold without it."""
+
+    problem = 503
+
+
 class Healing(ThreadfoldError):
     """The windows of this partition are being brought back from the log; try again shortly."""
 

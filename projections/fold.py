@@ -22,6 +22,7 @@ from projections.outcomes import Outcome as Outcome
 from projections.outcomes import Status as Status
 from projections.outcomes import id_hash_of as id_hash_of
 from projections.providers import LONGEST_ID, call_ids
+from projections.recents import Recents
 from projections.rollbacks import roll_back, take_out
 from projections.taking import made_since, take
 from projections.window import Window
@@ -33,17 +34,20 @@ _outcome: partial[Outcome] = partial(tuple.__new__, Outcome)
 def apply(window: Window, offset: int, event: events.AnyEvent, history: History | None = None) -> Outcome:
     """Fold the event at ``offset`` into ``window``, in place.
 
-    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats.
+    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats. After an
+    erasure, whatever comes changes nothing but the position.
     """
     meta = window.meta
+    if meta.erased:
+        meta.position = offset
+        return Outcome(Status.REJECTED, offset, "the conversation is erased")
     id_hash = id_hash_of(event.id)
     seen = window.recents.find(id_hash)
-    if seen is not None:
+    # An erasure is no repeat of anything: whoever could guess its id could prevent it.
+    if seen is not None and type(event) is not events.ErasedEvent:
         meta.duplicates += 1
         meta.position = offset
         return Outcome(Status.DUPLICATE, seen.offset)
-    if meta.erased:
-        return _skip(window, offset, id_hash, "the conversation is erased")
     if type(event) is events.MessageEvent and _push_text(window, offset, event):
         outcome = _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
     else:
@@ -64,8 +68,7 @@ def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
     meta.skipped += 1
     meta.position = offset
     window.recents.add(id_hash, offset, rejected=True)
-    if not meta.erased:
-        window.push(Entry(offset, Kind.NOTE))
+    window.push(Entry(offset, Kind.NOTE))
     return Outcome(Status.REJECTED, offset, reason)
 
 
@@ -76,6 +79,10 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
         return Outcome(Status.APPLIED, offset)
     if type(event) is events.ToolResultChunkEvent:
         window.push(Entry(offset, Kind.NOTE))
+        return Outcome(Status.APPLIED, offset)
+    if type(event) is events.ErasedEvent:
+        # Before anything that could refuse it.
+        _erase(window)
         return Outcome(Status.APPLIED, offset)
     beyond = out_of_bounds(event.data)
     if beyond is not None:
@@ -90,9 +97,6 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
         return roll_back(window, offset, event, history)
     if isinstance(event, events.EventDroppedEvent):
         return _dropped(window, offset, event)
-    if isinstance(event, events.ErasedEvent):
-        _erase(window)
-        return Outcome(Status.APPLIED, offset)
     return _control(window, offset, event)
 
 
@@ -205,7 +209,14 @@ def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Ou
 
 
 def _erase(window: Window) -> None:
-    """Nothing of the conversation stays in the window but ids and counters; this is final."""
+    """Set the window back to what it was before its first event: then only the erasure itself is counted in; this is final.
+
+    Counters, digest and recent ids go, too: what was folded before may have been readable or, with its key gone, opaque, and an event that
+    was rejected, a dead letter or a repeat in the one fold counts in the other. Any two folds agree again from here on.
+    """
     meta = window.meta
-    meta.base, meta.summary, meta.due, meta.erased = type(meta.base)(), None, None, True
+    meta.count, meta.digest, meta.unknown, meta.duplicates, meta.skipped = 0, bytes(32), 0, 0, 0
+    meta.base, meta.summary, meta.rollback, meta.due, meta.erased = type(meta.base)(), None, None, None, True
+    window.recents = Recents()
+    window.hashed = None
     window.replace_tail([])

@@ -8,7 +8,7 @@ from msgspec import Struct
 from projections.due import Due
 from projections.lanes import Lanes
 
-VERSION = 2
+VERSION = 3
 """Raised whenever windows are stored in another form, or the fold makes something else of the same events."""
 
 
