@@ -62,6 +62,13 @@ class UnknownConversation(ThreadfoldError):
     exit_code = 1
 
 
+class UnknownUser(ThreadfoldError):
+    """No conversation of this user is known, and none was erased on their behalf."""
+
+    problem = 404
+    exit_code = 1
+
+
 class Erased(ThreadfoldError):
     """The conversation was erased; this is final."""
 
@@ -131,7 +138,7 @@ class CorruptWindow(ThreadfoldError):
 
 
 class KeyUnusable(ThreadfoldError):
-    """A master key is missing or not the one a data key was wrapped by: an error of the configuration, never a reason to fold without it."""
+    """A master key is missing, or is not the one that wrapped a data key: an error of the configuration, never a reason to fold on."""
 
     problem = 503
 

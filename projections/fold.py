@@ -41,10 +41,14 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
     if meta.erased:
         meta.position = offset
         return Outcome(Status.REJECTED, offset, "the conversation is erased")
+    if type(event) is events.ErasedEvent:
+        # Before anything that could pass it over: an id that somebody guessed and used before must not prevent an erasure.
+        _erase(window)
+        meta.position = offset
+        return Outcome(Status.APPLIED, offset)
     id_hash = id_hash_of(event.id)
     seen = window.recents.find(id_hash)
-    # An erasure is no repeat of anything: whoever could guess its id could prevent it.
-    if seen is not None and type(event) is not events.ErasedEvent:
+    if seen is not None:
         meta.duplicates += 1
         meta.position = offset
         return Outcome(Status.DUPLICATE, seen.offset)
@@ -79,10 +83,6 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
         return Outcome(Status.APPLIED, offset)
     if type(event) is events.ToolResultChunkEvent:
         window.push(Entry(offset, Kind.NOTE))
-        return Outcome(Status.APPLIED, offset)
-    if type(event) is events.ErasedEvent:
-        # Before anything that could refuse it.
-        _erase(window)
         return Outcome(Status.APPLIED, offset)
     beyond = out_of_bounds(event.data)
     if beyond is not None:
@@ -209,10 +209,10 @@ def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Ou
 
 
 def _erase(window: Window) -> None:
-    """Set the window back to what it was before its first event: then only the erasure itself is counted in; this is final.
+    """Set the window back to what it was before its first event, but for that it is erased; this is final.
 
     Counters, digest and recent ids go, too: what was folded before may have been readable or, with its key gone, opaque, and an event that
-    was rejected, a dead letter or a repeat in the one fold counts in the other. Any two folds agree again from here on.
+    was rejected or a dead letter in the one fold counts in the other. From here on any two folds agree, whatever they have seen.
     """
     meta = window.meta
     meta.count, meta.digest, meta.unknown, meta.duplicates, meta.skipped = 0, bytes(32), 0, 0, 0

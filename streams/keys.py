@@ -1,4 +1,4 @@
-"""The keys topic, followed: every process that seals or opens holds it whole (``streams.keytable``), unwrapped keys only as many as it uses.
+"""The keys topic, followed: every process that seals or opens holds all of it (``streams.keytable``), unwrapped only the keys in use.
 
 The topic has one partition, so keys and erasures have one order for everybody. A new key is acknowledged by all in-sync replicas before an
 event sealed with it is appended; several processes that begin with a conversation at once make several keys, and all of them are good. So a
@@ -326,7 +326,7 @@ class KeyRing:
         return erasure.position if erasure is not None and erasure.state == "done" else None
 
     async def put_erasure(self, conversation: bytes, erasure: Erasure) -> None:
-        """Write an erasure's record, for all processes, and with a finished one the tombstones of all keys; returns when it is known here."""
+        """Write an erasure's record, with a finished one the tombstones of all keys, too; returns when it is known here."""
         rows: dict[bytes, bytes | None] = {conversation + b"/" + ERASED: msgspec.json.encode(erasure)}
         await self.write(rows)
         await self.sync()

@@ -36,13 +36,14 @@ class KeyRecord(msgspec.Struct):
 class Erasure(msgspec.Struct, omit_defaults=True, frozen=True):
     """An erasure's record. ``begun`` is written before the log's event, ``done`` once the window took it; then the keys are void.
 
-    ``log`` is what becomes of the log's payloads, ``user`` a hash of the user on whose behalf, ``windows`` generations beside the live one.
+    ``log`` is what becomes of the log's payloads, ``user`` a hash of the user on whose behalf, if any; times are RFC 3339.
     """
 
     state: Literal["begun", "done"]
     erased_at: str
     log: Literal["opaque", "kept"]
     position: str | None = None
+    done_at: str | None = None
     user: str | None = None
 
 
@@ -113,7 +114,8 @@ class KeyTable:
         if value is None:
             return None
         erasure = _decode_erasure(value)
-        if self.is_done(conversation) and erasure.state == "begun":
+        if self.is_done(conversation):
+            # The first one that was done is the one that receipts are of.
             return None
         self._erasures[conversation] = value
         if erasure.state == "begun":

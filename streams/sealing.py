@@ -46,7 +46,7 @@ class _Row(Protocol):
 
 
 class Seals(Protocol):
-    """Who seals and opens; ``streams.keys.KeyRing`` is the real one. A conversation is named as records' keys do, ``tenant/conversation``."""
+    """Who seals and opens; ``streams.keys.KeyRing`` is the real one. Conversations are named as in keys: ``tenant/conversation``."""
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
         """The records as they may stand in a topic: those of conversations that are encrypted are sealed.

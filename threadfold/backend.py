@@ -7,7 +7,7 @@ another tenant cannot be told from what does not exist.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -182,10 +182,26 @@ class Backend:
         key = make_key(tenant, conversation)
         await self._waiting.reach(max(item.position for item in appended), timeout)
         stored = await self._stored(key)
-        if stored is not None and HEAD in stored.fields and decode_head(stored.fields[HEAD]).erased:
+        with stored_form(key):
+            erased = stored is not None and decode_head(stored.fields[HEAD]).erased
+        if erased:
             raise Erased(f"conversation {conversation} was erased")
         recents = Recents() if stored is None else stored.recent_ids(key)
         return [_applied(item, recents) for item in appended]
+
+    async def applied(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Wait until the windows of the position's partition include it; raises like :meth:`caught_up`."""
+        await self._waiting.reach(position, timeout)
+
+    async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Wait until the windows of these partitions hold everything that is in the log now.
+
+        Raises:
+            WaitTimedOut: they do not within ``timeout`` seconds.
+            KafkaUnavailable, RedisUnavailable: it cannot be told now.
+        """
+        ends = await self.log.ends()
+        await asyncio.gather(*(self._waiting.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p]))
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.settings import Settings
 from threadfold.backend import Backend
-from threadfold.gateway import problems
+from threadfold.gateway import erasing, problems
 from threadfold.gateway.access import Connection
 from threadfold.gateway.conversations import router
 from threadfold.gateway.room import Room
@@ -54,6 +54,7 @@ def create_gateway(settings: Settings) -> FastAPI:
     problems.install(app)
     app.add_middleware(Room)
     app.include_router(router)
+    app.include_router(erasing.router)
 
     @app.get("/healthz")
     async def healthz() -> Response:
