@@ -412,7 +412,8 @@ async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothin
             assert projector is not None
             await until(lambda: asyncio.sleep(0, projector._failure is not None))
     async with stack(second) as (_, backend):
-        window = await until(lambda: backend.window("sealed", "unknown-master"))
+        await backend.caught_up(range(made.partitions), 30)
+        window = await backend.window("sealed", "unknown-master")
         assert window.meta.unknown == 0
         assert window.meta.count == 1
         await Eraser(backend).conversation("sealed", "unknown-master")  # other tests have the first key only
