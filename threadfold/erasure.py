@@ -26,6 +26,7 @@ from streams.keytable import Erasure
 from streams.sealing import is_sealed
 from streams.topics import topic_configs
 from threadfold.backend import Backend
+from threadfold.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
@@ -82,21 +83,14 @@ class Eraser:
         await self._keys.sync()
         tag = user_tag(tenant, user)
         await backend.caught_up(range(backend.log.partitions))
-        names = sorted({*self._keys.table.erased_for(tenant, tag), *await self._of_user(tenant, user)})
+        names = sorted({*self._keys.table.erased_for(tenant, tag), *await of_user(backend, tenant, user, USER_PAGE)})
         while names:
             for name in names:
                 done[name] = await self._erase(make_key(tenant, name), tag)
-            names = [name for name in await self._of_user(tenant, user) if name not in done]
+            names = [name for name in await of_user(backend, tenant, user, USER_PAGE) if name not in done]
         if not done:
             raise UnknownUser(f"user {user[:128]} is not known: no conversation was opened with it")
         return [done[name] for name in sorted(done)]
-
-    async def _of_user(self, tenant: str, user: str) -> list[str]:
-        """Some of the user's conversations that are not erased yet; all of them are after enough calls."""
-        generation, found = self._backend.control.state.live_generation.number, list[str]()
-        for partition in range(self._backend.log.partitions):
-            found += await self._backend.store.conversations_of_user(generation, partition, tenant, user, USER_PAGE)
-        return found
 
     # -- the steps -----------------------------------------------------------------------------------------------------------
 
