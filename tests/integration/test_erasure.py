@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
-from projections.errors import Erased, KeyUnusable, UnknownConversation, WaitTimedOut
+from projections.errors import Erased, KeyUnusable, UnknownConversation, UnknownUser, WaitTimedOut
 from projections.names import Key, partition_of
 from streams.control import Control, Generation
 from streams.keytable import Erasure
@@ -25,7 +25,7 @@ from streams.worker import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
-from threadfold.erasure import Eraser
+from threadfold.erasure import Eraser, user_tag
 from threadfold.gateway import create_gateway
 
 SMALL = {
@@ -338,6 +338,24 @@ async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(ma
         assert not any(key == b"sealed/busy" and SECRET.encode() in (value or b"") for key, value in await raw_records(made, "events"))
         report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
         assert report.differing == []
+
+
+async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_again(made: Settings) -> None:
+    async with stack(made) as (_, backend):
+        for name, user in (("u1", "bob/1"), ("u2", "bob/1"), ("u3", "eve")):
+            await backend.append("sealed", [(name, {"type": "conversation.opened", "user": user}), (name, talk(1)[1])])
+        eraser = Eraser(backend)
+        # One was erased before the rest: as if it had been cut off in between.
+        first = await eraser._erase(Key("sealed", "u1"), user_tag("sealed", "bob/1"))
+        receipts = await eraser.user("sealed", "bob/1")
+        assert [receipt.conversation for receipt in receipts] == ["u1", "u2"]
+        assert receipts[0] == first
+        assert await eraser.user("sealed", "bob/1") == receipts
+        assert (await backend.window("sealed", "u3")).meta.count == 2
+        for tenant, user in (("sealed", "nobody"), ("plain", "bob/1")):
+            with pytest.raises(UnknownUser):
+                await eraser.user(tenant, user)
+    assert not any(b"bob" in (value or b"") + key for key, value in await raw_records(made, "keys"))
 
 
 async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebuild_goes_on_beside_it(made: Settings) -> None:
