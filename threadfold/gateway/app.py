@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
+from streams.masters import master_keys_of
 from streams.settings import Settings
 from threadfold.backend import Backend
 from threadfold.gateway import conversations, erasing, lists, problems, turns
@@ -31,9 +32,10 @@ def create_gateway(settings: Settings) -> FastAPI:
     """The ASGI application. Nothing connects before its lifespan begins.
 
     Raises:
-        InvalidSettings: an address is missing.
+        InvalidSettings: an address is missing, or a master key is wrong.
     """
     settings.require()
+    master_keys_of(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
