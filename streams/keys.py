@@ -270,9 +270,8 @@ class KeyRing:
     # -- opening -------------------------------------------------------------------------------------------------------------
 
     async def ready(self, rows: Iterable[Any]) -> None:
-        wanted = {
-            (row.key, kid) for row in rows if (value := row.value) is not None and MARK in value and (kid := kid_in(value)) is not None
-        }
+        sealed = [row for row in rows if row.value is not None and MARK in row.value]
+        wanted = {(row.key, kid) for row in sealed if (kid := kid_in(row.value)) is not None}
         if wanted:
             await self.find(wanted)
 

@@ -8,6 +8,7 @@ where it was when it is asked for again, and one that is done answers the same r
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Literal
@@ -56,9 +57,11 @@ class Receipt(msgspec.Struct):
 class Eraser:
     """Erases conversations through a started backend."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]] | None = None) -> None:
+        """Args: ``forget_partial`` deletes what was said so far of messages in progress; None where nothing of the kind is stored."""
         self._backend = backend
         self._keys = backend.keys
+        self._forget_partial = forget_partial
 
     async def conversation(self, tenant: str, conversation: str) -> Receipt:
         """Erase a conversation and return the receipt; one that is erased already answers its receipt again.
@@ -110,7 +113,8 @@ class Eraser:
         else:
             await self._elsewhere(key, erasure.position or "")
             await self._keys.wipe(name)
-        await self._forget_partials(key)
+        if self._forget_partial is not None:
+            await self._forget_partial(key)
         return await self._receipt(key, erasure)
 
     async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:
@@ -175,9 +179,6 @@ class Eraser:
         apply(window, min(checkpoint.offset, parse_position(position).offset), _event(key))
         applied = await backend.store.apply(generation, partition, checkpoint, [write_of(window, mark, checkpoint.timestamp)])
         return applied.verdict is Verdict.APPLIED
-
-    async def _forget_partials(self, key: Key) -> None:
-        """Nothing to do where nothing of messages in progress is stored."""
 
     # -- the receipt ---------------------------------------------------------------------------------------------------------
 
