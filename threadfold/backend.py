@@ -375,6 +375,8 @@ class Backend:
     def _refuse_erased(self, key: Key) -> None:
         """Raise :class:`Erased` for a conversation that was erased, or is being erased."""
         if self.keys.is_erased(str(key).encode()):
+            # A read that was under way when it was erased may have kept something since.
+            self._forget_window(str(key).encode())
             raise Erased(f"conversation {key.conversation} was erased")
 
     def _forget_rules(self, state: State) -> None:
