@@ -13,6 +13,7 @@ FIGURE ?=
 BENCH_ARGS ?=
 VENV = .venv/bin
 UV_VERSION = 0.13.8
+ADAPTERS = --extra anthropic --extra langchain --extra langgraph --extra openai --extra openai-agents
 # Universal: one lock for every system and Python from 3.11 on, and no address of an index in it.
 COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt
@@ -55,7 +56,7 @@ lock: setup ## write requirements/*.lock again; LOCK_ARGS=--upgrade takes newer 
 .locks:
 	$(COMPILE) $(LOCK_ARGS) requirements/build.in --output-file requirements/build.lock
 	$(COMPILE) $(LOCK_ARGS) pyproject.toml --output-file requirements/runtime.lock
-	$(COMPILE) $(LOCK_ARGS) --extra embedded --extra demo --extra dev pyproject.toml requirements/build.in \
+	$(COMPILE) $(LOCK_ARGS) --extra embedded --extra demo --extra dev $(ADAPTERS) pyproject.toml requirements/build.in \
 		--output-file requirements/dev.lock
 	$(COMPILE) $(LOCK_ARGS) --constraint requirements/dev.lock --extra embedded --extra bench pyproject.toml \
 		--output-file requirements/bench.lock

@@ -119,6 +119,48 @@ class Forbidden(ThreadfoldError):
     problem = 403
 
 
+class InvalidKey(ThreadfoldError):
+    """A scope, an expiry or a name of a key is not one that can be; the message names it."""
+
+    problem = 422
+
+
+class InvalidQuota(ThreadfoldError):
+    """A quota is unknown or not a number that can be; the message names it."""
+
+    problem = 422
+
+
+class UnknownTenant(ThreadfoldError):
+    """No such tenant, or no such key of it, is recorded."""
+
+    problem = 404
+    exit_code = 1
+
+
+class TenantExists(ThreadfoldError):
+    """A tenant of that name is recorded already."""
+
+    problem = 409
+    exit_code = 1
+
+
+class QuotaExceeded(ThreadfoldError):
+    """The tenant has used what it may for now; the message names the quota. ``retry_after``: whole seconds to wait, at least 1."""
+
+    problem = 429
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class KeySetUnavailable(ThreadfoldError):
+    """The keys that tokens are signed with cannot be fetched, so that it cannot be told whether a token holds."""
+
+    problem = 503
+
+
 class Overloaded(ThreadfoldError):
     """As much as may be under way is under way; nothing was done. Try again shortly."""
 

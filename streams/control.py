@@ -8,23 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from projections.errors import TopicMismatch
+from projections.errors import TenantExists, TopicMismatch, UnknownTenant
 from projections.names import check_name
 from projections.policy import Callables, Rules
 from streams.callables import load_callables
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings
 from streams.summarizers.registry import known_summarizers
+from streams.tenants import (
+    DEFAULT_SCOPES,
+    ApiKey,
+    Quota,
+    Tenant,
+    check_expiry,
+    check_key_name,
+    check_scopes,
+    hash_key,
+    key_id,
+    rfc3339,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,21 +62,6 @@ class Generation(msgspec.Struct, omit_defaults=True):
                 f"topic {topic} has {partitions} partitions, its windows were built on {self.partitions}: "
                 f"a changed count moves conversations; copy the log into a new topic instead"
             )
-
-
-class Tenant(msgspec.Struct, omit_defaults=True):
-    """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first recorded with."""
-
-    name: str
-    policy: dict[str, Any] = {}
-    next_policy: dict[str, Any] | None = None
-
-
-class ApiKey(msgspec.Struct, omit_defaults=True):
-    """What a key opens; the key itself is stored nowhere, only its SHA-256."""
-
-    tenant: str
-    scopes: tuple[str, ...] = ("append", "read", "subscribe")
 
 
 class State:
@@ -106,8 +104,27 @@ class State:
         return Rules(generation.policy, {**tenants, **generation.tenants}, self.callables, self.summarizers)
 
     def key_of(self, key: str) -> ApiKey | None:
-        """What an API key opens, None for an unknown key."""
+        """What an API key opens, None for an unknown key; whether it has expired is for the caller to see."""
         return self.keys.get(hash_key(key))
+
+    def keys_of(self, tenant: str) -> dict[str, ApiKey]:
+        """A tenant's keys by their hashes, oldest first."""
+        mine = [(hashed, key) for hashed, key in self.keys.items() if key.tenant == tenant]
+        return dict(sorted(mine, key=lambda item: (item[1].created, item[0])))
+
+    def policy_of(self, tenant: Tenant) -> dict[str, Any]:
+        """The tenant's layer of policy that windows are folded with now."""
+        live = self.generations.get(self.live) if self.live is not None else None
+        return tenant.policy if live is None else live.tenants.get(tenant.name, tenant.policy)
+
+    def tenant(self, name: str) -> Tenant:
+        """A recorded tenant, or one that has keys only; raises :class:`UnknownTenant`."""
+        known = self.tenants.get(name)
+        if known is None and any(key.tenant == name for key in self.keys.values()):
+            known = Tenant(name)
+        if known is None:
+            raise UnknownTenant(f"tenant {name} is not known: `threadfold tenants list` names those that are")
+        return known
 
 
 def _set(where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgspec.Struct]) -> None:
@@ -115,11 +132,6 @@ def _set(where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgs
         where[name] = msgspec.json.decode(value, type=type_)
     else:
         where.pop(name, None)
-
-
-def hash_key(key: str) -> str:
-    """An API key as the control topic stores it (keys are 256 random bits, so a plain SHA-256 cannot be searched)."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 class Control:
@@ -246,28 +258,90 @@ class Control:
         """
         check_name("tenant", name)
         state = await self.sync()
-        deployment = state.live_generation.policy if state.live is not None else {}
-        Rules(deployment, callables=state.callables, summarizers=state.summarizers).check(policy)
+        self._check_policy(policy)
         known = state.tenants.get(name)
         if known is None:
             known = Tenant(name, policy or {})
         elif policy is not None and policy != known.policy:
-            known = Tenant(name, known.policy, policy)
+            known = msgspec.structs.replace(known, next_policy=policy)
         else:
             return known
         await self.write({f"tenant/{name}": known})
         return known
 
-    async def add_key(self, tenant: str, scopes: list[str] | None = None) -> str:
-        """Make a new API key for a tenant and return it; it is shown this once and stored only as a hash."""
+    def _check_policy(self, policy: dict[str, Any] | None) -> None:
+        state = self.state
+        deployment = state.live_generation.policy if state.live is not None else {}
+        Rules(deployment, callables=state.callables, summarizers=state.summarizers).check(policy)
+
+    async def new_tenant(self, name: str, policy: dict[str, Any] | None, quota: Quota) -> Tenant:
+        """Record a tenant that is not known yet. Two calls at the same moment may both do so; the later record stands.
+
+        Raises:
+            TenantExists: it is known.
+            InvalidName, InvalidPolicy: as named.
+        """
+        check_name("tenant", name)
+        if name in (await self.sync()).tenants:
+            raise TenantExists(f"tenant {name} is known already: change it with PATCH, or make another key for it")
+        self._check_policy(policy)
+        made = Tenant(name, policy or {}, quota=quota)
+        await self.write({f"tenant/{name}": made})
+        return made
+
+    async def change_tenant(self, name: str, policy: dict[str, Any] | None, quota: Callable[[Quota], Quota] | None) -> Tenant:
+        """Change a tenant's quota at once, and its policy with the next generation; None leaves each as it is.
+
+        Giving the policy that is in force takes back one that waits. Of two changes at the same moment the later one stands.
+
+        Raises:
+            UnknownTenant, InvalidPolicy: as named.
+        """
+        state = await self.sync()
+        known = state.tenant(name)
+        changed = known
+        if policy is not None:
+            self._check_policy(policy)
+            waits = name in state.tenants and policy != state.policy_of(known)
+            # Nothing can be in the log of a tenant that has no record yet: its policy is in force at once.
+            first = {} if name in state.tenants else {"policy": policy}
+            changed = msgspec.structs.replace(changed, next_policy=policy if waits else None, **first)
+        if quota is not None:
+            changed = msgspec.structs.replace(changed, quota=quota(known.quota))
+        if changed != known or name not in state.tenants:
+            await self.write({f"tenant/{name}": changed})
+        return changed
+
+    async def add_key(
+        self, tenant: str, scopes: Sequence[str] | None = None, *, name: str | None = None, expires_at: str | None = None
+    ) -> str:
+        """Make a new API key for a tenant and return it; it is shown this once and stored only as a hash.
+
+        Raises:
+            InvalidKey: a scope is unknown, ``expires_at`` is no RFC 3339 time or has passed, or the name cannot be.
+        """
+        now = time.time()
+        record = ApiKey(
+            tenant,
+            DEFAULT_SCOPES if scopes is None else check_scopes(scopes),
+            check_key_name(name),
+            rfc3339(datetime.fromtimestamp(int(now), UTC)),
+            check_expiry(expires_at, now),
+        )
         key = f"tf_{secrets.token_urlsafe(32)}"
-        await self.write({f"key/{hash_key(key)}": ApiKey(tenant, tuple(scopes)) if scopes else ApiKey(tenant)})
+        await self.write({f"key/{hash_key(key)}": record})
         return key
 
-    async def revoke_keys(self, tenant: str) -> int:
-        """Delete all keys of a tenant; returns how many there were."""
-        state = await self.sync()
-        gone = [hashed for hashed, key in state.keys.items() if key.tenant == tenant]
+    async def revoke_keys(self, tenant: str, key: str | None = None) -> int:
+        """Delete all keys of a tenant, or the one with an id; returns how many there were.
+
+        Raises:
+            UnknownTenant: an id was given that none of its keys has.
+        """
+        mine = (await self.sync()).keys_of(tenant)
+        gone = [hashed for hashed in mine if key is None or key_id(hashed) == key]
+        if key is not None and not gone:
+            raise UnknownTenant(f"tenant {tenant} has no key {key[:40]!r}: its keys are {', '.join(map(key_id, mine)) or 'none'}")
         if gone:
             await self.write({f"key/{hashed}": None for hashed in gone})
         return len(gone)

@@ -14,10 +14,12 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import InvalidPolicy, InvalidSettings
+from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
+from projections.names import check_name
 from projections.policy import check_deployment
 from streams.callables import read_callables
 from streams.summarizers.options import EndpointSettings, read_endpoints
+from streams.tenants import Quota, read_quota
 
 PREFIX = "THREADFOLD_"
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -76,6 +78,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     gateway_url: str = ""
+    auth: str = "on"
+    auth_tenant: str = "default"
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    jwt_keys: str = ""
+    jwt_tenant_claim: str = "tenant"
+    jwt_scopes_claim: str = "scope"
+    jwt_admin: bool = False
+    quota_requests_per_second: float = 0.0
+    quota_events_per_second: float = 0.0
+    quota_tokens_per_minute: float = 0.0
+    quota_requests_burst: float = 2.0
+    quota_events_burst: float = 2.0
+    quota_tokens_burst: float = 10.0
+    quota_concurrent_requests: int = 0
+    quota_streams: int = 0
 
     @classmethod
     def load(cls, env: Mapping[str, str] | None = None, config: Path | None = None, **overrides: Any) -> Settings:
@@ -122,7 +140,25 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         ):
             if not least <= getattr(self, name) <= most:
                 raise InvalidSettings(f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}")
+        self._check_access()
         return self
+
+    def _check_access(self) -> None:
+        if self.auth not in ("on", "off"):
+            raise InvalidSettings(f"setting 'auth' is {self.auth[:60]!r}: it must be on or off")
+        try:
+            check_name("setting 'auth_tenant':", self.auth_tenant)
+            self.quota()
+        except (InvalidName, InvalidQuota) as error:
+            raise InvalidSettings(f"settings: {error}") from None
+        wanted = ("jwt_issuer", "jwt_audience", "jwt_keys")
+        missing = [name for name in wanted if not getattr(self, name)]
+        if 0 < len(missing) < len(wanted):
+            raise InvalidSettings(f"setting {missing[0]!r} is missing: {', '.join(wanted)} are needed together")
+
+    def quota(self) -> Quota:
+        """The quota of tenants that have none of their own; raises :class:`InvalidQuota`."""
+        return read_quota({name: getattr(self, f"quota_{name}") for name in Quota.__struct_fields__})
 
     def require(self) -> Settings:
         """These settings, when they name a Kafka and a Redis.

@@ -41,10 +41,11 @@ MAX_PAGE = 500
 
 
 class Appended(NamedTuple):
-    """An event that is safe in the log."""
+    """An event that is safe in the log, and how many tokens it counts (a spilled result: of what stands in the window)."""
 
     id: str
     position: Position
+    tokens: int = 0
 
 
 # What Appended(…) does, without a call of Python for each.
@@ -167,7 +168,7 @@ class Backend:
                 f"append: Kafka at {self.settings.kafka} did not answer within {self.settings.append_timeout:g} s; "
                 f"unknown whether it is in: repeat it with the same ids"
             ) from None
-        return list(map(_make_appended, zip([record.id for record in drafts.records], positions, strict=True)))
+        return list(map(_make_appended, zip([record.id for record in drafts.records], positions, drafts.tokens, strict=True)))
 
     async def wait_applied(self, tenant: str, conversation: str, appended: Sequence[Appended], timeout: float = 10.0) -> list[Applied]:  # noqa: ASYNC109
         """Wait until the window holds these events of one conversation, and tell what the fold made of each.

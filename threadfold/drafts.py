@@ -97,7 +97,7 @@ class Drafter:
             make_spilled(i, records[i], preview, policy, where=f"{noun} {i + 1}", now=now, max_bytes=self._max_bytes)
             for i, preview, policy in previews
         ]
-        return Drafts(records, spilled)
+        return Drafts(records, spilled, intake.tokens)
 
     def _add_all(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,11 +22,9 @@ from projections.listing import Found, user_name
 from projections.names import Key, Position, make_key, parse_position
 from projections.persistence import stored_form
 from streams.history import event_of
+from threadfold.backend import Backend
 from threadfold.cursors import read_cursor, write_cursor
 from threadfold.pages import flat_event
-
-if TYPE_CHECKING:
-    from threadfold.backend import Backend
 
 MAX_LISTED = 200
 """Items of one page of a list at most."""

@@ -41,10 +41,11 @@ class Spilled(NamedTuple):
 
 
 class Drafts(NamedTuple):
-    """Checked events, ready for the log; ``records`` holds the previews of those that spill."""
+    """Checked events, ready for the log; ``records`` holds the previews of those that spill, ``tokens`` what each of them counts."""
 
     records: list[Record]
     spilled: list[Spilled]
+    tokens: list[int]
 
 
 class Preview(NamedTuple):

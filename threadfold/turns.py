@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from projections.errors import Conflict, InvalidEvent
 from projections.intake import explain
 from projections.turns import MAX_SECONDS, NONE, Turns
+from threadfold.backend import Appended, Backend
 from threadfold.drafts import Conditions, new_id
-
-if TYPE_CHECKING:
-    from threadfold.backend import Backend
 
 SECONDS = 60
 """How long a turn's lease holds without a renewal, where the caller does not say."""
 MAX_WAIT = 30
 _LOOK = 0.05
+
+
+Charge = Callable[[Sequence[Appended]], None]
+"""Told what was appended, so that it counts."""
+
+
+def _free(appended: Sequence[Appended]) -> None:
+    del appended
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,7 +58,7 @@ def read_wanted(body: object) -> Wanted:
     return wanted
 
 
-async def begin(backend: Backend, tenant: str, conversation: str, body: object) -> dict[str, Any]:
+async def begin(backend: Backend, tenant: str, conversation: str, body: object, charge: Charge = _free) -> dict[str, Any]:
     """Begin a turn, or wait in the queue for it.
 
     Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``: the token is an integer that grows with
@@ -69,7 +76,7 @@ async def begin(backend: Backend, tenant: str, conversation: str, body: object) 
     if wanted.model is not None:
         flat["model"] = wanted.model
     deadline = time.monotonic() + wanted.wait
-    turns, position = await _appended(backend, tenant, conversation, flat, Conditions())
+    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(), charge)
     told = _standing(turns, turn_id)
     while told is not None and told["status"] == "queued" and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK)
@@ -80,18 +87,22 @@ async def begin(backend: Backend, tenant: str, conversation: str, body: object) 
     return {**told, "position": position}
 
 
-async def renew(backend: Backend, tenant: str, conversation: str, turn_id: str, seconds: int, fence: int) -> dict[str, Any]:
+async def renew(
+    backend: Backend, tenant: str, conversation: str, turn_id: str, seconds: int, fence: int, charge: Charge = _free
+) -> dict[str, Any]:
     """Let the lease of the turn in force run ``seconds`` from now; answers and raises like :func:`begin`."""
     read_wanted({"turn_id": turn_id, "seconds": seconds})
     flat = {"type": "turn.started", "turn_id": turn_id, "lease": {"policy": "reject", "seconds": seconds}}
-    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence))
+    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence), charge)
     told = _standing(turns, turn_id)
     if told is None or told["fencing_token"] != fence:
         raise Conflict(f"turn {turn_id} of conversation {conversation} is over{_holder(turns)}")
     return {**told, "position": position}
 
 
-async def end(backend: Backend, tenant: str, conversation: str, turn_id: str, fence: int | None = None) -> dict[str, Any]:
+async def end(
+    backend: Backend, tenant: str, conversation: str, turn_id: str, fence: int | None = None, charge: Charge = _free
+) -> dict[str, Any]:
     """End a turn, or take it out of the queue; the next one that waits is in force then. Returns ``{"turn_id", "position"}``.
 
     Raises:
@@ -100,8 +111,7 @@ async def end(backend: Backend, tenant: str, conversation: str, turn_id: str, fe
     """
     read_wanted({"turn_id": turn_id})
     flat = {"type": "turn.ended", "turn_id": turn_id}
-    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence), may_fail=False)
-    del turns
+    _, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False)
     return {"turn_id": turn_id, "position": position}
 
 
@@ -119,9 +129,10 @@ async def standing(backend: Backend, tenant: str, conversation: str) -> Turns:
 
 
 async def _appended(
-    backend: Backend, tenant: str, conversation: str, flat: dict[str, Any], conditions: Conditions, *, may_fail: bool = True
+    backend: Backend, tenant: str, conversation: str, flat: dict[str, Any], conditions: Conditions, charge: Charge, *, may_fail: bool = True
 ) -> tuple[Turns, str]:
     appended = await backend.append(tenant, [(conversation, flat)], noun="turn", conditions=conditions)
+    charge(appended)
     (applied,) = await backend.wait_applied(tenant, conversation, appended)
     turns = await standing(backend, tenant, conversation)
     if applied.status == "rejected" and not may_fail:

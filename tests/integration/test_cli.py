@@ -129,6 +129,20 @@ async def test_tenants_add_prints_the_key_alone_and_revoke_takes_it_back(data: P
     assert added.lines[0] not in row
     assert (await ok("tenants", "revoke", "alice", "--data", data)).out == "revoked: 2\n"
     await until(_truth(lambda: worker.control.state.key_of(added.lines[0]) is None))
+    for args in (["--expires", "1d", "--key-name", "ci", "--scopes", "erase"], ["--expires", "2099-01-01T00:00:00Z"]):
+        await ok("tenants", "add", "carol", *args, "--data", data)
+    listed = [json.loads(line) for line in (await ok("tenants", "list", "--json", "--data", data)).lines]
+    carol = next(each for each in listed if each["name"] == "carol")
+    shown = {each["name"]: each for each in carol["keys"]}
+    assert (shown["ci"]["scopes"], shown["ci"]["expired"]) == (["erase"], False)
+    assert shown[None]["expires_at"] == "2099-01-01T00:00:00Z"
+    assert (await ok("tenants", "revoke", "carol", "--key", shown["ci"]["id"], "--data", data)).out == "revoked: 1\n"
+    text = (await ok("tenants", "list", "--data", data)).out
+    assert "carol\tkeys: 1\tscopes: append,read,subscribe" in text
+    assert f"  {shown[None]['id']}\tscopes: append,read,subscribe\texpires: 2099-01-01T00:00:00Z" in text
+    none = await cli("tenants", "revoke", "carol", "--key", "abc", "--data", data)
+    assert none.code == 1
+    assert "no key 'abc'" in none.said
     unknown = await cli("tenants", "revoke", "nobody", "--data", data)
     assert unknown.code == 1
     assert "nobody is not known" in unknown.said

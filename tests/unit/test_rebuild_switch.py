@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from projections.persistence import Checkpoint
-from streams.control import Generation, State, Tenant
+from streams.control import Generation, State
 from streams.rebuild import _spoken, _switched
+from streams.tenants import Tenant
 from threadfold.testing import MemoryStore
 
 

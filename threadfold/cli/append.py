@@ -66,4 +66,5 @@ def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any
 
 def _joined(lists: list[Drafts]) -> Drafts:
     """Lists of one event each as one list."""
-    return Drafts([d.records[0] for d in lists], [spilled._replace(at=i) for i, d in enumerate(lists) for spilled in d.spilled])
+    spilled = [each._replace(at=i) for i, d in enumerate(lists) for each in d.spilled]
+    return Drafts([d.records[0] for d in lists], spilled, [d.tokens[0] for d in lists])

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, NamedTuple
 
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from projections.errors import Forbidden, Unauthorized
-from threadfold.backend import Backend
+from streams.settings import Settings
+from threadfold.backend import Appended, Backend
+from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.problems import NotConnected
+from threadfold.gateway.tokens import Principal
+from threadfold.quotas import Quotas
 
-_bearer = HTTPBearer(auto_error=False, description="The tenant's key, as `threadfold tenants add` printed it.")
+PRINCIPAL = "threadfold.principal"
+"""Where the gate leaves whom a request is from, in its ASGI scope."""
+_bearer = HTTPBearer(auto_error=False, description="A key, as `threadfold tenants add` printed it, or a signed token (JWT).")
 
 
 class Caller(NamedTuple):
-    """A request's tenant, and the backend to serve it with."""
+    """A request's tenant, the backend to serve it with, and the quotas to charge."""
 
     tenant: str
     backend: Backend
+    quotas: Quotas | None = None
+
+    def charge(self, appended: Sequence[Appended]) -> None:
+        """Charge what was accepted into the log to the tenant's quotas."""
+        if self.quotas is not None:
+            self.quotas.charge(self.tenant, len(appended), sum([item.tokens for item in appended]))
 
 
 class Connection:
-    """The gateway's backend: None until it is connected, and then why not (``reason``)."""
+    """The gateway's backend: None until it is connected, and then why not (``reason``); its quotas, and what tells who calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.backend: Backend | None = None
+        self.quotas: Quotas | None = None
+        self.credentials = Credentials(settings)
         self.reason = "it is starting"
         self.was_ready = False
 
@@ -38,21 +52,19 @@ class Connection:
 
 
 def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
-    """A dependency that lets in callers whose key has the scope.
+    """A dependency that lets in callers whose key has the scope; the gate has found out before whom they are from.
 
-    It raises :class:`Unauthorized` (no key, or an unknown one), :class:`Forbidden` or :class:`NotConnected`.
+    It raises :class:`Unauthorized` (the gate was not passed), :class:`Forbidden` or :class:`NotConnected`.
     """
 
-    async def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> Caller:
-        if given is None:
+    async def caller(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> Caller:
+        principal: Principal | None = request.scope.get(PRINCIPAL)
+        if principal is None:
             raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
         connection: Connection = request.app.state.connection
         backend = connection.get()
-        found = backend.control.state.key_of(given.credentials)
-        if found is None:
-            raise Unauthorized("the key is not known: `threadfold tenants add` makes one")
-        if scope not in found.scopes:
-            raise Forbidden(f"the key lacks the scope {scope!r} (it has {', '.join(found.scopes) or 'none'})")
-        return Caller(found.tenant, backend)
+        if scope not in principal.scopes:
+            raise Forbidden(f"the key lacks the scope {scope!r} (it has {', '.join(sorted(principal.scopes)) or 'none'})")
+        return Caller(principal.tenant, backend, connection.quotas)
 
     return caller

@@ -17,10 +17,14 @@ from fastapi.responses import Response
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.masters import master_keys_of
 from streams.settings import Settings
+from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import conversations, erasing, lists, problems, turns
+from threadfold.gateway import conversations, erasing, lists, problems, tenants, turns
 from threadfold.gateway.access import Connection
+from threadfold.gateway.gate import Gate
+from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
+from threadfold.quotas import Quotas, SharedBuckets
 
 logger = logging.getLogger(__name__)
 RECONNECT = 1.0
@@ -36,26 +40,37 @@ def create_gateway(settings: Settings) -> FastAPI:
     """
     settings.require()
     master_keys_of(settings)
+    connection = Connection(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connection: Connection = app.state.connection
         connecting = asyncio.create_task(_connect(settings, connection), name="gateway-connecting")
         try:
             yield
         finally:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
+            await connection.credentials.close()
+            if connection.quotas is not None:
+                await connection.quotas.stop()
             if connection.backend is not None:
                 await connection.backend.stop()
-                connection.backend = None
+            connection.backend = connection.quotas = None
 
     app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, redoc_url=None)
-    app.state.connection = Connection()
+    app.state.connection = connection
+    metrics = Metrics()
     problems.install(app)
-    app.add_middleware(Room)
-    for routes in (conversations, turns, lists, erasing):
+    app.add_middleware(Room, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
+    app.add_middleware(Gate, connection=connection)
+    app.add_middleware(Measured, metrics=metrics)  # added last: it is outermost
+    for routes in (conversations, turns, lists, tenants, erasing):
         app.include_router(routes.router)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics_page() -> Response:
+        """What Prometheus reads."""
+        return metrics.page()
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -75,7 +90,9 @@ async def _connect(settings: Settings, connection: Connection) -> None:
     while connection.backend is None:
         backend = Backend(settings)
         try:
-            connection.backend = await backend.start()
+            await backend.start()
+            connection.quotas = await _quotas(settings, backend).start()
+            connection.backend = backend
         except Exception as error:  # whatever it was, a gateway that listens has to go on trying
             await backend.stop()
             if isinstance(error, ThreadfoldError):
@@ -85,6 +102,18 @@ async def _connect(settings: Settings, connection: Connection) -> None:
                 logger.exception("not connected yet")
                 connection.reason = f"an error that was not foreseen ({type(error).__name__})"
             await asyncio.sleep(RECONNECT)
+
+
+def _quotas(settings: Settings, backend: Backend) -> Quotas:
+    default = settings.quota()
+
+    def quota_of(name: str) -> Quota:
+        tenant = backend.control.state.tenants.get(name)
+        return default if tenant is None else tenant.quota.over(default)
+
+    quotas = Quotas(SharedBuckets(settings.redis, settings.topic_prefix), quota_of)
+    backend.control.on_change(lambda _: quotas.refresh())
+    return quotas
 
 
 async def _ready(connection: Connection) -> dict[str, object]:

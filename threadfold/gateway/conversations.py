@@ -90,6 +90,7 @@ async def post_events_of_several(request: Request, caller: Appender, wait: Wait 
             raise InvalidEvent(f"event {i}: field conversation: " + ("missing" if named is None else "expected a string"))
         items.append((named, flat))
     appended = await caller.backend.append(caller.tenant, items, id_seed=idempotency_key)
+    caller.charge(appended)
     by_conversation: dict[str, list[Appended]] = {}
     for (conversation, _), item in zip(items, appended, strict=True):
         by_conversation.setdefault(conversation, []).append(item)
@@ -220,6 +221,7 @@ async def append(
     backend, tenant = caller.backend, caller.tenant
     items = [(conversation, flat) for flat in flats]
     appended = await backend.append(tenant, items, noun=noun, id_seed=id_seed, conditions=conditions)
+    caller.charge(appended)
     results: Sequence[Appended | Applied] = appended
     if wait or conditions != UNCONDITIONED:
         results = applied = await backend.wait_applied(tenant, conversation, appended)

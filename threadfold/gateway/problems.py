@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from projections.errors import InvalidRequest, ThreadfoldError, Unauthorized
+from projections.errors import InvalidRequest, QuotaExceeded, ThreadfoldError, Unauthorized
 
 logger = logging.getLogger(__name__)
 RETRY_AFTER = 1
@@ -43,6 +43,8 @@ def of_error(error: ThreadfoldError) -> Response:
     headers = {}
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = 'Bearer realm="threadfold"'
+    if isinstance(error, QuotaExceeded):
+        headers["Retry-After"] = str(error.retry_after)
     if error.problem >= 500:
         logger.warning("%s: %s", type(error).__name__, error)
     return problem(error.problem, type(error).__name__, str(error), headers)

@@ -13,6 +13,7 @@ import uvicorn
 from projections.errors import InvalidSettings
 from streams.settings import Settings
 from threadfold.gateway.app import create_gateway
+from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
 """Seconds for requests under way to finish after SIGTERM."""
@@ -39,8 +40,9 @@ def serve(settings: Settings) -> None:
     one. A second signal ends it at once.
 
     Raises:
-        InvalidSettings: an address is missing, or host and port cannot be listened on.
+        InvalidSettings: an address is missing, auth is off and the host not loopback, or host and port cannot be listened on.
     """
+    check_exposure(settings)
     app = create_gateway(settings)
     listening = _listen(settings.gateway_host, settings.gateway_port)
     config = uvicorn.Config(

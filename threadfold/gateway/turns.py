@@ -29,7 +29,7 @@ async def post_turn(request: Request, conversation: str, caller: Appender) -> Re
     `turn_id` tells how it stands now; with `wait` (up to 30 s) a queued turn is waited for. The lease holds for `seconds` (60) unless it is
     renewed.
     """
-    return _json(await turns.begin(caller.backend, caller.tenant, conversation, await _body(request)))
+    return _json(await turns.begin(caller.backend, caller.tenant, conversation, await _body(request), caller.charge))
 
 
 @router.get("")
@@ -46,14 +46,14 @@ async def post_renewal(request: Request, conversation: str, turn_id: str, caller
         raise InvalidRequest("header Fencing-Token: missing: a lease is renewed with the token that the turn was given")
     body = await _body(request)
     seconds = body.get("seconds", turns.SECONDS) if isinstance(body, dict) else turns.SECONDS
-    return _json(await turns.renew(caller.backend, caller.tenant, conversation, turn_id, seconds, fence))
+    return _json(await turns.renew(caller.backend, caller.tenant, conversation, turn_id, seconds, fence, caller.charge))
 
 
 @router.post("/{turn_id}/end", status_code=202, openapi_extra={"parameters": _FENCE})
 async def post_end(request: Request, conversation: str, turn_id: str, caller: Appender) -> Response:
     """End a turn, or take it out of the queue; the next one that waits is in force then. 409 when another one is in force."""
     await _body(request)
-    return _json(await turns.end(caller.backend, caller.tenant, conversation, turn_id, conditions_of(request).fence))
+    return _json(await turns.end(caller.backend, caller.tenant, conversation, turn_id, conditions_of(request).fence, caller.charge))
 
 
 async def _body(request: Request) -> Any:

@@ -1,0 +1,163 @@
+"""Quotas over real Redis: gateways that share one admit no more than it together, and go on alone while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from projections.errors import QuotaExceeded, RedisUnavailable
+from streams.settings import Settings
+from streams.tenants import Quota
+from tests.support.ports import closed_port
+from tests.support.worker import until
+from threadfold.quotas import Quotas, SharedBuckets
+from threadfold.quotas.bucket import LEAST, MOST
+from threadfold.quotas.shared import Settling
+
+
+def gateway(settings: Settings, quota: Quota, redis: str | None = None) -> Quotas:
+    return Quotas(SharedBuckets(redis or settings.redis, settings.topic_prefix), lambda _: quota)
+
+
+async def hammer(quotas: Quotas, tenant: str, end: float, pause: float = 0.0) -> tuple[int, int]:
+    """Ask without pause (or with one) until then; returns how many were admitted and refused."""
+    admitted = refused = 0
+    while time.monotonic() < end:
+        try:
+            await quotas.admit(tenant, appends=False)
+            admitted += 1
+        except QuotaExceeded as error:
+            assert error.retry_after >= 1
+            refused += 1
+        await asyncio.sleep(pause)
+    return admitted, refused
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(200.0, 0.5), (20.0, 2.0)])
+async def test_two_gateways_together_admit_the_quota_and_no_more(settings: Settings, rate: float, burst: float) -> None:
+    quota = Quota(requests_per_second=rate, requests_burst=burst)
+    one, two = gateway(settings, quota), gateway(settings, quota)
+    await one.start()
+    await two.start()
+    try:
+        begun = time.monotonic()
+        ends = begun + 3
+        counts = await asyncio.gather(*(hammer(each, f"both{rate:g}", ends, 0.001) for each in (one, two) for _ in range(4)))
+        seconds = time.monotonic() - begun
+    finally:
+        await one.stop()
+        await two.stop()
+    admitted, refused = sum(a for a, _ in counts), sum(r for _, r in counts)
+    portion = max(1.0, MOST * rate)
+    assert refused > 0
+    assert admitted <= rate * burst + rate * seconds + 2 * (max(1.0, LEAST * rate) + 1), "burst, time, and each one's first portion"
+    assert admitted >= rate * seconds + rate * burst - 2 * portion - 5
+
+
+async def test_a_burst_within_the_quota_is_admitted_whole_and_asks_redis_far_less_often_than_once_a_request(settings: Settings) -> None:
+    quotas = gateway(settings, Quota(requests_per_second=1_000, requests_burst=2))
+    asked, settle = 0, quotas._buckets.settle
+
+    async def counted(settlings: list[Settling]) -> list[object]:
+        nonlocal asked
+        asked += 1
+        return await settle(settlings)  # type: ignore[return-value]
+
+    quotas._buckets.settle = counted  # type: ignore[assignment, method-assign]
+    await quotas.start()
+    try:
+        await asyncio.gather(*(quotas.admit("burst", appends=False) for _ in range(1_500)))
+    finally:
+        await quotas.stop()
+    assert 1 <= asked <= 30
+
+
+async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_for(settings: Settings) -> None:
+    quotas = await gateway(settings, Quota(tokens_per_minute=6_000, tokens_burst=10, events_per_second=100)).start()
+    try:
+        await quotas.admit("tok", appends=True)
+        quotas.charge("tok", 1, 3_000)
+        with pytest.raises(QuotaExceeded, match=r"tokens_per_minute \(6000\)") as caught:
+            await quotas.admit("tok", appends=True)
+        assert 15 <= caught.value.retry_after <= 22, "2,000 of 1,000 beyond its burst, at 100 a second"
+        await quotas.admit("tok", appends=False)
+        other = await gateway(settings, Quota(tokens_per_minute=6_000, tokens_burst=10)).start()
+        try:
+
+            async def refused() -> bool:
+                try:
+                    await other.admit("tok", appends=True)
+                except QuotaExceeded:
+                    return True
+                other.charge("tok", 1, 5)
+                return False
+
+            await until(refused)
+        finally:
+            await other.stop()
+    finally:
+        await quotas.stop()
+
+
+async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back_to_the_shared_bucket(settings: Settings) -> None:
+    quota = Quota(requests_per_second=50, requests_burst=1)
+    quotas = await gateway(settings, quota, f"redis://127.0.0.1:{closed_port()}/0").start()
+    try:
+        begun = time.monotonic()
+        admitted, refused = await hammer(quotas, "alone", begun + 2, 0.001)
+        seconds = time.monotonic() - begun
+        assert refused > 0
+        assert 0.7 * 50 * (seconds - 0.5) <= admitted <= 50 * (seconds + 1) + 5
+        assert quotas._tenants["alone"].leases["requests_per_second"].alone
+        away, quotas._buckets = quotas._buckets, SharedBuckets(settings.redis, settings.topic_prefix)
+        await away.close()
+
+        async def shared() -> bool:
+            await hammer(quotas, "alone", time.monotonic() + 0.05, 0.001)
+            return not quotas._tenants["alone"].leases["requests_per_second"].alone
+
+        await until(shared)
+    finally:
+        await quotas.stop()
+
+
+async def test_no_quota_is_no_work_and_a_changed_one_holds_at_once(settings: Settings) -> None:
+    quota = Quota()
+    quotas = Quotas(SharedBuckets(settings.redis, settings.topic_prefix), lambda _: quota)
+    await quotas.start()
+    try:
+        for _ in range(1_000):
+            await quotas.admit("free", appends=True)
+        quota = Quota(requests_per_second=1, requests_burst=1)
+        quotas.refresh()
+        with pytest.raises(QuotaExceeded):
+            for _ in range(10):
+                await quotas.admit("free", appends=True)
+        quota = Quota(requests_per_second=0)
+        quotas.refresh()
+        for _ in range(100):
+            await quotas.admit("free", appends=True)
+    finally:
+        await quotas.stop()
+
+
+async def test_a_bucket_goes_away_when_it_would_be_full_again(settings: Settings) -> None:
+    import redis.asyncio as aredis
+
+    buckets = SharedBuckets(settings.redis, settings.topic_prefix)
+    first, second = await buckets.settle([Settling("ttl", "k", 10.0, 100.0, 0.0, 40.0), Settling("ttl", "k", 10.0, 100.0, 80.0, 5.0)])
+    assert (first.granted, round(first.left)) == (40.0, 60)
+    assert (second.granted, round(second.left)) == (0.0, -20)
+    client = aredis.Redis.from_url(settings.redis)
+    assert 60 < await client.ttl(f"{settings.topic_prefix}:{{quota:ttl}}:k") <= 73
+    await client.script_flush()
+    (third,) = await buckets.settle([Settling("ttl", "k", 10.0, 100.0, 0.0, 5.0)])
+    assert third.granted == 0.0
+    await client.aclose()
+    await buckets.close()
+    gone = SharedBuckets(f"redis://127.0.0.1:{closed_port()}/0", "x")
+    with pytest.raises(RedisUnavailable, match="cannot be reached"):
+        await gone.settle([Settling("t", "k", 1.0, 1.0, 0.0, 1.0)])
+    await gone.close()

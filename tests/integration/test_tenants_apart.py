@@ -1,0 +1,256 @@
+"""No route tells one tenant anything of another: with another's conversation, positions, cursors and ids it answers as if there were none.
+
+Every route of the application is walked, by its OpenAPI document; a route without an entry in :data:`TABLE` fails the test, so that none is
+added without being tried here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from projections.names import Key, partition_of
+from streams.control import Control, Generation
+from streams.settings import Settings
+from streams.tenants import DEFAULT_SCOPES
+from tests.integration.test_gateway import POLICY, say
+from tests.support.serving import serving
+from tests.support.worker import running_worker, until
+from threadfold.gateway import create_gateway
+
+SECRET = "the-tide-is-at-nine"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a request may name: a conversation and what belongs to it. Compared are those of a tenant and nobody's."""
+
+    conversation: str
+    position: str
+    event: str
+    cursor: str
+    render: str
+    suspension: str
+    tenant: str
+    key: str
+    user: str = "ursula"
+    turn: str = "turn-1"
+    summary: str = "summary-1"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A request by the other tenant. ``live``: its answer does not end, so what comes in a short time is what counts."""
+
+    path: str
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    live: bool = False
+
+
+Entry = Callable[[Place], list[Attempt]]
+
+
+def at(path: str, *bodies: Any) -> Entry:
+    """Attempts at a path of a conversation, one without and one with each body."""
+    return lambda p: [Attempt(path.format(c=p.conversation, p=p), None if b is None else b(p)) for b in (bodies or (None,))]
+
+
+TABLE: dict[tuple[str, str], Entry] = {
+    ("GET", "/healthz"): at("/healthz"),
+    ("GET", "/readyz"): at("/readyz"),
+    ("GET", "/v1/conversations/{conversation}/context"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/context{query}")
+        for query in ("", f"?after={p.position}", "?format=events", "?format=anthropic&max_tokens=2000")
+    ],
+    ("GET", "/v1/conversations/{conversation}/history"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/history{query}") for query in ("", f"?before={p.cursor}", "?limit=500")
+    ],
+    ("GET", "/v1/conversations/{conversation}/events/{position}"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/events/{p.position}{query}") for query in ("", "?offset=0&limit=10")
+    ],
+    ("GET", "/v1/renders/{render_id}"): at("/v1/renders/{p.render}"),
+    ("POST", "/v1/conversations/{conversation}/renders"): at(
+        "/v1/conversations/{c}/renders",
+        lambda p: {"model": "m", "render_digest": "0" * 64, "position": p.position, "format": "openai", "tokens": 3},
+    ),
+    ("POST", "/v1/conversations/{conversation}/events"): at(
+        "/v1/conversations/{c}/events?wait=applied",
+        lambda p: {"type": "resolution", "suspension_id": p.suspension, "outcome": "approved"},
+        lambda p: {"type": "rollback", "to": p.event},
+        lambda p: {"type": "rollback", "to": p.position},
+        lambda p: {"type": "conversation.erased"},
+        lambda p: {"id": p.event, **say("mine")},
+    ),
+    ("POST", "/v1/conversations/{conversation}/messages"): at(
+        "/v1/conversations/{c}/messages?wait=applied", lambda p: {"role": "user", "content": "mine"}
+    ),
+    ("POST", "/v1/conversations/{conversation}/rollback"): at(
+        "/v1/conversations/{c}/rollback?wait=applied", lambda p: {"to": p.event}, lambda p: {"to": p.position}
+    ),
+    ("POST", "/v1/conversations/{conversation}/close"): at("/v1/conversations/{c}/close?wait=applied"),
+    ("POST", "/v1/events"): at(
+        "/v1/events?wait=applied",
+        lambda p: {"conversation": p.conversation, **say("mine")},
+        lambda p: {"conversation": f"{p.tenant}/{p.conversation}", **say("mine")},
+        lambda p: {"conversation": p.conversation, "type": "resolution", "suspension_id": p.suspension, "outcome": "approved"},
+    ),
+    # Of the administration, a key without the scope sees nothing, whatever tenant is named.
+    ("GET", "/v1/tenants"): at("/v1/tenants"),
+    ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
+    ("GET", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}"),
+    ("PATCH", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}", lambda p: {"quota": {"requests_per_second": 1}}),
+    ("GET", "/v1/tenants/{tenant}/keys"): at("/v1/tenants/{p.tenant}/keys"),
+    ("POST", "/v1/tenants/{tenant}/keys"): at("/v1/tenants/{p.tenant}/keys", lambda p: {"scopes": ["read"]}),
+    ("DELETE", "/v1/tenants/{tenant}/keys"): at("/v1/tenants/{p.tenant}/keys"),
+    ("DELETE", "/v1/tenants/{tenant}/keys/{key}"): at("/v1/tenants/{p.tenant}/keys/{p.key}"),
+}
+"""What another tenant tries at each route. Streams: ``lambda p: [Attempt(path, live=True)]``."""
+
+
+class World:
+    """A served gateway, what acme has said in it, and two clients."""
+
+    def __init__(self, app: Any, acme: httpx.AsyncClient, rival: httpx.AsyncClient) -> None:
+        self.app, self.acme, self.rival = app, acme, rival
+        self.theirs: Place
+        self.nobodys: Place
+
+    def routes(self) -> list[tuple[str, str]]:
+        """All routes, those that only read first: appends make the other tenant a conversation of the same name."""
+        paths = self.app.openapi()["paths"]
+        found = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+        return sorted(found, key=lambda route: (route[0] != "GET", route[1], route[0]))
+
+    async def view(self) -> list[str]:
+        """All that acme sees of its conversation."""
+        c, p = self.theirs.conversation, self.theirs
+        paths = [f"conversations/{c}/context", f"conversations/{c}/history?limit=500", f"conversations/{c}/events/{p.position}"]
+        answers = [await self.acme.get(f"/v1/{path}") for path in (*paths, f"renders/{p.render}")]
+        assert [answer.status_code for answer in answers] == [200] * 4
+        return [answer.text for answer in answers]
+
+
+@pytest.fixture(scope="module")
+async def world(settings: Settings) -> AsyncIterator[World]:
+    control = await Control(settings).start()
+    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
+    keys = {}
+    for tenant in ("acme", "rival"):
+        await control.ensure_tenant(tenant)
+        keys[tenant] = {"Authorization": f"Bearer {await control.add_key(tenant, [*DEFAULT_SCOPES, 'erase'])}"}
+    known = control.state.keys_of("acme")
+    await control.stop()
+    app = create_gateway(settings)
+    async with (
+        running_worker(settings),
+        serving(app) as url,
+        httpx.AsyncClient(base_url=url, headers=keys["acme"], timeout=30) as acme,
+        httpx.AsyncClient(base_url=url, headers=keys["rival"], timeout=30) as rival,
+    ):
+
+        async def ready() -> bool:
+            return (await acme.get("/readyz")).status_code == 200
+
+        await until(ready)
+        made = World(app, acme, rival)
+        await _talk(made, settings.partitions, next(iter(known))[:12])
+        yield made
+
+
+async def _talk(world: World, partitions: int, key: str) -> None:
+    """Let acme have a conversation whose name, as the other tenant's, falls into the same partition as one that nobody has."""
+    name = next(
+        n for i in range(999) if partition_of(Key("acme", n := f"secret{i}"), partitions) == partition_of(Key("rival", n), partitions)
+    )
+    wanted = partition_of(Key("acme", name), partitions)
+    missing = next(n for i in range(999) if partition_of(Key("rival", n := f"nobody{i}"), partitions) == wanted)
+    said = [say(SECRET), say(f"{SECRET} again"), {"type": "suspension", "suspension_id": "sus-1", "kind": "input", "prompt": SECRET}]
+    answer = (await world.acme.post(f"/v1/conversations/{name}/events?wait=applied", json=said)).json()
+    cursor = (await world.acme.get(f"/v1/conversations/{name}/history?limit=1")).json()["next_before"]
+    context = (await world.acme.get(f"/v1/conversations/{name}/context")).json()
+    called = {"model": "m", "render_digest": context["render_digest"], "position": context["position"], "format": "openai"}
+    render = (await world.acme.post(f"/v1/conversations/{name}/renders", json={**called, "tokens": context["tokens"]})).json()["id"]
+    event = answer["events"][0]
+    assert cursor
+    assert render
+    world.theirs = Place(name, event["position"], event["id"], cursor, render, "sus-1", "acme", key)
+    # The same positions and cursor, but of a conversation that never was; ids like theirs that nothing has.
+    world.nobodys = Place(
+        missing, event["position"], "00000000-0000-7000-8000-000000000000", cursor, _other(render), "sus-9", "absent", "0" * 12
+    )
+
+
+def _other(render: str) -> str:
+    """A render's id of the same form, of no render."""
+    return ("B" if render[0] != "B" else "C") + render[1:]
+
+
+async def _try(world: World, method: str, attempt: Attempt) -> tuple[int, str]:
+    content = None if attempt.body is None else json.dumps(attempt.body).encode()
+    if not attempt.live:
+        answer = await world.rival.request(method, attempt.path, content=content, headers=attempt.headers)
+        return answer.status_code, answer.text
+    got = b""
+    async with world.rival.stream(method, attempt.path, content=content, headers=attempt.headers) as answer:
+        try:
+            async with asyncio.timeout(0.7):
+                async for chunk in answer.aiter_bytes():
+                    got += chunk
+        except TimeoutError:
+            assert answer.status_code == 200, "an answer that does not end is a stream"
+        return answer.status_code, got.decode()
+
+
+def _plain(text: str, place: Place) -> str:
+    """An answer without the ids of its own request: what it is called, and where in the other tenant's own conversation it landed."""
+    for name in (place.conversation, place.event, place.render, place.suspension, place.tenant, place.key):
+        text = text.replace(name, "X")
+    text = re.sub(r'"(id|position|time|after|next_before|cursor)":"[^"]*"', r'"\1":"…"', text)
+    return re.sub(r'"positions":\{[^}]*\}', '"positions":{}', text)
+
+
+async def test_every_route_has_an_entry(world: World) -> None:
+    missing = [route for route in world.routes() if route not in TABLE]
+    assert not missing, f"say in TABLE what another tenant tries at {missing}"
+    gone = [route for route in TABLE if route not in world.routes()]
+    assert not gone, f"no such routes any more: {gone}"
+
+
+async def test_another_tenants_answers_equal_those_for_what_does_not_exist(world: World) -> None:
+    before = await world.view()
+    assert any(SECRET in text for text in before)
+    tried = 0
+    for method, path in world.routes():
+        entry = TABLE.get((method, path))
+        if entry is None:
+            continue  # the test above fails for it
+        for theirs, nobodys in zip(entry(world.theirs), entry(world.nobodys), strict=True):
+            found, expected = await _try(world, method, theirs), await _try(world, method, nobodys)
+            assert found[0] == expected[0], (method, theirs.path, found, expected)
+            assert _plain(found[1], world.theirs) == _plain(expected[1], world.nobodys), (method, theirs.path)
+            assert SECRET not in found[1], (method, theirs.path)
+            assert found[0] < 500, (method, theirs.path, found)
+            tried += 1
+    assert tried >= len(TABLE)
+    assert await world.view() == before, "nothing that the other tenant did is seen in this one's conversation"
+
+
+async def test_the_other_tenants_own_conversation_of_that_name_is_its_own(world: World) -> None:
+    path = f"/v1/conversations/{world.theirs.conversation}"
+    await world.rival.post(f"{path}/events?wait=applied", json=say("mine alone"))
+    for part in ("context", "history?limit=500"):
+        answer = await world.rival.get(f"{path}/{part}")
+        assert answer.status_code == 200
+        assert SECRET not in answer.text
+        assert "mine alone" in answer.text
+    other = await world.rival.get(f"{path}/events/{world.theirs.position}")
+    assert other.status_code == 422
+    assert (await world.rival.get(f"{path}/history?before={world.theirs.cursor}")).status_code == 422

@@ -1,0 +1,34 @@
+"""The gateway on a real socket, in the test's own loop: for what an ASGI transport would buffer, or could not cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from tests.support.worker import until
+from threadfold.gateway.server import _listen
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[str]:
+    """The address of the application, served by uvicorn until the block ends."""
+    listening = _listen("127.0.0.1", 0)
+    server = _Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await until(lambda: asyncio.sleep(0, server.started or task.done()))
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()

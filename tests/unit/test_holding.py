@@ -1,0 +1,32 @@
+"""Refusals that are held back: paced for each tenant, bounded, and no other tenant's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from threadfold.gateway.holding import LEAST, MOST, PACE, Holding
+
+
+async def test_a_tenants_refusals_go_out_at_a_pace_and_anothers_do_not_wait_for_them() -> None:
+    holding = Holding()
+    begun = time.monotonic()
+    noisy = [asyncio.create_task(holding.hold("noisy")) for _ in range(60)]
+    await asyncio.sleep(0)
+    assert await holding.hold("quiet")
+    assert time.monotonic() - begun < LEAST + 40 / PACE, "held for its own time only"
+    assert all(await asyncio.gather(*noisy))
+    assert time.monotonic() - begun >= LEAST + 59 / PACE - 0.01
+
+
+async def test_beyond_what_is_held_the_answer_goes_out_at_once() -> None:
+    holding = Holding()
+    held = [asyncio.create_task(holding.hold("noisy")) for _ in range(MOST)]
+    await asyncio.sleep(0)
+    begun = time.monotonic()
+    assert not await holding.hold("noisy")
+    assert time.monotonic() - begun < 0.05
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    assert (holding._all, holding._held, holding._next) == (0, {}, {})

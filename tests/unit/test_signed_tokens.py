@@ -1,0 +1,252 @@
+"""Signed tokens: each way in which one does not hold is refused by one sentence, and keys come and go with their set."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from projections.errors import KeySetUnavailable, Unauthorized
+from streams.settings import Settings
+from tests.support.ports import closed_port
+from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
+from tests.support.worker import until
+from threadfold.gateway import key_sets
+from threadfold.gateway.key_sets import FRESH, REFETCH, KeySet
+from threadfold.gateway.tokens import Tokens
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def settings(**changes: object) -> Settings:
+    return Settings.load(env={}, **{"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys": "set.json", **changes})
+
+
+@pytest.fixture(scope="module")
+def signers() -> dict[str, Signer]:
+    return {kind: Signer(f"key-{kind}", kind) for kind in ("RS", "ES", "Ed")}
+
+
+@pytest.fixture
+def source(tmp_path: Path, signers: dict[str, Signer]) -> Path:
+    path = tmp_path / "set.json"
+    path.write_bytes(key_set(*signers.values()))
+    return path
+
+
+def verifier(source: Path | str, **changes: object) -> Tokens:
+    return Tokens(settings(**changes), KeySet(str(source)))
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), [("RS", "RS256"), ("RS", "RS512"), ("RS", "PS256"), ("ES", "ES256"), ("Ed", "EdDSA")])
+async def test_a_token_of_each_kind_of_key_names_its_tenant_and_scopes(
+    source: Path, signers: dict[str, Signer], kind: str, algorithm: str
+) -> None:
+    found = await verifier(source).verify(signers[kind].token(algorithm=algorithm))
+    assert found.tenant == "acme"
+    assert found.scopes == {"read", "append"}, "openid is another service's"
+
+
+async def test_scopes_may_be_a_list_under_another_claim_and_admin_counts_only_where_it_may(
+    source: Path, signers: dict[str, Signer]
+) -> None:
+    token = signers["ES"].token(org="beta", scp=["read", "admin", 7], tenant=None, scope=None)
+    changes = {"jwt_tenant_claim": "org", "jwt_scopes_claim": "scp"}
+    plain = await verifier(source, **changes).verify(token)
+    assert (plain.tenant, plain.scopes) == ("beta", {"read"})
+    assert (await verifier(source, **changes, jwt_admin=True).verify(token)).scopes == {"read", "admin"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"exp": 1_000}, "expired"),
+        ({"exp": None}, "lacks the claim 'exp'"),
+        ({"aud": "other"}, "another audience"),
+        ({"aud": None}, "lacks the claim 'aud'"),
+        ({"iss": "https://evil.example"}, "another issuer"),
+        ({"iss": None}, "lacks the claim 'iss'"),
+        ({"nbf": 4_000_000_000}, "not hold yet"),
+        ({"iat": 4_000_000_000}, "not hold yet"),
+        ({"tenant": None}, "names no tenant: the claim 'tenant'"),
+        ({"tenant": "a/b"}, "is not a name"),
+        ({"tenant": ["acme"]}, "is not a name"),
+        ({"headers": {"kid": "unknown"}}, "'unknown', which is not in the key set"),
+        ({"exp": "soon"}, "does not hold"),
+    ],
+)
+async def test_a_token_that_does_not_hold_is_refused_by_its_reason(
+    source: Path, signers: dict[str, Signer], changes: dict[str, object], part: str
+) -> None:
+    if changes.get("exp") == "soon":
+        token = _by_hand({"alg": "EdDSA", "kid": "key-Ed"}, signers["Ed"].claims(exp="soon"), signers["Ed"])
+    else:
+        token = signers["ES"].token(**changes)  # type: ignore[arg-type]
+    with pytest.raises(Unauthorized, match=part):
+        await verifier(source).verify(token)
+
+
+def _part(value: object) -> bytes:
+    return base64.urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode()).rstrip(b"=")
+
+
+def _by_hand(header: dict[str, object], claims: dict[str, object], signer: Signer | None = None, secret: bytes = b"") -> str:
+    signed = _part(header) + b"." + _part(claims)
+    signature = signer.key.sign(signed) if signer is not None else hmac.new(secret, signed, hashlib.sha256).digest() if secret else b""
+    return (signed + b"." + _part(signature)).decode()
+
+
+async def test_no_symmetric_and_no_missing_signature_is_taken(source: Path, signers: dict[str, Signer]) -> None:
+    tokens, claims = verifier(source), signers["RS"].claims()
+    public = json.dumps(signers["RS"].jwk).encode()
+    for header, secret in (
+        ({"alg": "none"}, b""),
+        ({"alg": "HS256", "kid": "key-RS"}, public),
+        ({"alg": "ES256K"}, b"x"),
+        ({"alg": 5}, b""),
+    ):
+        with pytest.raises(Unauthorized, match=r"algorithms taken|malformed"):
+            await tokens.verify(_by_hand(header, claims, secret=secret))
+
+
+async def test_a_secret_in_a_key_set_signs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}]}))
+    with pytest.raises(KeySetUnavailable, match="no public key"):
+        await verifier(path).verify(_by_hand({"alg": "RS256", "kid": "s"}, {}, secret=b"secret"))
+
+
+async def test_a_changed_token_and_another_keys_signature_are_refused(source: Path, signers: dict[str, Signer]) -> None:
+    token = signers["ES"].token()
+    head, _, signature = token.split(".")
+    other = json.dumps(signers["ES"].claims(tenant="victim")).encode()
+    for wrong in (f"{head}.{_part(other).decode()}.{signature}", Signer("key-ES", "ES").token()):
+        with pytest.raises(Unauthorized, match="signature is not that of its key"):
+            await verifier(source).verify(wrong)
+    with pytest.raises(Unauthorized, match=r"not in the key set \(for ES256\)"):
+        await verifier(source).verify(Signer("key-RS", "ES").token())
+    for wrong in ("a.b.c", f"{head}..", "..", "é.b.c", "x" * 20_000 + ".b.c"):
+        with pytest.raises(Unauthorized, match=r"malformed|characters|signature"):
+            await verifier(source).verify(wrong)
+
+
+async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(source: Path, signers: dict[str, Signer]) -> None:
+    clock, keys = Clock(), KeySet(str(source))
+    clock.now = time.time()
+    tokens = Tokens(settings(), keys, clock)
+    token = signers["ES"].token()
+    first = await tokens.verify(token)
+    await asyncio.to_thread(source.unlink)
+    assert await tokens.verify(token) is first
+    keys._keys = {}
+    assert await tokens.verify(token) is first, "neither key nor file is asked again"
+    clock.now += 301
+    with pytest.raises((Unauthorized, KeySetUnavailable)):
+        await tokens.verify(token)
+    clock.now -= 301
+    keys.version += 1
+    with pytest.raises((Unauthorized, KeySetUnavailable)):
+        await tokens.verify(token)
+
+
+# -- key sets --------------------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """An issuer's key set over HTTP, which counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.body: bytes = b""
+        self.status = 200
+        self.asked = 0
+
+    async def handle(self, _: web.Request) -> web.Response:
+        self.asked += 1
+        await asyncio.sleep(0.02)
+        return web.Response(body=self.body, status=self.status, headers={"Location": "/elsewhere"} if self.status == 302 else None)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[Server, str]]:
+    serving = Server()
+    app = web.Application()
+    app.router.add_get("/keys", serving.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    yield serving, f"http://127.0.0.1:{port}/keys"
+    await runner.cleanup()
+
+
+async def test_an_unknown_key_is_looked_for_again_once_at_a_time_and_not_more_often_than_allowed(server: tuple[Server, str]) -> None:
+    serving, url = server
+    old, new = Signer("old"), Signer("new")
+    serving.body = key_set(old)
+    clock = Clock()
+    keys = KeySet(url, clock)
+    found = await asyncio.gather(*(keys.find("old") for _ in range(20)))
+    assert all(len(each) == 1 for each in found)
+    assert serving.asked == 1
+    serving.body = key_set(old, new)
+    assert await keys.find("new") == []
+    assert serving.asked == 1, "not that soon"
+    clock.now += REFETCH
+    assert len((await asyncio.gather(*(keys.find("new") for _ in range(20))))[-1]) == 1
+    assert serving.asked == 2
+    assert keys.version == 2
+
+
+async def test_a_set_that_cannot_be_fetched_is_named_and_the_last_good_one_goes_on(server: tuple[Server, str]) -> None:
+    serving, url = server
+    serving.status = 500
+    clock = Clock()
+    keys = KeySet(url, clock)
+    with pytest.raises(KeySetUnavailable, match=f"{url} cannot be fetched: it answered 500") as caught:
+        await keys.find("k")
+    assert caught.value.problem == 503
+    clock.now += REFETCH
+    serving.status, serving.body = 200, key_set(Signer("k"))
+    assert len(await keys.find("k")) == 1
+    for status, body in ((302, b""), (200, b"{"), (200, b"[]"), (200, b'{"keys":[]}'), (200, b" " * (key_sets.MAX_BYTES + 1))):
+        serving.status, serving.body = status, body
+        clock.now += REFETCH
+        with pytest.raises(KeySetUnavailable):
+            await keys.find("other")
+        assert len(await keys.find("k")) == 1
+    assert keys.version == 1
+
+
+async def test_a_withdrawn_key_is_dropped_when_the_set_has_become_old(server: tuple[Server, str]) -> None:
+    serving, url = server
+    serving.body = key_set(Signer("k"))
+    clock = Clock()
+    keys = KeySet(url, clock)
+    await keys.find("k")
+    serving.body = key_set(Signer("l"))
+    clock.now += FRESH + 1
+    assert len(await keys.find("k")) == 1, "nobody waits for the fetch"
+    await until(lambda: asyncio.sleep(0, keys.version == 2))
+    assert await keys.find("k") == []
+    await keys.close()
+
+
+async def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for source in (str(tmp_path / "none.json"), f"http://127.0.0.1:{closed_port()}/keys"):
+        with pytest.raises(KeySetUnavailable, match="cannot be fetched"):
+            await KeySet(source).find("k")

@@ -1,0 +1,80 @@
+"""From a request's headers to its tenant: an API key, a signed token, or (with ``auth = "off"``) nothing at all."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable, Iterable
+
+from projections.errors import InvalidSettings, Unauthorized
+from streams.control import State
+from streams.settings import Settings
+from streams.tenants import SCOPES, moment
+from threadfold.gateway.key_sets import KeySet
+from threadfold.gateway.tokens import Principal, Tokens
+
+_NO_KEY = "no key was given: send the header `Authorization: Bearer KEY`"
+
+
+class Credentials:
+    """Tells whom a request is from. For one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._open = Principal(settings.auth_tenant, frozenset(SCOPES) - {"admin"}) if settings.auth == "off" else None
+        self._keys = KeySet(settings.jwt_keys) if settings.jwt_keys else None
+        self._tokens = Tokens(settings, self._keys) if self._keys is not None else None
+
+    async def identify(self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State]) -> Principal:
+        """The principal of a request with these (ASGI) headers; a bearer value with two dots is taken for a token, another for a key.
+
+        Raises:
+            Unauthorized: nothing was given, or what was given opens nothing; one sentence says why.
+            KeySetUnavailable: it cannot be told now whether a token holds.
+            NotConnected: ``state`` raised it; without a key, it is not asked.
+        """
+        if self._open is not None:
+            return self._open
+        given = bearer(headers)
+        if given is None:
+            raise Unauthorized(_NO_KEY)
+        if given.count(".") == 2:
+            if self._tokens is None:
+                raise Unauthorized("signed tokens are no key here: the settings jwt_issuer, jwt_audience and jwt_keys let them in")
+            return await self._tokens.verify(given)
+        found = state().key_of(given)
+        if found is None:
+            raise Unauthorized("the key is not known, or was revoked: `threadfold tenants add` makes one")
+        if found.expires_at and time.time() >= moment(found.expires_at):
+            raise Unauthorized(f"the key expired at {found.expires_at}: `threadfold tenants add` makes another")
+        return Principal(found.tenant, frozenset(found.scopes))
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._keys is not None:
+            await self._keys.close()
+
+
+def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """What stands after ``Bearer`` in the Authorization header; None without one, or where there are several."""
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    scheme, _, given = values[0].decode("latin-1").strip().partition(" ")
+    return given.strip() or None if scheme.lower() == "bearer" else None
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse to listen where others reach it while nobody is asked for a key.
+
+    Raises:
+        InvalidSettings: ``auth`` is off and ``gateway_host`` is not loopback.
+    """
+    host = settings.gateway_host
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        loopback = False
+    if settings.auth == "off" and not loopback:
+        raise InvalidSettings(
+            f"auth is off, so the gateway listens on loopback only, not on {host}: set auth to on, or gateway_host to 127.0.0.1"
+        )

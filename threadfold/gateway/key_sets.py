@@ -1,0 +1,159 @@
+"""The keys that tokens are signed with: a JWKS document from a file or a URL, kept, and fetched again when it lacks a key asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from projections.errors import KeySetUnavailable
+
+logger = logging.getLogger(__name__)
+REFETCH = 10.0
+"""Seconds between two fetches at least, whatever keys are asked for."""
+FRESH = 600.0
+"""Seconds after which it is fetched again although nothing is missing, so that a withdrawn key is not taken for ever."""
+TIMEOUT = 5.0
+MAX_BYTES = 1 << 20
+"""Seconds of one fetch, and bytes of a document, at most."""
+_KINDS = frozenset({"RSA", "EC", "OKP"})
+
+
+class SigningKey(NamedTuple):
+    """A public key: its kind (RSA, EC, OKP), the algorithm it is for where the set says so, and the key itself."""
+
+    kind: str
+    algorithm: str | None
+    key: Any
+
+
+class KeySet:
+    """The public keys of one source, by key id. For one event loop; one fetch is under way at a time.
+
+    A set that cannot be fetched again goes on being used as it was.
+    """
+
+    def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args: ``source`` is the path of a file, or an ``http(s)://`` URL."""
+        self.source = source
+        self.version = 0
+        """Grows with each set that differs from the one before."""
+        self._clock = clock
+        self._keys: dict[str | None, list[SigningKey]] = {}
+        self._raw: bytes | None = None
+        self._fetched = self._tried = float("-inf")
+        self._failure = ""
+        self._lock = asyncio.Lock()
+        self._background: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None) -> list[SigningKey]:
+        """The keys of that id (of a token without one: all there are); an empty list where the source has none.
+
+        Raises:
+            KeySetUnavailable: it is not among those known, and the source cannot be fetched now.
+        """
+        found = self._known(kid)
+        if found:
+            if self._clock() - max(self._fetched, self._tried) > FRESH and self._background is None:
+                self._background = asyncio.create_task(self._refresh(), name="key-set")
+            return found
+        async with self._lock:
+            found = self._known(kid)
+            if not found and self._clock() - self._tried >= REFETCH:
+                await self._fetch()
+                found = self._known(kid)
+        if not found and self._failure:
+            raise KeySetUnavailable(f"the key set {self.source} cannot be fetched: {self._failure}")
+        return found
+
+    async def close(self) -> None:
+        """End a fetch that is under way."""
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
+
+    def _known(self, kid: str | None) -> list[SigningKey]:
+        if kid is None:
+            return [key for keys in self._keys.values() for key in keys]
+        return self._keys.get(kid, [])
+
+    async def _refresh(self) -> None:
+        async with self._lock:
+            await self._fetch()
+        self._background = None
+
+    async def _fetch(self) -> None:
+        self._tried = self._clock()
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                raw = await (self._download() if self.source.startswith(("http://", "https://")) else asyncio.to_thread(self._read))
+            keys = _keys_of(raw) if raw != self._raw else self._keys
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            self._failure = f"no answer within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else _reason(error)
+            logger.warning("the key set %s cannot be fetched: %s", self.source, self._failure)
+            return
+        if raw != self._raw:
+            self.version += 1
+        self._keys, self._raw, self._failure, self._fetched = keys, raw, "", self._clock()
+
+    async def _download(self) -> bytes:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session,
+            session.get(self.source, allow_redirects=False, headers={"Accept": "application/json"}) as response,
+        ):
+            if response.status != 200:
+                raise ValueError(f"it answered {response.status}")
+            raw = bytearray()
+            async for chunk in response.content.iter_chunked(1 << 16):
+                raw += chunk
+                if len(raw) > MAX_BYTES:
+                    raise ValueError(f"it is over {MAX_BYTES} bytes")
+            return bytes(raw)
+
+    def _read(self) -> bytes:
+        with Path(self.source).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ValueError(f"it is over {MAX_BYTES} bytes")
+        return raw
+
+
+def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
+    """The public keys for signatures in a document; raises ValueError where it has none, or is no key set."""
+    document = msgspec.json.decode(raw)
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("it is no key set: an object with a list `keys` was expected")
+    found: dict[str | None, list[SigningKey]] = {}
+    for entry in listed:
+        key = _key_of(entry)
+        if key is not None:
+            kid = entry.get("kid")
+            found.setdefault(kid if isinstance(kid, str) else None, []).append(key)
+    if not found:
+        raise ValueError("it has no public key (RSA, EC or OKP) for signatures")
+    return found
+
+
+def _key_of(entry: Any) -> SigningKey | None:
+    # A shared secret (oct) in a published set would let everybody sign; keys for encryption are not for this.
+    if not isinstance(entry, dict) or entry.get("kty") not in _KINDS or entry.get("use", "sig") != "sig":
+        return None
+    try:
+        made = PyJWK({name: value for name, value in entry.items() if name not in ("d", "p", "q", "dp", "dq", "qi")})
+    except (PyJWTError, ValueError, TypeError, KeyError) as error:
+        logger.warning("a key of the key set is of no use and is passed over: %s", error)
+        return None
+    return SigningKey(entry["kty"], entry.get("alg"), made.key)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__

@@ -1,0 +1,68 @@
+"""What the gateway counts of itself, for Prometheus: requests and their seconds by route, method and status, and events appended.
+
+``GET /metrics`` shows it in the text format. No label names a tenant or a conversation, so the number of series is bounded by the routes.
+A stream counts when it ends; its seconds are not observed.
+"""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Bounds of the histogram's buckets: an append takes some milliseconds, a wait up to ten seconds."""
+
+
+class Metrics:
+    """The counters of one gateway, in a registry of their own: two gateways in a process do not mix theirs."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("route", "method", "status")
+        self.requests = Counter("threadfold_http_requests", "Requests answered.", labels, registry=self.registry)
+        self.seconds = Histogram(
+            "threadfold_http_seconds", "Seconds from a request's begin to its answer's end.", ("route", "method"), buckets=SECONDS,
+            registry=self.registry,
+        )  # fmt: skip
+        self.under_way = Gauge("threadfold_http_under_way", "Requests that are not answered yet.", registry=self.registry)
+
+    def page(self) -> Response:
+        """All of it as Prometheus reads it."""
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class Measured:
+    """ASGI middleware that counts each request once it is answered, whatever answered it."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request and count it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, began, metrics = 0, time.perf_counter(), self._metrics
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        metrics.under_way.inc()
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            metrics.under_way.dec()
+            # A path that no route has is no label: anybody can make up any number of them.
+            route = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if route != "none" else "any"
+            metrics.requests.labels(route, method, status or "none").inc()
+            if not route.endswith("/stream"):
+                metrics.seconds.labels(route, method).observe(time.perf_counter() - began)
