@@ -62,6 +62,13 @@ class UnknownConversation(ThreadfoldError):
     exit_code = 1
 
 
+class UnknownUser(ThreadfoldError):
+    """No conversation of this user is known, and none was erased on their behalf."""
+
+    problem = 404
+    exit_code = 1
+
+
 class Erased(ThreadfoldError):
     """The conversation was erased; this is final."""
 
@@ -174,6 +181,12 @@ class RedisUnavailable(ThreadfoldError):
 
 class CorruptWindow(ThreadfoldError):
     """What the store holds of a window is not a window; the partition is folded anew."""
+
+    problem = 503
+
+
+class KeyUnusable(ThreadfoldError):
+    """A master key is missing, or is not the one that wrapped a data key: an error of the configuration, never a reason to fold on."""
 
     problem = 503
 

@@ -7,6 +7,7 @@ and validates a record in a single pass (measured beside orjson in ``docs/decisi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Literal
@@ -322,6 +323,7 @@ DATA_TYPES: dict[str, type[Struct]] = {
 _KNOWN_TAGS = frozenset(f"{PREFIX}{name}.v1" for name in DATA_TYPES)
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _other = msgspec.json.Decoder(OtherEvent)
+_QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)
 
 
 class Undecodable(ValueError):
@@ -363,9 +365,9 @@ def decode_event(value: bytes) -> AnyEvent:
         try:
             other = _other.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Undecodable(str(known_error)) from None
+            raise Undecodable(_without_text(known_error)) from None
         if other.type in _KNOWN_TAGS:
-            raise Undecodable(str(known_error)) from None
+            raise Undecodable(_without_text(known_error)) from None
         return other
     data = event.data
     if (type(data) is Message or type(data) is ToolResult) and type(data.content) is not list:
@@ -375,6 +377,25 @@ def decode_event(value: bytes) -> AnyEvent:
         if reason is not None:
             raise Undecodable(f"field {field}: {reason}")
     return event
+
+
+def decode_opaque(value: bytes) -> OtherEvent:
+    """Decode a record's envelope alone, whatever its type: an event whose payload nobody can read is one of a type that nobody knows.
+
+    Raises:
+        Undecodable: the value is not JSON, or lacks an envelope field.
+    """
+    try:
+        return _other.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Undecodable(_without_text(error)) from None
+
+
+def _without_text(error: Exception) -> str:
+    """A decoder's complaint without what it quotes of the payload: dead letters and logs outlive an erasure."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 ({error.reason})"
+    return _QUOTED.sub(" value", str(error))
 
 
 def _free_form(data: object) -> Iterator[tuple[str, object]]:

@@ -24,6 +24,7 @@ from projections.outcomes import Outcome as Outcome
 from projections.outcomes import Status as Status
 from projections.outcomes import id_hash_of as id_hash_of
 from projections.providers import LONGEST_ID, call_ids
+from projections.recents import Recents
 from projections.rollbacks import roll_back, take_out
 from projections.taking import made_since, take
 from projections.window import Window
@@ -35,17 +36,24 @@ _outcome: partial[Outcome] = partial(tuple.__new__, Outcome)
 def apply(window: Window, offset: int, event: events.AnyEvent, history: History | None = None) -> Outcome:
     """Fold the event at ``offset`` into ``window``, in place.
 
-    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats.
+    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats. After an
+    erasure, whatever comes changes nothing but the position.
     """
     meta = window.meta
+    if meta.erased:
+        meta.position = offset
+        return Outcome(Status.REJECTED, offset, "the conversation is erased")
+    if type(event) is events.ErasedEvent:
+        # Before anything that could pass it over: an id that somebody guessed and used before must not prevent an erasure.
+        _erase(window)
+        meta.position = offset
+        return Outcome(Status.APPLIED, offset)
     id_hash = id_hash_of(event.id)
     seen = window.recents.find(id_hash)
     if seen is not None:
         meta.duplicates += 1
         meta.position = offset
         return Outcome(Status.DUPLICATE, seen.offset)
-    if meta.erased:
-        return _skip(window, offset, id_hash, "the conversation is erased")
     if event.expect is not None or event.fence is not None:
         refused = not_met(window, event)
         if refused is not None:
@@ -73,8 +81,7 @@ def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
     meta.skipped += 1
     meta.position = offset
     window.recents.add(id_hash, offset, rejected=True)
-    if not meta.erased:
-        window.push(Entry(offset, Kind.NOTE))
+    window.push(Entry(offset, Kind.NOTE))
     return Outcome(Status.REJECTED, offset, reason)
 
 
@@ -99,9 +106,6 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
         return roll_back(window, offset, event, history)
     if isinstance(event, events.EventDroppedEvent):
         return _dropped(window, offset, event)
-    if isinstance(event, events.ErasedEvent):
-        _erase(window)
-        return Outcome(Status.APPLIED, offset)
     if isinstance(event, events.TurnStartedEvent | events.TurnEndedEvent):
         return _turn(window, offset, event)
     return _control(window, offset, event)
@@ -250,7 +254,15 @@ def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Ou
 
 
 def _erase(window: Window) -> None:
-    """Nothing of the conversation stays in the window but ids and counters; this is final."""
+    """Set the window back to what it was before its first event, but for that it is erased; this is final.
+
+    Counters, digest and recent ids go, too: what was folded before may have been readable or, with its key gone, opaque, and an event that
+    was rejected or a dead letter in the one fold counts in the other. From here on any two folds agree, whatever they have seen.
+    """
     meta = window.meta
-    meta.base, meta.summary, meta.due, meta.turns, meta.erased = type(meta.base)(), None, None, None, True
+    meta.count, meta.digest, meta.unknown, meta.duplicates, meta.skipped = 0, bytes(32), 0, 0, 0
+    meta.base, meta.summary, meta.rollback, meta.due, meta.erased = type(meta.base)(), None, None, None, True
+    meta.last, meta.turns = -1, None
+    window.recents = Recents()
+    window.hashed = None
     window.replace_tail([])

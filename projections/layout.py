@@ -138,13 +138,19 @@ def changes_of(window: Window, mark: Mark) -> Changes:
     kept = {chunk.number for chunk in plan}
     gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
     added = window.recents.added
-    blocks = range(max(first_block(added), mark.added // BLOCK), -(-added // BLOCK)) if added > mark.added else range(0)
+    if reset and window.meta.erased:
+        # The erasure set them back: all that is stored goes, and what there is now is written whole.
+        kept_ids, gone_ids = range(first_block(added), -(-added // BLOCK)), range(first_block(mark.added), -(-mark.added // BLOCK))
+        gone_ids = range(max(gone_ids.start, kept_ids.stop), gone_ids.stop)
+    else:
+        kept_ids = range(max(first_block(added), mark.added // BLOCK), -(-added // BLOCK)) if added > mark.added else range(0)
+        gone_ids = range(first_block(mark.added), min(first_block(added), -(-mark.added // BLOCK)))
     return Changes(
         reset,
         put,
         gone,
-        [(b"%d" % n, window.recents.block_of(n)) for n in blocks],
-        [b"%d" % n for n in range(first_block(mark.added), min(first_block(added), -(-mark.added // BLOCK)))],
+        [(b"%d" % n, window.recents.block_of(n)) for n in kept_ids],
+        [b"%d" % n for n in gone_ids],
         Mark(window.epoch, window.base_epoch, window.start + len(window.tail), added, tuple(plan), seals, base_seal),
     )
 

@@ -9,7 +9,7 @@ from projections.due import Due
 from projections.lanes import Lanes
 from projections.turns import Turns
 
-VERSION = 3
+VERSION = 4
 """Raised whenever windows are stored in another form, or the fold makes something else of the same events."""
 
 

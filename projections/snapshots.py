@@ -6,7 +6,7 @@ windows the same way; whatever else a record holds, it decodes to None and is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 
 import msgspec
@@ -73,10 +73,10 @@ def stamp_of(generation: int, rules: Rules) -> Stamp:
     return Stamp(generation, sha256(msgspec.json.encode(rules.deployment, order="deterministic")).digest()[:8])
 
 
-def encode_snapshot(window: Window, stamp: Stamp, offset: int, digest: str) -> bytes:
-    """The record of a window as it stands at the partition's checkpoint ``offset``."""
+def encode_snapshot(window: Window, stamp: Stamp, offset: int, digest: str, seal: Callable[[bytes], bytes] = bytes) -> bytes:
+    """The record of a window as it stands at the partition's checkpoint ``offset``; ``seal`` is what is made of its body."""
     text = sum(len(entry.body) for entry in window.tail)
-    return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, text, take_snapshot(window)))
+    return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, text, seal(take_snapshot(window))))
 
 
 def encode_marker(marker: Marker) -> bytes:

@@ -139,7 +139,7 @@ class Compactor:
         rows: list[Logged] = []
         seen: set[str] = set()
         async for raw in self.log.scan(partition, piece.first, piece.last):
-            event = event_of(raw, key)
+            event = event_of(raw, key, self.log.seals)
             # A repeat within the range is in the log twice and was applied once.
             if event is not None and event.id not in seen:
                 seen.add(event.id)

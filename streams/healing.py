@@ -14,15 +14,18 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from projections.errors import KafkaUnavailable
 from projections.events import AnyEvent
-from projections.names import Key, Position, parse_key
+from projections.names import Key, Position, parse_key, parse_position
 from projections.persistence import Checkpoint
 from projections.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
 from projections.window import Window
 from streams.history import event_of
 from streams.log import Log, Raw
 from streams.partition import Partition, identity
+from streams.sealing import NotAuthentic, Seals, kid_of_body, open_body
 from streams.snapshots import SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)
@@ -102,12 +105,14 @@ async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, mar
     """Read the topic's partition once; raises :class:`_Distrust`."""
     survey = _Survey(marker, (await topic.bounds(number))[1])
     bad: dict[bytes, str] = {}
+    sealed: dict[bytes, bytes] = {}
     ahead: dict[int, str] = {}
     async for row in topic.scan(number, marker.begin, survey.end - 1):
         if row.key is None or row.key == MARKER_KEY or parse_key(row.key) is None:
             continue
         survey.latest[row.key] = row.position.offset
         bad.pop(row.key, None)
+        sealed.pop(row.key, None)
         snapshot = decode_snapshot(row.value, stamp)
         late = row.position.offset >= marker.clean
         if row.value is None and not late:
@@ -118,6 +123,8 @@ async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, mar
             bad[row.key] = "an older snapshot came after its latest one"
         elif snapshot.offset > marker.offset:
             ahead[snapshot.offset] = snapshot.digest
+        if snapshot is not None and (kid := kid_of_body(snapshot.body)) is not None:
+            sealed[row.key] = kid
     if bad:
         key, why = next(iter(bad.items()))
         raise _Distrust(f"{key.decode()}: {why}")
@@ -127,13 +134,26 @@ async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, mar
         if there is None or identity(there) != digest:
             raise _Distrust(f"the log is not the one it was at offset {offset}")
     survey.reach = max(ahead, default=-1)
+    await _leave_out_erased(survey, log, sealed)
     return survey
+
+
+async def _leave_out_erased(survey: _Survey, log: Log, sealed: dict[bytes, bytes]) -> None:
+    """Leave out snapshots whose key is gone because their conversation was erased after the marker: the fold comes to the erasure yet, and
+    what it makes of it does not depend on what was before. Raises :class:`_Distrust` where a key is gone for any other reason."""
+    await log.seals.find(sealed.items())
+    for name, kid in sealed.items():
+        if log.seals.data_key(name, kid) is None:
+            at = log.seals.erased_at(name)
+            if at is None or parse_position(at).offset <= survey.marker.offset:
+                raise _Distrust(f"{name.decode()}: the key of its latest snapshot is gone")
+            del survey.latest[name]
 
 
 async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> int:
     """Read the topic's partition again and write the windows of its latest records; returns how many."""
     count = 0
-    async for chunk in _chunks(partition.number, topic, stamp, survey):
+    async for chunk in _chunks(partition.number, log, topic, stamp, survey):
         await partition.known({key.tenant for key, _ in chunk})
         waiting: list[Window] = []
         size = 0
@@ -148,7 +168,7 @@ async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp:
     return count
 
 
-async def _chunks(number: int, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> AsyncIterator[list[tuple[Key, Snapshot]]]:
+async def _chunks(number: int, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> AsyncIterator[list[tuple[Key, Snapshot]]]:
     """The latest snapshots, as many at a time as memory may hold with their text."""
     chunk: list[tuple[Key, Snapshot]] = []
     size = 0
@@ -161,6 +181,11 @@ async def _chunks(number: int, topic: SnapshotTopic, stamp: Stamp, survey: _Surv
             if key is None or snapshot is None:
                 raise _Distrust(f"the snapshot at {row.position} is not what it was a moment ago")
             wanted.discard(row.position.offset)
+            body = _opened(log, row.key, snapshot.body)
+            if body is None:
+                # Erased in this moment: a new survey leaves it out.
+                raise KafkaUnavailable(f"a snapshot of partition {number} lost its key while it was read: it begins again")
+            snapshot = msgspec.structs.replace(snapshot, body=body)
             chunk.append((key, snapshot))
             size += snapshot.text + len(snapshot.body)
             if size >= CHUNK_BYTES:
@@ -171,6 +196,13 @@ async def _chunks(number: int, topic: SnapshotTopic, stamp: Stamp, survey: _Surv
         raise KafkaUnavailable(f"{len(wanted)} snapshots of partition {number} were replaced while they were read: it begins again")
     if chunk:
         yield chunk
+
+
+def _opened(log: Log, name: bytes, body: bytes) -> bytes | None:
+    try:
+        return open_body(log.seals, name, body)
+    except NotAuthentic as error:
+        raise _Distrust(f"{name.decode()}: {error}") from None
 
 
 async def _restored(partition: Partition, log: Log, chunk: list[tuple[Key, Snapshot]]) -> list[Window]:
@@ -184,18 +216,18 @@ async def _restored(partition: Partition, log: Log, chunk: list[tuple[Key, Snaps
     windows = []
     for (key, snapshot), wanted in zip(chunk, offsets, strict=True):
         try:
-            windows.append(restore(key, number, partition.rules, snapshot.body, _events(rows, key, number, wanted)))
-        except (KeyError, ValueError, TypeError, IndexError) as error:
+            windows.append(restore(key, number, partition.rules, snapshot.body, _events(log.seals, rows, key, number, wanted)))
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
             raise _Distrust(f"{key}: its snapshot and the log do not fit ({error!r})") from None
     return windows
 
 
-def _events(rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]) -> dict[int, AnyEvent]:
+def _events(seals: Seals, rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]) -> dict[int, AnyEvent]:
     """The conversation's events among these rows."""
     found: dict[int, AnyEvent] = {}
     for offset in offsets:
         raw = rows.get(Position(number, offset))
-        event = event_of(raw, key) if raw is not None else None
+        event = event_of(raw, key, seals) if raw is not None else None
         if event is not None:
             found[offset] = event
     return found

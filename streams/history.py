@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute, decode_event
+from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold import History, Outcome
 from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
 from projections.replay import Logged, history_from
 from projections.window import Window
 from streams.log import Log, Row
+from streams.sealing import Seals, read_event
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
 
 
-def event_of(raw: Row, key: Key) -> AnyEvent | None:
-    """The record's event when it belongs to the conversation ``key`` and can be decoded, else None (both are nobody's history)."""
-    if raw.key != str(key).encode() or raw.value is None:
+def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
+    """The record's event when it belongs to the conversation ``key`` and can be decoded, else None (both are nobody's history).
+
+    ``seals`` are those of the log it was read from. One whose key is gone is of a type that nobody knows. Raises ``KeyUnusable``.
+    """
+    if raw.key is None or raw.key != str(key).encode() or raw.value is None:
         return None
     try:
-        event = decode_event(raw.value)
+        event = read_event(seals, raw.key, raw.value)
     except Undecodable:
         return None
     return event if event.source == key.source else None
@@ -96,7 +100,7 @@ async def _tail_backwards(log: Log, window: Window, below: int | None) -> AsyncI
 async def _summary_at(log: Log, window: Window, offset: int) -> SummaryEvent | None:
     position = Position(window.partition, offset)
     raw = (await log.read([position])).get(position)
-    event = event_of(raw, window.key) if raw is not None else None
+    event = event_of(raw, window.key, log.seals) if raw is not None else None
     return event if isinstance(event, SummaryEvent) else None
 
 
@@ -107,7 +111,7 @@ async def _span_offsets(log: Log, window: Window, event: SummaryEvent) -> list[i
 
 
 async def _scan_offsets(log: Log, key: Key, partition: int, first: int, last: int) -> list[int]:
-    return [raw.position.offset async for raw in log.scan(partition, first, last) if event_of(raw, key) is not None]
+    return [raw.position.offset async for raw in log.scan(partition, first, last) if event_of(raw, key, log.seals) is not None]
 
 
 async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
@@ -115,7 +119,7 @@ async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]
     rows = await log.read(Position(partition, offset) for offset in offsets)
     found: list[Logged] = []
     for position in sorted(rows):
-        event = event_of(rows[position], key)
+        event = event_of(rows[position], key, log.seals)
         if event is not None:
             found.append((position.offset, event))
     return found

@@ -23,6 +23,7 @@ from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Pair
 from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client, stop_client
+from streams.sealing import Seals, Unsealed
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
@@ -111,10 +112,15 @@ class Log(Protocol):
     def partitions(self) -> int:
         """How many partitions the log has; it never changes."""
 
+    @property
+    def seals(self) -> Seals:
+        """Who seals what is appended, and opens what is read: records are handed out as they stand, their keys looked for."""
+
     async def append(self, records: Sequence[Record]) -> list[Position]:
-        """Append records in order (per conversation) and return their positions once they are safe.
+        """Append records in order (per conversation) and return their positions once they are safe; payloads are sealed here.
 
         Raises:
+            Erased, KeyUnusable: as ``streams.sealing.Seals.seal`` says; nothing was appended.
             EventTooLarge: one of them is over what Kafka takes in one message; nothing was appended.
             Overloaded: too much is on its way already; nothing was appended.
             KafkaUnavailable: unknown whether they are in; repeat with the same ids.
@@ -139,7 +145,9 @@ class Log(Protocol):
 class KafkaLog:
     """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
 
-    def __init__(self, settings: Settings, partitions: int, topic: str = "events") -> None:
+    def __init__(self, settings: Settings, partitions: int, topic: str = "events", *, seals: Seals | None = None) -> None:
+        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
+        self.seals: Seals = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
@@ -163,6 +171,7 @@ class KafkaLog:
     # -- appending -----------------------------------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
+        records = await self.seals.seal(records)
         parts: dict[int, tuple[list[int], list[Pair]]] = {}
         sizes: dict[int, int] = {}
         for i, record in enumerate(records):
@@ -225,6 +234,7 @@ class KafkaLog:
         while at <= last:
             async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
                 rows, at_next = await self._fetch(partition, at, last)
+            await self.seals.ready(rows)
             for row in rows:
                 yield row
             if at_next <= at:
@@ -250,6 +260,7 @@ class KafkaLog:
                     raise KafkaUnavailable(f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}: check that it runs")
                 for tp, rows in batches.items():
                     last = lasts[tp]
+                    await self.seals.ready(rows)
                     yield tp.partition, rows if rows[-1].offset <= last else [row for row in rows if row.offset <= last]
                     if rows[-1].offset >= last:
                         del lasts[tp]

@@ -22,7 +22,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from projections.errors import ThreadfoldError
-from projections.events import AnyEvent, LoopDetected, Undecodable, decode_event
+from projections.events import AnyEvent, ErasedEvent, LoopDetected, Undecodable
 from projections.fold import Outcome, Status, apply
 from projections.names import Key, Position, parse_key
 from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
@@ -31,6 +31,7 @@ from projections.steps import Cut
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw, Row
+from streams.sealing import Seals, read_event
 
 
 class Fenced(ThreadfoldError):
@@ -54,9 +55,10 @@ class Spoken:
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
+    erased: list[tuple[Key, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.accepted or self.voided or self.dead or self.loops)
+        return bool(self.accepted or self.voided or self.dead or self.loops or self.erased)
 
 
 class Voice(Protocol):
@@ -95,17 +97,19 @@ def identity(raw: Row) -> str:
     return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
 
 
-def _event_of(row: Row, source: str | None = None) -> AnyEvent | str:
+def _event_of(seals: Seals, row: Row, source: str | None = None) -> AnyEvent | str:
     """The event of a record, or why it is none; ``source`` is what its key says, where that is known already."""
+    if row.key is None:
+        return "the record's key is not tenant/conversation"
     if source is None:
-        key = parse_key(row.key) if row.key is not None else None
+        key = parse_key(row.key)
         if key is None:
             return "the record's key is not tenant/conversation"
         source = key.source
     if row.value is None:
         return "the record has no value"
     try:
-        event = decode_event(row.value)
+        event = read_event(seals, row.key, row.value)
     except Undecodable as error:
         return f"the value is not an event: {error}"
     return event if event.source == source else f"source {event.source[:300]!r} is not that of the record's key"
@@ -142,6 +146,8 @@ class Partition:
         self._tenants: set[str] = set()
         self.changed: set[Key] | None = None
         """Conversations written since whoever takes snapshots emptied it; None: nobody does."""
+        self.erased: set[Key] = set()
+        """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go soon."""
         self._settled = True
         self._last: Row | None = None
         self._touched: dict[bytes, Slot] = {}
@@ -174,13 +180,15 @@ class Partition:
         if not rows:
             return
         spoken = Spoken()
+        seals = self.log.seals
+        await seals.ready(rows)
         await self._load(self._missing(rows))
         self._settled = False
         slots, counts, touched = self._slots, self.counts, self._touched
         for row in rows:
             key, offset = row.key, row.offset
             slot = slots.get(key) if key is not None else None
-            event = _event_of(row, slot.source if slot is not None else None)
+            event = _event_of(seals, row, slot.source if slot is not None else None)
             if key is None or slot is None or isinstance(event, str):
                 counts.dead += 1
                 spoken.dead.append(DeadLetter(Position(self.number, offset), key, str(event)))
@@ -195,6 +203,10 @@ class Partition:
                 counts.applied += 1
                 if outcome.accepted or outcome.loop is not None:
                     self._note(window, outcome, spoken)
+                elif type(event) is ErasedEvent:
+                    spoken.erased.append((window.key, offset))
+                    if self.changed is not None:
+                        self.erased.add(window.key)
             else:
                 await self._fold_on(window, offset, event, outcome, spoken)
             if window.cut is not None:
@@ -209,7 +221,12 @@ class Partition:
         """The keys without a slot under which there is an event: what cannot be applied loads nothing and makes no tenant known."""
         missing: set[bytes] = set()
         for row in rows:
-            if row.key is not None and row.key not in self._slots and row.key not in missing and not isinstance(_event_of(row), str):
+            if (
+                row.key is not None
+                and row.key not in self._slots
+                and row.key not in missing
+                and not isinstance(_event_of(self.log.seals, row), str)
+            ):
                 missing.add(row.key)
         return missing
 

@@ -17,7 +17,7 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, RedisUnavailable, ThreadfoldError
+from projections.errors import CorruptWindow, KeyUnusable, RedisUnavailable, ThreadfoldError
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
@@ -73,6 +73,7 @@ class Projector:
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
+        self._failure: KeyUnusable | None = None
 
     # -- running -------------------------------------------------------------------------------------------------------------
 
@@ -81,6 +82,7 @@ class Projector:
 
         Raises:
             KafkaUnavailable: the brokers do not answer at the start.
+            KeyUnusable: a master key is missing, or is another one: windows folded without it would be wrong.
         """
         consumer = make_consumer(self.settings, group=self.settings.group)
         consumer.subscribe([self.topic], listener=Rebalances(self))
@@ -104,6 +106,15 @@ class Projector:
             await stop_client(consumer, self.settings)
             await self.snapshots.stop()
             await self.publisher.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: KeyUnusable) -> None:
+        """End the projector: with these settings nothing it could write would be right."""
+        if self._failure is None:
+            logger.critical("%s", error)
+            self._failure = error
+        self._stopping.set()
 
     async def _check_snapshots(self) -> None:
         """Snapshots are an index: a topic that cannot hold them is said, and done without."""
@@ -162,6 +173,9 @@ class Projector:
                 self._unprepared.add(number)
         except CorruptWindow as error:
             await self._discard(number, error)
+        except KeyUnusable as error:
+            self._unprepared.add(number)
+            self._fail(error)
         except ThreadfoldError as error:
             logger.warning("partition %d waits: %s", number, error)
             self._wait(number)
@@ -246,6 +260,8 @@ class Projector:
         except IllegalStateError:
             # The partition was taken away while it was prepared.
             self.revoked([number])
+        except KeyUnusable as error:
+            self._fail(error)
         except (KafkaError, ThreadfoldError) as error:
             logger.warning("waiting: %s", error)
             self._rest[number] = time.monotonic() + RETRY_PAUSE

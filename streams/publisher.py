@@ -1,4 +1,4 @@
-"""What the live generation says: accepted and voided summaries, loops, compaction requests and dead letters, each to its topic.
+"""What the live generation says: accepted and voided summaries, erasures, loops, compaction requests and dead letters, each to its topic.
 
 Delivery is at least once: everything is published before the checkpoint moves past its cause, and a repeat carries the same ids.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from projections import events
-from projections.errors import InvalidEvent
-from projections.intake import make_record
+from projections.errors import Erased, InvalidEvent
+from projections.intake import Record, make_record
 from projections.names import Key, Position
 from projections.steps import Cut
 from streams.kafka import SharedProducer, kafka_errors
@@ -56,6 +56,10 @@ class Publisher:
             raw = await self._raw(rows, Position(partition, offset))
             if raw is not None and raw.value is not None and offset >= since:
                 said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
+        for key, offset in spoken.erased:
+            raw = await self._raw(rows, Position(partition, offset))
+            if raw is not None and raw.value is not None and offset >= since:
+                said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
         for key, offset, summary_id in spoken.voided:
             if offset >= since:
                 said.append((offset, "summaries", str(key).encode(), _voided(key, summary_id, Position(partition, offset)), HEADERS))
@@ -64,12 +68,21 @@ class Publisher:
                 letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause})
                 said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
         for key, offset, loop in spoken.loops:
-            value = _loop(key, Position(partition, offset), loop) if offset >= since else None
+            value = await self._sealed(_loop(key, Position(partition, offset), loop)) if offset >= since else None
             if value is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
                 said.append((offset, "events", str(key).encode(), value, HEADERS))
         said.sort(key=lambda item: item[0])
         await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
+
+    async def _sealed(self, record: Record | None) -> bytes | None:
+        """The value of an event of our own, as it may stand in the log; None where there is none, or its conversation is erased by now."""
+        if record is None:
+            return None
+        try:
+            return (await self._log.seals.seal([record]))[0].value
+        except Erased:
+            return None
 
     def report(self, partition: int, key: Key, cut: Cut) -> None:
         """Report a cut as a span, unless it was made before."""
@@ -108,7 +121,7 @@ def _voided(key: Key, summary_id: str, by: Position) -> bytes:
     )
 
 
-def _loop(key: Key, at: Position, loop: events.LoopDetected) -> bytes | None:
+def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
     """A ``loop.detected`` event; its id derives from the message that closed the loop, so a repeat is a duplicate.
 
     None when it cannot be made (a tool's name of another producer that no event of ours may carry): that must not hold the partition up.
@@ -116,7 +129,7 @@ def _loop(key: Key, at: Position, loop: events.LoopDetected) -> bytes | None:
     flat = {"type": "loop.detected", **msgspec.to_builtins(loop)}
     new_id = f"loop-{sha256(f'{key} {at}'.encode()).hexdigest()[:32]}"
     try:
-        return make_record(key, flat, where=f"loop of {key}", now=datetime.now(UTC).isoformat(timespec="seconds"), new_id=new_id).value
+        return make_record(key, flat, where=f"loop of {key}", now=datetime.now(UTC).isoformat(timespec="seconds"), new_id=new_id)
     except InvalidEvent as error:
         logger.warning("a loop of identical calls is not announced: %s", error)
         return None

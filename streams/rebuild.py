@@ -18,11 +18,12 @@ from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from streams.control import Control, Generation, State
 from streams.log import Log
-from streams.partition import Partition
+from streams.partition import Fenced, Partition
 from streams.publisher import Silence
 from streams.settings import Settings
 
 Progress = Callable[[int, int], None]
+ATTEMPTS = 5
 UNWRITTEN = 400_000
 """Records folded at most before the store is written: their windows are in memory, and are folded again when a rebuild is cut off."""
 UNWRITTEN_BYTES = 256 << 20
@@ -69,7 +70,7 @@ async def rebuild(
     for _ in range(2):
         # The second round folds what came while the first, long one ran.
         ends = await _spoken(store, state.live_generation.number, await log.ends())
-        await _fold({p: partition(p) for p in ends}, log, store, ends, folded)
+        await _fold_on({p: partition(p) for p in ends}, log, store, ends, folded)
     if switch:
         for number in range(log.partitions):
             await _heal_to_live(partition(number), store, state.live_generation.number)
@@ -139,6 +140,18 @@ class _Counter:
         self.events += n
         if self._progress is not None:
             self._progress(min(self.events, self._total), self._total)
+
+
+async def _fold_on(partitions: dict[int, Partition], log: Log, store: WindowStore, ends: dict[int, int], folded: _Counter) -> None:
+    """The same, begun again where it was when an erasure wrote beside it; another rebuild would fence it every time."""
+    for left in range(ATTEMPTS, 0, -1):
+        try:
+            await _fold(partitions, log, store, ends, folded)
+        except Fenced:
+            if left == 1:
+                raise
+        else:
+            return
 
 
 async def _fold(partitions: dict[int, Partition], log: Log, store: WindowStore, ends: dict[int, int], folded: _Counter) -> None:

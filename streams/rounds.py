@@ -26,8 +26,10 @@ from projections.errors import KafkaUnavailable, ThreadfoldError
 from projections.names import Key, parse_key
 from projections.persistence import Checkpoint
 from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
+from projections.window import Window
 from streams.log import Log
 from streams.partition import Fenced, Partition
+from streams.sealing import seal_body
 from streams.snapshots import Row, SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)
@@ -83,7 +85,7 @@ class Rounds:
         """Begin with a partition whose checkpoint was just adopted or restored."""
         self.forget([partition.number])
         if self._every > 0:
-            partition.changed = set()
+            partition.changed, partition.erased = set(), set()
             stamp = stamp_of(partition.generation, partition.rules)
             self._pasts[partition.number] = _Past(partition, stamp, partition.checkpoint.offset)
 
@@ -137,7 +139,8 @@ class Rounds:
     def _due(self, past: _Past, behind: bool) -> bool:
         changed = len(past.partition.changed or ()) + len(past.again)
         enough = max(self._every * (WHEN_BEHIND if behind else 1), EVENTS_A_WINDOW * changed)
-        return past.partition.checkpoint.offset - past.covered >= enough or changed >= MAX_CHANGED
+        # What was erased is to go from the topic now, not when enough else has changed.
+        return bool(past.partition.erased) or past.partition.checkpoint.offset - past.covered >= enough or changed >= MAX_CHANGED
 
     async def _run(self, past: _Past) -> None:
         number = past.partition.number
@@ -184,7 +187,7 @@ class Rounds:
             return
         async with partition.turn:
             at, taken = partition.checkpoint, partition.changed or set()
-            partition.changed = set()
+            partition.changed, partition.erased = set(), set()
         # Kept until the marker is safe: a round that fails is taken anew, with all of this.
         past.again |= taken
         written = set(past.again)
@@ -207,10 +210,14 @@ class Rounds:
         async with partition.turn:
             at: Checkpoint = partition.checkpoint
             windows = await partition.windows(keys)
-            return [
-                (str(key).encode(), None if window is None else encode_snapshot(window, past.stamp, at.offset, at.digest))
-                for key, window in zip(keys, windows, strict=True)
-            ]
+            found = list(zip([str(key).encode() for key in keys], windows, strict=True))
+            return [(name, None if window is None else self._encoded(name, window, past.stamp, at)) for name, window in found]
+
+    def _encoded(self, name: bytes, window: Window, stamp: Stamp, at: Checkpoint) -> bytes:
+        """A window's snapshot; where its conversation's payloads are sealed, it is as well: it holds pinned text and the summary."""
+        # An erased window holds nothing, and has to stay readable.
+        key = None if window.meta.erased else self._log.seals.snapshot_key(name)
+        return encode_snapshot(window, stamp, at.offset, at.digest, (lambda body: seal_body(name, body, *key)) if key else bytes)
 
     async def _look_after_strangers(self, past: _Past) -> None:
         """Write again what somebody else wrote between this round's records."""

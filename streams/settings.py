@@ -37,7 +37,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one. After ``summary_breaker_failures``
     failures in a row an endpoint is left alone for ``summary_breaker_seconds``. ``callables`` are the functions that policies may name,
     as ``NAME = "package.module:function"`` (``streams.callables``).
+
+    ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file`` (one a line) wrap the data keys of
+    encrypted conversations (``streams.masters``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
     """
+
+    def __repr__(self) -> str:
+        return f"Settings(kafka={self.kafka!r}, topic_prefix={self.topic_prefix!r}, ...)"
 
     kafka: str = ""
     redis: str = ""
@@ -52,6 +58,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     batch_events: int = 8_000
     batch_bytes: int = 4 << 20
     cached_windows: int = 4096
+    master_keys: str = ""
+    master_keys_file: str = ""
+    key_compaction_lag: int = 86_400
     compress: bool = False
     read_cache_bytes: int = 64 << 20
     snapshot_events: int = 5_000
@@ -127,6 +136,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("summary_output_tokens", 16, 1_000_000),
             ("summary_breaker_failures", 1, 1_000_000),
             ("summary_breaker_seconds", 0, 86_400),
+            ("key_compaction_lag", 1, 31_536_000),
         ):
             if not least <= getattr(self, name) <= most:
                 raise InvalidSettings(f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}")

@@ -44,7 +44,8 @@ async def ring(partition: Partition, now_ms: int) -> None:
     async with partition.turn:
         await partition.check()
         said = await _look(partition, now_ms)
-    records = list(_records(said))
+    seals = partition.log.seals
+    records = [record for record in _records(said) if not seals.is_erased(str(record.key).encode())]
     if not records:
         return
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes":
 COMPACTED = {"cleanup.policy": "compact"}
 SNAPSHOTS = {**COMPACTED, "segment.bytes": str(16 << 20), "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 """Small segments, cleaned early: what healing reads is then little more than the latest snapshot of each window."""
+KEYS = {**COMPACTED, "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
+"""Small segments, cleaned as soon as there is anything to clean; the setting ``key_compaction_lag`` adds until when at the latest."""
 DAY_MS = 86_400_000
 SHOW_UP = 10.0
 """Seconds in which a topic that was created must be there to be used."""
@@ -43,6 +46,7 @@ SPECS = (
     TopicSpec("compactions", {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}),
     TopicSpec("renders", {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS)}),
     TopicSpec("control", COMPACTED, partitions=1),
+    TopicSpec("keys", KEYS, partitions=1),
     TopicSpec("dead-letters", {"cleanup.policy": "delete", "retention.ms": str(28 * DAY_MS)}),
 )
 _CHECKED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
@@ -83,7 +87,8 @@ def replication_for(settings: Settings, brokers: int) -> tuple[int, int]:
 
 
 def _new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: int) -> NewTopic:
-    config = {**spec.config, "max.message.bytes": str(MAX_REQUEST), "min.insync.replicas": str(min_isr)}
+    lag = {"max.compaction.lag.ms": str(settings.key_compaction_lag * 1000)} if spec.name == "keys" else {}
+    config = {**spec.config, **lag, "max.message.bytes": str(MAX_REQUEST), "min.insync.replicas": str(min_isr)}
     return NewTopic(settings.topic(spec.name), spec.partitions or settings.partitions, replication, topic_configs=config)
 
 
@@ -112,6 +117,13 @@ async def check_topics(settings: Settings) -> list[str]:
 async def _config_of(admin: Any, topic: str) -> dict[str, str]:
     answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     return {entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4]}
+
+
+async def topic_configs(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The brokers' configuration of some topics by short name; a topic that does not exist is left out."""
+    async with admin_client(settings) as admin:
+        existing = set(await admin.list_topics())
+        return {name: await _config_of(admin, settings.topic(name)) for name in names if settings.topic(name) in existing}
 
 
 async def partition_count(settings: Settings, name: str = "events") -> int:

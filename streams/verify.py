@@ -68,7 +68,7 @@ class _Fold:
         key = parse_key(raw.key) if raw.key is not None else None
         if key is None or (self.wanted is not None and key not in self.wanted):
             return
-        event = event_of(raw, key)
+        event = event_of(raw, key, self.log.seals)
         if event is None:
             return
         window = self.windows.get(key)
@@ -119,7 +119,7 @@ async def _choose(log: Log, ends: dict[int, int], sample: int) -> set[Key]:
     for partition, end in ends.items():
         async for raw in log.scan(partition, 0, end - 1):
             key = parse_key(raw.key) if raw.key is not None else None
-            if key is not None and key not in keys and event_of(raw, key) is not None:
+            if key is not None and key not in keys and event_of(raw, key, log.seals) is not None:
                 keys.add(key)
     return set(random.sample(sorted(keys), min(sample, len(keys))))
 

@@ -19,6 +19,7 @@ from projections.store import RedisStore
 from streams.collector import rest_collector
 from streams.compactor import Compactor, decode_request
 from streams.control import Control
+from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.projector import Projector
 from streams.settings import Settings
@@ -33,6 +34,7 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.require()
         self.control = Control(settings)
+        self.keys = KeyRing(settings, encrypting(self.control))
         self.store = RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
         self.log: KafkaLog | None = None
         self.projector: Projector | None = None
@@ -43,15 +45,18 @@ class Runtime:
 
         Raises:
             KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
+            KeyUnusable: a master key that wraps keys is missing, or is another one.
         """
         partitions = await partition_count(self.settings)
         await self.control.start()
         generation = await self.control.ensure_generation(partitions)
         generation.check_partitions(self.settings.topic("events"), partitions)
+        await self.keys.start()
+        self.keys.check()
         server = await self.store.ping()
         if server["maxmemory_policy"] != "noeviction":
             raise TopicMismatch(f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or windows vanish unseen")
-        self.log = KafkaLog(self.settings, partitions)
+        self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         self.projector = Projector(self.settings, self.control, self.log, self.store)
         self.compactor = Compactor(self.settings, self.log)
 
@@ -61,6 +66,7 @@ class Runtime:
             await self.compactor.close()
         if self.log is not None:
             await self.log.stop()
+        await self.keys.stop()
         await self.control.stop()
         await self.store.close()
 

@@ -7,7 +7,7 @@ another tenant cannot be told from what does not exist.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
 from projections.fold import id_hash_of
 from projections.layout import HEAD, decode_head
-from projections.names import Key, Position, make_key, parse_position, partition_of
+from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy import Rules
 from projections.recents import Recents
@@ -23,6 +23,7 @@ from projections.render import render_openai
 from projections.store import RedisStore
 from projections.window import Window
 from streams.control import Control, State
+from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.spans import compaction_span
@@ -69,12 +70,14 @@ class Backend:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.control = Control(settings)
+        self.keys = KeyRing(settings, encrypting(self.control))
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
         self._rules: Rules | None = None
         self._served: dict[int, int] = {}
         self._cache = WindowCache(settings.read_cache_bytes)
         self.control.on_change(self._forget_rules)
+        self.keys.on_erased(self._forget_window)
 
     async def start(self) -> Backend:
         """Connect to Kafka (Redis is connected to when it is first needed); returns itself.
@@ -90,10 +93,12 @@ class Backend:
             generation = self.control.state.live_generation
             partitions = await partition_count(self.settings)
             generation.check_partitions(self.settings.topic("events"), partitions)
+            await self.keys.start()
         except BaseException:
+            await self.keys.stop()
             await self.control.stop()
             raise
-        self.log = KafkaLog(self.settings, partitions)
+        self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
         return self
 
@@ -103,6 +108,7 @@ class Backend:
         if hasattr(self, "log"):
             await self.ledger.stop()
             await self.log.stop()
+        await self.keys.stop()
         await self.control.stop()
         await self.store.close()
 
@@ -141,6 +147,8 @@ class Backend:
         Raises:
             InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was appended.
             Overloaded: too much is on its way into the log already (``streams.log``); nothing was appended.
+            Erased: one of the conversations was erased; nothing was appended.
+            KeyUnusable: the tenant's payloads are to be sealed, and no master key is configured; nothing was appended.
             KafkaUnavailable: after at most ``append_timeout`` seconds; unknown whether they are in, repeat with the same ids.
         """
         drafter = Drafter(tenant, self.live_rules(), self.log.partitions, self.settings.max_event_bytes)
@@ -170,14 +178,33 @@ class Backend:
         Raises:
             WaitTimedOut: not within ``timeout`` seconds; the append itself stands.
             RedisUnavailable, Healing: it cannot be told now; the append itself stands.
+            Erased: the conversation was erased meanwhile; the events are in nothing that can be read.
         """
         if not appended:
             return []
         key = make_key(tenant, conversation)
         await self._waiting.reach(max(item.position for item in appended), timeout)
         stored = await self._stored(key)
+        with stored_form(key):
+            erased = stored is not None and decode_head(stored.fields[HEAD]).erased
+        if erased:
+            raise Erased(f"conversation {conversation} was erased")
         recents = Recents() if stored is None else stored.recent_ids(key)
         return [_applied(item, recents) for item in appended]
+
+    async def applied(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Wait until the windows of the position's partition include it; raises like :meth:`caught_up`."""
+        await self._waiting.reach(position, timeout)
+
+    async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Wait until the windows of these partitions hold everything that is in the log now.
+
+        Raises:
+            WaitTimedOut: they do not within ``timeout`` seconds.
+            KafkaUnavailable, RedisUnavailable: it cannot be told now.
+        """
+        ends = await self.log.ends()
+        await asyncio.gather(*(self._waiting.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p]))
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
@@ -192,6 +219,7 @@ class Backend:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         key = make_key(tenant, conversation)
+        self._refuse_erased(key)
         if after is not None:
             await self._waiting.reach(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
@@ -220,6 +248,7 @@ class Backend:
         """
         key = make_key(tenant, conversation)
         check_format(fmt)
+        self._refuse_erased(key)
         if after is not None:
             await self._waiting.reach(self._own_position(key, after), timeout)
         if fmt == "openai":
@@ -262,10 +291,11 @@ class Backend:
         """
         key = make_key(tenant, conversation)
         check_page(offset, limit)
+        self._refuse_erased(key)
         at = self._own_position(key, position)
         await self.window_or_none(key)  # an erased conversation is refused; one not folded yet may be read
         raw = (await self.log.read([at])).get(at)
-        flat = None if raw is None else flat_event(raw, key)
+        flat = None if raw is None else flat_event(raw, key, self.log.seals)
         if flat is None:
             raise _not_its_position(key, position)
         return await unfold(self.log, key, flat, offset, limit)
@@ -336,6 +366,19 @@ class Backend:
             state = self.control.state
             self._rules = state.rules(state.live_generation)
         return self._rules
+
+    def _forget_window(self, conversation: bytes) -> None:
+        """Keep nothing of an erased conversation that was read here."""
+        key = parse_key(conversation)
+        if key is not None and self.control.state.live is not None:
+            self._cache.drop((self.control.state.live_generation.number, key))
+
+    def _refuse_erased(self, key: Key) -> None:
+        """Raise :class:`Erased` for a conversation that was erased, or is being erased."""
+        if self.keys.is_erased(str(key).encode()):
+            # A read that was under way when it was erased may have kept something since.
+            self._forget_window(str(key).encode())
+            raise Erased(f"conversation {key.conversation} was erased")
 
     def _forget_rules(self, state: State) -> None:
         self._rules = None

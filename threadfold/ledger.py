@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from projections.bounds import MAX_CONTROL_BYTES, MAX_NAME
-from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition, UnknownRender
+from projections.errors import Erased, EventTooLarge, InvalidEvent, InvalidPosition, UnknownRender
 from projections.freeform import why_not_kept
 from projections.intake import Record, explain
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
@@ -29,8 +29,9 @@ from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from streams.control import Control
 from streams.history import event_of, pieces_backwards, read_events
-from streams.log import KafkaLog, Log
+from streams.log import KafkaLog, Log, Raw
 from streams.requests import policy_version
+from streams.sealing import NotAuthentic, Seals, open_value
 from streams.settings import Settings
 from streams.topics import partition_count
 from threadfold.documents import Messages, document, messages_of
@@ -165,7 +166,7 @@ class Ledger:
             first = max(begin, end - SCAN_PART)
             part = [raw async for raw in topic.scan(partition, first, end - 1)]
             for raw in reversed(part):
-                stored = _stored(raw.key, raw.value) if raw.key == str(key).encode() else None
+                stored = _stored(raw, topic.seals) if raw.key == str(key).encode() else None
                 if stored is not None:
                     found.append({"id": write_id(key, raw.position), "time": stored.time, "record": stored.data})
             end = first
@@ -176,7 +177,7 @@ class Ledger:
     async def _opened(self) -> KafkaLog:
         async with self._opening:
             if self._topic is None:
-                self._topic = KafkaLog(self._settings, await partition_count(self._settings, "renders"), "renders")
+                self._topic = KafkaLog(self._settings, await partition_count(self._settings, "renders"), "renders", seals=self._log.seals)
             return self._topic
 
     async def _read(self, render_id: str, tenant: str | None) -> tuple[Key, _Stored]:
@@ -187,7 +188,9 @@ class Ledger:
         position, check = place
         raw = (await (await self._opened()).read([position])).get(position)
         key = None if raw is None or raw.key is None else parse_key(raw.key)
-        stored = None if raw is None else _stored(raw.key, raw.value)
+        if raw is not None and raw.key is not None and tenant in (None, *_tenant_of(raw)) and self._log.seals.is_erased(raw.key):
+            raise Erased(f"the conversation of render {render_id[:60]} was erased")
+        stored = None if raw is None else _stored(raw, self._log.seals)
         if key is None or stored is None or check != _check(key, position) or tenant not in (None, key.tenant):
             raise unknown
         return key, stored
@@ -217,7 +220,7 @@ class Ledger:
         """What can be told of why a render differs from the recorded one."""
         why = []
         raw = (await self._log.read([at])).get(at)
-        if raw is None or event_of(raw, key) is None:
+        if raw is None or event_of(raw, key, self._log.seals) is None:
             why.append(f"position {called.position} is not one of an event of this conversation")
         version = policy_version(window.policy)
         if called.policy is not None and called.policy != version:
@@ -279,11 +282,18 @@ def _record(key: Key, called: ModelCalled) -> Record:
     return Record(key, id_, TYPE, msgspec.json.encode(event))
 
 
-def _stored(key: bytes | None, value: bytes | None) -> _Stored | None:
-    """A record of the topic, None for what is not one of a call."""
-    named = parse_key(key or b"")
+def _tenant_of(raw: Raw) -> tuple[str, ...]:
+    named = parse_key(raw.key or b"")
+    return () if named is None else (named.tenant,)
+
+
+def _stored(raw: Raw, seals: Seals) -> _Stored | None:
+    """A record of the topic, None for what is not one of a call, or cannot be read any more."""
+    named = parse_key(raw.key or b"")
     try:
-        stored = _decode(value or b"")
+        stored = _decode(open_value(seals, raw.key or b"", raw.value or b"") or b"")
+    except NotAuthentic:
+        return None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return stored if named is not None and stored.type == TYPE and stored.source == named.source else None

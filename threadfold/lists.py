@@ -89,11 +89,11 @@ async def summaries(backend: Backend, tenant: str, conversation: str, *, before:
     found: list[dict[str, Any]] = []
     while at is not None and len(found) < limit:
         raw = (await backend.log.read([at])).get(at)
-        event = None if raw is None else event_of(raw, window.key)
+        event = None if raw is None else event_of(raw, window.key, backend.log.seals)
         if raw is None or not isinstance(event, SummaryEvent):
             at = None
             break
-        flat = flat_event(raw, window.key)
+        flat = flat_event(raw, window.key, backend.log.seals)
         if flat is not None:
             found.append(flat)
         at = parse_position(event.data.previous_position) if event.data.previous_position else None

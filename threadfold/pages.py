@@ -22,6 +22,7 @@ from projections.names import Key, Position, parse_position
 from projections.window import Window
 from streams.history import event_of, pieces_backwards
 from streams.log import Log, Raw
+from streams.sealing import Seals, open_value
 
 _PLACE = struct.Struct(">qq")
 _CHECK = 8
@@ -106,7 +107,7 @@ async def _listed(log: Log, window: Window, waiting: list[Place], count: int, pi
     found = []
     for place in wanted:
         raw = rows.get(Position(window.partition, place.offset))
-        flat = None if raw is None else flat_event(raw, window.key)
+        flat = None if raw is None else flat_event(raw, window.key, log.seals)
         if flat is not None and flat["type"] != "tool.result.chunk":
             found.append((place, flat))
             pieces.update(_pieces_of(flat))
@@ -131,20 +132,24 @@ async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterato
         yield [Place(offset, span_of) for offset in piece]
 
 
-def flat_event(raw: Raw, key: Key) -> dict[str, Any] | None:
+def flat_event(raw: Raw, key: Key, seals: Seals) -> dict[str, Any] | None:
     """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is no event of this conversation.
 
     Known types are short (``message``), others whole. A field that would hide one of the envelope's (another producer's ``id``, an
-    ``event.dropped``'s ``position``) stands under ``data`` instead, with all its neighbours of that kind.
+    ``event.dropped``'s ``position``) stands under ``data`` instead, with all its neighbours of that kind. An event that nobody can read any
+    more has the fields of its sealed payload, and ``"opaque": true``.
     """
-    event = event_of(raw, key)
-    if event is None or raw.value is None:
+    event = event_of(raw, key, seals)
+    if event is None or raw.key is None or raw.value is None:
         return None
+    opened = open_value(seals, raw.key, raw.value)
     # The envelope as it was written: the typed event has forgotten fields that a newer version added.
-    whole = msgspec.json.decode(raw.value)
+    whole = msgspec.json.decode(opened or raw.value)
     flat = {"id": whole["id"], "type": short_type(whole["type"]), "time": whole.get("time"), "position": str(raw.position)}
     if whole.get("traceparent") is not None:
         flat["traceparent"] = whole["traceparent"]
+    if opened is None:
+        flat["opaque"] = True
     data = whole.get("data")
     if not isinstance(data, dict):
         return flat if data is None else {**flat, "data": data}

@@ -254,7 +254,7 @@ async def _pieces(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill,
     texts = []
     for i, position in enumerate(positions, first):
         raw = rows.get(position)
-        event = None if raw is None else event_of(raw, key)
+        event = None if raw is None else event_of(raw, key, log.seals)
         data = event.data if isinstance(event, events.ToolResultChunkEvent) else None
         if data is None or data.spill_id != spill_id_of(flat["id"]) or data.index != i or data.count != len(spill.chunks):
             raise SpillLost(f"piece {i + 1} of {len(spill.chunks)} of result {flat['position']} is not at {position} in the log")

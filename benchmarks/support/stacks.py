@@ -19,6 +19,7 @@ from benchmarks.support.machine import note_load, note_servers
 from projections.intake import Record
 from streams.control import Control
 from streams.kafka import admin_client
+from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics
@@ -108,12 +109,14 @@ async def filled_log(settings: Settings, records: Iterable[Record]) -> AsyncIter
     await create_topics(settings)
     control = await Control(settings).start()
     await control.ensure_generation(settings.partitions)
-    log = KafkaLog(settings, settings.partitions)
+    keys = await KeyRing(settings, encrypting(control)).start()
+    log = KafkaLog(settings, settings.partitions, seals=keys)
     try:
         await fill(log, control, records)
         yield log
     finally:
         await log.stop()
+        await keys.stop()
         await control.stop()
 
 

@@ -68,7 +68,7 @@ async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_i
         ends = await log.ends()
         await until(lambda: _reached(runtime, 0, ends[0] - 1))
         _, (parts,) = await runtime.store.read(1, 0, [slow])
-        rows: list[Any] = [(raw.offset, event_of(raw, slow)) async for raw in log.scan(0, 0, ends[0] - 1)]
+        rows: list[Any] = [(raw.offset, event_of(raw, slow, log.seals)) async for raw in log.scan(0, 0, ends[0] - 1)]
         assert parts is not None
         assert parts.load(slow, 0, projector.rules).image() == replay(slow, 0, projector.rules, rows).image()
 

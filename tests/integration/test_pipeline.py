@@ -105,7 +105,7 @@ async def settled(runtime: Runtime, key: Key) -> Window:
 async def folded_from_log(runtime: Runtime, key: Key) -> Window:
     partition = partition_of(key, runtime.log.partitions)
     end = (await runtime.log.ends())[partition]
-    rows = [(raw.position.offset, event_of(raw, key)) async for raw in runtime.log.scan(partition, 0, end - 1)]
+    rows = [(raw.position.offset, event_of(raw, key, runtime.log.seals)) async for raw in runtime.log.scan(partition, 0, end - 1)]
     return replay(key, partition, runtime.projector.rules, [(o, e) for o, e in rows if e is not None])
 
 

@@ -40,7 +40,7 @@ async def workers(settings: Settings) -> AsyncIterator[list[Runtime]]:
 async def history(runtime: Runtime, key: Key) -> list[AnyEvent]:
     partition = partition_of(key, runtime.log.partitions)
     end = (await runtime.log.ends())[partition]
-    rows = [event_of(raw, key) async for raw in runtime.log.scan(partition, 0, end - 1)]
+    rows = [event_of(raw, key, runtime.log.seals) async for raw in runtime.log.scan(partition, 0, end - 1)]
     return [event for event in rows if event is not None]
 
 

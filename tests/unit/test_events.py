@@ -55,7 +55,7 @@ def test_other_types_and_newer_versions_are_kept_as_they_are(type_: str) -> None
         (b"[]", "array"),
         (b"\xff", ""),
         (b'{"specversion":"1.0","id":"x","source":"s","data":{}}', "type"),
-        (value("threadfold.message.v1", {"role": "nobody", "content": "x"}), "nobody"),
+        (value("threadfold.message.v1", {"role": "nobody", "content": "x"}), "data.role"),
         (value("threadfold.message.v1", {"role": "user"}), "content"),
         (value("threadfold.message.v1", {"role": "user", "content": "x", "tool_calls": [CALL]}), "calls"),
         (value("threadfold.rollback.v1", {}), "to"),

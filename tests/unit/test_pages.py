@@ -16,6 +16,7 @@ from projections.policy import Rules
 from projections.replay import replay
 from projections.window import Window
 from streams.log import Raw
+from streams.sealing import Unsealed
 from threadfold.drafts import Drafter, derived_id, new_id
 from threadfold.pages import Place, flat_event, page, read_cursor, write_cursor
 from threadfold.testing.memory_log import MemoryLog
@@ -105,11 +106,11 @@ def test_fields_that_would_hide_the_envelope_stand_apart() -> None:
         "data": {"id": 1, "x": 2, "data": 3},
     }
     raw = Raw(Position(0, 5), str(KEY).encode(), json.dumps(value).encode(), 0)
-    assert flat_event(raw, KEY) == {
+    assert flat_event(raw, KEY, Unsealed()) == {
         "id": "e", "type": "acme.odd.v1", "time": "t", "position": "0-5", "x": 2, "data": {"id": 1, "data": 3},
     }  # fmt: skip
-    assert flat_event(raw, Key("acme", "other")) is None
-    assert flat_event(raw._replace(value=b"{"), KEY) is None
+    assert flat_event(raw, Key("acme", "other"), Unsealed()) is None
+    assert flat_event(raw._replace(value=b"{"), KEY, Unsealed()) is None
 
 
 def test_ids_are_ordered_by_time_or_derived() -> None:

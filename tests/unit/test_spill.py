@@ -19,6 +19,7 @@ from projections.policy import Policy, Rules
 from projections.render import render_openai
 from projections.replay import replay
 from streams.log import Raw
+from streams.sealing import Unsealed
 from threadfold.drafts import Drafter
 from threadfold.pages import flat_event, page
 from threadfold.spill import MAX_CHUNKS, Drafts, append_drafts, check_page, preview_of, unfold
@@ -38,7 +39,7 @@ def result(content: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def stored(log: MemoryLog, position: Position, key: Key = KEY) -> dict[str, Any]:
-    flat = flat_event((await log.read([position]))[position], key)
+    flat = flat_event((await log.read([position]))[position], key, log.seals)
     assert flat is not None
     return flat
 
@@ -200,6 +201,6 @@ async def test_history_passes_over_the_pieces_and_its_pages_stay_full() -> None:
 
 def test_a_flat_chunk_is_still_an_event_at_its_own_position() -> None:
     chunk = drafted(result("x" * 500)).spilled[0].chunks[2]
-    flat = flat_event(Raw(Position(0, 2), str(KEY).encode(), chunk.value, 0), KEY)
+    flat = flat_event(Raw(Position(0, 2), str(KEY).encode(), chunk.value, 0), KEY, Unsealed())
     assert flat is not None
     assert (flat["type"], flat["index"], flat["count"]) == ("tool.result.chunk", 2, 5)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from projections.store import RedisStore
 from streams.control import Control, Generation
+from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.settings import Settings
 
@@ -20,6 +21,7 @@ class Reach:
     control: Control
     log: KafkaLog
     store: RedisStore
+    keys: KeyRing
 
     @property
     def generation(self) -> Generation:
@@ -34,15 +36,18 @@ async def reach(settings: Settings) -> AsyncIterator[Reach]:
     Raises:
         KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
     """
-    control, store = Control(settings), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
+    control = Control(settings)
+    keys, store = KeyRing(settings, encrypting(control)), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
     log: KafkaLog | None = None
     try:
         await control.start()
-        log = KafkaLog(settings, control.state.live_generation.partitions)
+        await keys.start()
+        log = KafkaLog(settings, control.state.live_generation.partitions, seals=keys)
         await store.ping()
-        yield Reach(settings, control, log, store)
+        yield Reach(settings, control, log, store, keys)
     finally:
         if log is not None:
             await log.stop()
+        await keys.stop()
         await control.stop()
         await store.close()

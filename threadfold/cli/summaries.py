@@ -1,4 +1,4 @@
-"""``summaries``: the summaries topic as JSON lines, each the CloudEvent as it is stored."""
+"""``summaries``: the summaries topic as JSON lines, each the CloudEvent as it was before its payload was sealed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.names import check_name, parse_key
 from streams.kafka import kafka_errors, make_consumer, start_client
+from streams.keys import KeyRing
+from streams.sealing import NotAuthentic, open_value
 from streams.settings import Settings
 from streams.topics import partition_count
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run
@@ -20,7 +22,7 @@ from threadfold.cli.common import data_option, flush, load_settings, print_line,
 @click.option("--from-beginning", is_flag=True, help="With --follow: begin with the oldest instead of the next new one.")
 @data_option
 def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
-    """Print accepted summaries (and voidings) as JSON lines.
+    """Print accepted summaries (and voidings and erasures) as JSON lines; one whose key is gone with its payload sealed.
 
     Without --follow: all there are now, oldest first. Delivery is at least once: dedupe on summary_id. A conversation's summaries come in
     order; there is no order among conversations.
@@ -33,10 +35,11 @@ def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path
 async def _print(settings: Settings, tenant: str | None, follow: bool, from_beginning: bool) -> None:
     topic = settings.topic("summaries")
     partitions = [TopicPartition(topic, p) for p in range(await partition_count(settings, "summaries"))]
-    consumer = make_consumer(settings)
+    consumer, keys = make_consumer(settings), KeyRing(settings, lambda _: False)
     async with kafka_errors(settings, "reading summaries"):
         await start_client(consumer, settings)
         try:
+            await keys.start()
             consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
             if from_beginning:
@@ -46,13 +49,23 @@ async def _print(settings: Settings, tenant: str | None, follow: bool, from_begi
                     consumer.seek(tp, offset)
             while follow or await _behind(consumer, ends):
                 batches = await consumer.getmany(timeout_ms=200)
+                for rows in batches.values():
+                    await keys.ready(rows)
                 for record in (record for batch in batches.values() for record in batch):
                     key = parse_key(record.key or b"")
                     if record.value and (tenant is None or (key is not None and key.tenant == tenant)):
-                        print_line(record.value)
+                        print_line(_opened(keys, record.key, record.value))
                 flush()
         finally:
+            await keys.stop()
             await consumer.stop()
+
+
+def _opened(keys: KeyRing, conversation: bytes, value: bytes) -> bytes:
+    try:
+        return open_value(keys, conversation, value) or value
+    except NotAuthentic:
+        return value
 
 
 async def _behind(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:

@@ -12,6 +12,7 @@ import click
 
 from projections.errors import InvalidSettings, TopicMismatch
 from streams.control import Control
+from streams.masters import new_master
 from streams.settings import PREFIX, Settings
 from streams.topics import partition_count
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, run, say
@@ -23,6 +24,7 @@ from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
 
 DEMO_TENANT = "demo"
+MASTER_KEYS = "master.keys"
 
 
 class _Stop(BaseException):
@@ -112,6 +114,8 @@ def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Set
     changes = {"kafka": stack.kafka, "redis": stack.redis, "gateway_host": HOST, "gateway_port": port, "gateway_url": url}
     if not wanted.kafka:
         changes |= {"replication": 1, "min_isr": 1}
+    if not wanted.master_keys:
+        changes["master_keys_file"] = str(Path(wanted.master_keys_file).absolute() if wanted.master_keys_file else _master_key_file(data))
     if wanted.policy:
         changes["policy"] = str(Path(wanted.policy).absolute())
     settings = Settings.load({}, **{**{name: getattr(wanted, name) for name in wanted.__struct_fields__}, **changes})
@@ -121,6 +125,20 @@ def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Set
     if key is not None:
         click.echo(f"key for tenant {DEMO_TENANT}: {key}")
     return settings
+
+
+def _master_key_file(data: Path) -> Path:
+    """The folder's own file of master keys, made where there is none, for its owner's eyes only: encryption works here from the start."""
+    path = data / MASTER_KEYS
+    if not path.exists():
+        part = path.with_suffix(".part")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"# Master keys, the current one first. Whoever loses them loses all that is encrypted here.\n{new_master()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    return path
 
 
 async def _prepare(settings: Settings) -> tuple[int, str | None]:

@@ -23,6 +23,10 @@ def line_of(value: bytes, seen: set[str]) -> dict[str, Any]:
     if event["id"] in seen:
         return {"repeat": event["id"]}
     seen.add(event["id"])
+    if event["type"] == "threadfold.conversation.erased.v1":
+        return {"erased": event["source"]}
+    if "ciphertext" in data:
+        return {"sealed": event["id"], "source": event["source"]}
     if event["type"] != "threadfold.summary.v1":
         return {"voided": data["summary_id"], "source": event["source"]}
     return {"summary": data["summary_id"], "source": event["source"], "covers": data["span"]["count"], "text": data["text"]}

@@ -16,10 +16,11 @@ from fastapi.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
+from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import conversations, lists, openapi, problems, reference, tenants, turns
+from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, tenants, turns
 from threadfold.gateway.access import Connection
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
@@ -54,9 +55,10 @@ def create_gateway(settings: Settings) -> FastAPI:
     """The ASGI application. Nothing connects before its lifespan begins.
 
     Raises:
-        InvalidSettings: an address is missing.
+        InvalidSettings: an address is missing, or a master key is wrong.
     """
     settings.require()
+    master_keys_of(settings)
     connection = Connection(settings)
 
     @asynccontextmanager
@@ -80,12 +82,12 @@ def create_gateway(settings: Settings) -> FastAPI:
     problems.install(app)
     hot = Hot(app.routed, connection)
     room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.front = Measured(Gate(room, connection=connection), metrics)
-    for routes in (conversations, turns, lists, tenants, reference):
+    app.front = Measured(Gate(room, connection=connection), metrics=metrics)
+    for routes in (conversations, turns, lists, tenants, erasing, reference):
         app.include_router(routes.router)
     openapi.install(app)
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.get("/metrics")
     async def metrics_page() -> Response:
         """What Prometheus reads."""
         return metrics.page()

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from projections.errors import QuotaExceeded, ThreadfoldError
 from threadfold.gateway import conversations, problems
 from threadfold.gateway.access import Caller, Connection, caller_of
-from threadfold.gateway.metrics import ROUTE
 
 logger = logging.getLogger(__name__)
 _PREFIX = "/v1/conversations/"
@@ -33,11 +32,17 @@ _OF_QUERY: dict[str, dict[bytes, dict[str, str]]] = {
 """The query strings that are taken here, and the arguments they stand for."""
 
 
-class _Way(NamedTuple):
-    """A route's function, its path, its method and scope, and the headers that mean something to it."""
+class _Route(NamedTuple):
+    """What the framework leaves in the scope, for whoever counts requests by route."""
 
+    path: str
+
+
+class _Way(NamedTuple):
+    """A route's function, its method and scope, and the headers that mean something to it."""
+
+    route: _Route
     endpoint: Callable[..., Awaitable[Response]]
-    route: str
     method: str
     scope: str
     takes_request: bool
@@ -66,7 +71,7 @@ class Hot:
         if way is None or arguments is None or not way.headers.isdisjoint([name for name, _ in scope["headers"]]):
             await self._app(scope, receive, send)
             return
-        scope[ROUTE] = way.route
+        scope["route"] = way.route
         response = await self._answer(way, conversation, arguments, scope, receive)
         await response(scope, receive, send)
 
@@ -89,7 +94,9 @@ class Hot:
 
 def _way(endpoint: Any, method: str, scope: str, last: str) -> _Way:
     hints = get_type_hints(endpoint, include_extras=True)
-    return _Way(endpoint, f"{_PREFIX}{{conversation}}/{last}", method, scope, "request" in hints, _headers_of(hints), _OF_QUERY[last])
+    return _Way(
+        _Route(f"{_PREFIX}{{conversation}}/{last}"), endpoint, method, scope, "request" in hints, _headers_of(hints), _OF_QUERY[last]
+    )
 
 
 def _headers_of(hints: dict[str, Any]) -> frozenset[bytes]:

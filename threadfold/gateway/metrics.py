@@ -17,10 +17,6 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 """Bounds of the histogram's buckets: an append takes some milliseconds, a wait up to ten seconds."""
 
 
-ROUTE = "threadfold.route"
-"""Where a request that the framework does not route leaves its route's path in the ASGI scope."""
-
-
 class Metrics:
     """The counters of one gateway, in a registry of their own: two gateways in a process do not mix theirs."""
 
@@ -65,7 +61,7 @@ class Measured:
         finally:
             metrics.under_way.dec()
             # A path that no route has is no label: anybody can make up any number of them.
-            route: str = scope.get(ROUTE) or getattr(scope.get("route"), "path", "none")
+            route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if route != "none" else "any"
             metrics.requests.labels(route, method, status or "none").inc()
             if not route.endswith("/stream"):

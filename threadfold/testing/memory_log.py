@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from projections.intake import Record
 from projections.names import Position, partition_of
 from streams.log import Raw, Row
+from streams.sealing import Seals, Unsealed
 
 
 class MemoryLog:
@@ -17,16 +18,17 @@ class MemoryLog:
     gaps (Kafka's may have). An instance belongs to one event loop; calls of several tasks may interleave.
     """
 
-    def __init__(self, partitions: int) -> None:
-        """Args: ``partitions``, 1 or more, fixed for the instance's life; raises ``ValueError`` below 1."""
+    def __init__(self, partitions: int, *, seals: Seals | None = None) -> None:
+        """Args: ``partitions``, 1 or more, fixed for the instance's life; ``seals`` None seals nothing. Raises ``ValueError`` below 1."""
         if partitions < 1:
             raise ValueError(f"a log has 1 or more partitions, not {partitions}")
         self.partitions = partitions
+        self.seals: Seals = seals or Unsealed()
         self._rows: list[list[Raw]] = [[] for _ in range(partitions)]
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
         """Append records in order and return their positions, in the order of ``records``; a list never mixes with another one."""
-        return [self.put(partition_of(r.key, self.partitions), str(r.key).encode(), r.value) for r in records]
+        return [self.put(partition_of(r.key, self.partitions), str(r.key).encode(), r.value) for r in await self.seals.seal(records)]
 
     def put(self, partition: int, key: bytes | None, value: bytes | None) -> Position:
         """Append any bytes to a partition, as a producer that knows nothing of threadfold could, and return their position.
@@ -46,6 +48,7 @@ class MemoryLog:
         for position in positions:
             if 0 <= position.partition < self.partitions and 0 <= position.offset < len(self._rows[position.partition]):
                 found[position] = self._rows[position.partition][position.offset]
+        await self.seals.ready(found.values())
         return found
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
@@ -55,6 +58,7 @@ class MemoryLog:
         """
         at = max(0, first)
         while at <= last and at < len(self._rows[partition]):
+            await self.seals.ready([self._rows[partition][at]])
             yield self._rows[partition][at]
             at += 1
 
@@ -63,6 +67,7 @@ class MemoryLog:
         for partition, (first, last) in ranges.items():
             rows = self._rows[partition][max(0, first) : last + 1]
             for i in range(0, len(rows), 100):
+                await self.seals.ready(rows[i : i + 100])
                 yield partition, rows[i : i + 100]
 
     async def ends(self) -> dict[int, int]:

@@ -1,0 +1,43 @@
+"""``erase``: a conversation, or all of a user's, out of everything that can be reached; prints the receipts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+import orjson
+
+from projections.names import check_name, make_key
+from streams.settings import Settings
+from threadfold.backend import Backend
+from threadfold.cli.common import data_option, load_settings, print_json, run
+from threadfold.erasure import Eraser, Receipt
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("conversation", required=False)
+@click.option("--user", metavar="U", help="In place of a conversation: all that were opened with this user.")
+@data_option
+def erase(tenant: str, conversation: str | None, user: str | None, data: Path | None) -> None:
+    """Erase a conversation for good and print the receipt: of each store what became of it, and until when. A worker must be running.
+
+    It may be repeated: cut off, it goes on where it was; done, it prints the same receipt. With --user one receipt a line.
+    """
+    if (conversation is None) == (user is None):
+        raise click.UsageError("name a conversation, or --user U")
+    check_name("tenant", tenant)
+    if conversation is not None:
+        make_key(tenant, conversation)
+    receipts = run(_erase(load_settings(data), tenant, conversation, user))
+    for receipt in receipts:
+        print_json(orjson.loads(msgspec.json.encode(receipt)), pretty=user is None)
+
+
+async def _erase(settings: Settings, tenant: str, conversation: str | None, user: str | None) -> list[Receipt]:
+    async with Backend(settings) as backend:
+        eraser = Eraser(backend)
+        if conversation is not None:
+            return [await eraser.conversation(tenant, conversation)]
+        return await eraser.user(tenant, user or "")
