@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from threadfold.erasure import Receipt
 from threadfold.gateway.openapi.operation import Schema, one_or_list, ref
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, other, told
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of
@@ -56,6 +59,8 @@ def all_components() -> dict[str, Schema]:
     del called["generation"]
     made["NewModelCall"] = {"type": "object", "properties": called, "required": required, "additionalProperties": False}
     made |= _answers()
+    _, receipts = msgspec.json.schema_components([Receipt], ref_template=_TEMPLATE)
+    made |= {name: {k: v for k, v in schema.items() if k != "description"} for name, schema in receipts.items()}
     return dict(sorted(made.items()))
 
 
@@ -172,7 +177,6 @@ def _answers() -> dict[str, Schema]:
             },
             {"key": TEXT},
         ),
-        "Receipt": record({"conversation": TEXT}, about="What becomes of each store, and until when."),
         "History": record(
             {"events": array(ref("ToldEvent")), "next_before": nullable(TEXT)},
             about="Newest first; `next_before` is null at the beginning.",
