@@ -35,6 +35,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one. After ``summary_breaker_failures``
     failures in a row an endpoint is left alone for ``summary_breaker_seconds``. ``callables`` are the functions that policies may name,
     as ``NAME = "package.module:function"`` (``streams.callables``).
+
+    A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which nothing more came for
+    ``partial_timeout`` seconds is kept as an interrupted message (``threadfold.live``).
     """
 
     kafka: str = ""
@@ -63,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     summarizers: dict[str, EndpointSettings] = {}
     callables: dict[str, str] = {}
     session_timeout: float = 10.0
+    stream_heartbeat: float = 10.0
+    partial_timeout: float = 30.0
     log_level: str = "info"
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
@@ -102,6 +107,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name, least, most in (
             ("append_timeout", 0.1, 3600),
             ("session_timeout", 1, 3600),
+            ("stream_heartbeat", 0.05, 3600),
+            ("partial_timeout", 0.2, 86_400),
             ("compactor_concurrency", 1, 1000),
             ("summary_time_cap", 1, 3600),
             ("summary_input_tokens", 1, 10_000_000),

@@ -21,6 +21,8 @@ from threadfold.gateway import problems
 from threadfold.gateway.access import Connection
 from threadfold.gateway.conversations import router
 from threadfold.gateway.room import Room
+from threadfold.gateway.streams import router as streams_router
+from threadfold.live import Live
 
 logger = logging.getLogger(__name__)
 RECONNECT = 1.0
@@ -39,21 +41,26 @@ def create_gateway(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         connection: Connection = app.state.connection
-        connecting = asyncio.create_task(_connect(settings, connection), name="gateway-connecting")
+        connecting = asyncio.create_task(_connect(settings, app), name="gateway-connecting")
         try:
             yield
         finally:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
+            if app.state.live is not None:
+                await app.state.live.stop()
+                app.state.live = None
             if connection.backend is not None:
                 await connection.backend.stop()
                 connection.backend = None
 
     app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, redoc_url=None)
     app.state.connection = Connection()
+    app.state.live = None
     problems.install(app)
     app.add_middleware(Room)
     app.include_router(router)
+    app.include_router(streams_router)
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -68,12 +75,20 @@ def create_gateway(settings: Settings) -> FastAPI:
     return app
 
 
-async def _connect(settings: Settings, connection: Connection) -> None:
+def end_streams(app: FastAPI) -> None:
+    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections."""
+    if app.state.live is not None:
+        app.state.live.end_streams()
+
+
+async def _connect(settings: Settings, app: FastAPI) -> None:
     """Try until it is connected; after that the clients reconnect by themselves."""
+    connection: Connection = app.state.connection
     while connection.backend is None:
         backend = Backend(settings)
         try:
             connection.backend = await backend.start()
+            app.state.live = await Live(backend).start()
         except Exception as error:  # whatever it was, a gateway that listens has to go on trying
             await backend.stop()
             if isinstance(error, ThreadfoldError):
