@@ -6,19 +6,24 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from projections.errors import Erased, InvalidPosition, KafkaUnavailable, ThreadfoldError
+from projections.errors import Erased, InvalidPosition, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.fold import id_hash_of
-from projections.names import Key, Position, make_key, parse_position, partition_of
+from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.recents import Recents
 from threadfold.backend import Backend
 from threadfold.live.catchup import SCAN, missed
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
+from threadfold.live.hearing import Hearing
+from threadfold.live.held import Held, delta_of
+from threadfold.live.partials import Partials
 from threadfold.live.reader import MOST, MOST_BYTES, SLOW, Reader
 from threadfold.live.sent import Sent
 from threadfold.live.subscription import Joined, Subscription
+from threadfold.live.summaries import Summaries, SummariesSubscription
+from threadfold.live.sweeper import Sweeper
 from threadfold.live.tail import Tail
-from threadfold.live.windows import Windows
+from threadfold.live.windows import AGAIN, Windows
 
 logger = logging.getLogger(__name__)
 CHECK_EVERY = 1.0
@@ -44,12 +49,26 @@ class Live:
         self._channels: dict[Key, Channel] = {}
         self._readers: set[Reader] = set()
         self._tail = Tail(backend.settings, backend.settings.topic("events"), backend.log.partitions)
-        self._ticker: asyncio.Task[None] | None = None
+        timeout = backend.settings.partial_timeout
+        self._held = Held(backend.settings.redis, backend.settings.topic_prefix, timeout)
+        self._hearing = Hearing(self._held.redis, f"{backend.settings.topic_prefix}:partials", self._heard, self._heard_again)
+        self._named: dict[str, Channel] = {}
+        self._partials = Partials(backend, self._held, self._windows, self._interested, self._released, timeout)
+        claim = backend.settings.append_timeout + 10.0
+        every = max(0.1, min(2.0, timeout / 6))
+        self._summaries = Summaries(backend.settings, backend.log.partitions)
+        self._sweeper = Sweeper(self._held, self._partials, backend.log.partitions, every=every, claim=claim)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._reading: dict[Channel, asyncio.Task[None]] = {}
         self.stopping = False
 
     async def start(self) -> Live:
         """Begin; returns itself. Connects to nothing before it is needed."""
-        self._ticker = asyncio.create_task(self._tick(), name="streams-ticker")
+        self._tasks = [
+            asyncio.create_task(self._tick(), name="streams-ticker"),
+            asyncio.create_task(self._sweeper.run(), name="partials-sweeper"),
+        ]
+        self.backend.on_appended = self._partials.appended
         return self
 
     def end_streams(self, reason: str = STOPPING) -> None:
@@ -61,12 +80,18 @@ class Live:
     async def stop(self) -> None:
         """End every stream and everything under way, and close the connections."""
         self.end_streams()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
+        self.backend.on_appended = None
+        tasks = [*self._tasks, *self._reading.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for channel in list(self._channels.values()):
             channel.close(STOPPING)
+        await self._partials.stop()
+        await self._hearing.stop()
         await self._tail.stop()
+        await self._summaries.stop()
+        await self._held.close_connections()
 
     # -- conversations -------------------------------------------------------------------------------------------------------
 
@@ -138,6 +163,99 @@ class Live:
             if ended != SLOW:
                 return
 
+    # -- summaries -----------------------------------------------------------------------------------------------------------
+
+    async def open_summaries(
+        self, tenant: str, cursor: str | None = None, *, beginning: bool = False, still_allowed: Callable[[], bool] | None = None
+    ) -> tuple[SummariesSubscription, Callable[[], None]]:
+        """Subscribe to a tenant's summaries after a cursor, from the beginning, or from now on; returns how to leave, too.
+
+        Raises:
+            InvalidName, InvalidPosition: the tenant's name, or the cursor is not one of this tenant's stream.
+            KafkaUnavailable: it cannot be done now.
+        """
+        check_name("tenant", tenant)
+        if self.stopping:
+            raise KafkaUnavailable("the gateway is stopping: connect to another one")
+        reader = Reader(self._most, self._most_bytes, still_allowed)
+        subscription = await self._summaries.open(tenant, reader, cursor, beginning)
+        self._readers.add(reader)
+        reader.heard = asyncio.get_running_loop().time()
+
+        def close() -> None:
+            reader.end("closed")
+            self._readers.discard(reader)
+            self._summaries.leave(tenant, reader)
+
+        return subscription, close
+
+    async def summaries(self, tenant: str, cursor: str | None = None, *, beginning: bool = False) -> AsyncIterator[Sent]:
+        """A tenant's summaries for callers in this process, without comments; one that falls behind goes on from where it was.
+
+        Delivery is at least once: dedupe on ``summary_id``. Raises like :meth:`open_summaries`.
+        """
+        while True:
+            subscription, close = await self.open_summaries(tenant, cursor, beginning=beginning)
+            ended = ""
+            try:
+                async for batch in subscription.batches():
+                    for sent in batch:
+                        if sent.event:
+                            cursor = sent.id
+                            yield sent
+                        else:
+                            ended = sent.data.decode()
+            finally:
+                close()
+            if ended != SLOW:
+                return
+
+    # -- text in progress ----------------------------------------------------------------------------------------------------
+
+    async def partial(self, tenant: str, conversation: str, turn_id: str, delta: str, offset: int | None = None) -> int:
+        """Add to an assistant's text in progress; returns the characters held now. Raises like :meth:`Partials.post`, and
+        :class:`InvalidName` for a turn that is none."""
+        return await self._partials.post(make_key(tenant, conversation), check_name("turn_id", turn_id), delta, offset)
+
+    async def forget(self, tenant: str, conversation: str) -> bool:
+        """Delete what is held of a conversation's text in progress (it is not sealed); returns whether there was anything.
+
+        Raises:
+            RedisUnavailable: it cannot be deleted now.
+        """
+        return await self._partials.forget(make_key(tenant, conversation))
+
+    def _heard(self, name: str, message: bytes) -> None:
+        channel = self._named.get(name)
+        if channel is not None:
+            said, delta = delta_of(message)
+            if said:
+                channel.said(delta)
+            else:
+                channel.dropped(delta.turn, delta.since)
+
+    def _heard_again(self, name: str) -> None:
+        channel = self._named.get(name)
+        if channel is not None:
+            self._read_again(channel)
+
+    def _read_again(self, channel: Channel) -> None:
+        """Read a text in progress from Redis, of which something was missed."""
+        if channel not in self._reading:
+            task = self._reading[channel] = asyncio.create_task(self._read_text(channel), name="partial-read")
+            task.add_done_callback(lambda _: self._reading.pop(channel, None))
+
+    async def _read_text(self, channel: Channel) -> None:
+        while channel.holds:
+            try:
+                text = await self._held.read(channel.key)
+                if text is not None:
+                    channel.said_so_far(*text)
+                return
+            except RedisUnavailable as error:
+                logger.debug("the text in progress of %s cannot be read: %s", channel.key, error)
+                await asyncio.sleep(AGAIN)
+
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def _own_position(self, key: Key, text: str) -> Position:
@@ -168,7 +286,7 @@ class Live:
                 raise
             return channel
         partition = partition_of(key, self.backend.log.partitions)
-        channel = self._channels[key] = Channel(key, partition, self._windows, self._tail.next, self._ended_by_message)
+        channel = self._channels[key] = Channel(key, partition, self._windows, self._tail.next, self._partials.ended_by_message)
         channel.holds = 1
         try:
             await self._open(channel)
@@ -198,7 +316,25 @@ class Live:
                 if found is not None and recents.find(id_hash_of(found.id)) is None:
                     recents.add(id_hash_of(found.id), raw.offset)
         channel.recents = recents
+        await self._open_text(channel, first)
         channel.open(await self._windows.state(key), first - 1, checkpoint.offset)
+
+    async def _open_text(self, channel: Channel, first: int) -> None:
+        """What is being said now, and from now on; unless its message stands in the log before the channel's first record."""
+        name = self._held.channel(channel.key)
+        self._named[name] = channel
+        channel.torn = lambda: self._read_again(channel)
+        await self._hearing.join(name)
+        text = await self._held.read(channel.key)
+        if text is None:
+            return
+        ended = {}
+        if text.since < first:
+            ended = await self._partials.came_since(channel.partition, {channel.key: text.since})
+        if channel.key in ended and ended[channel.key] < first:
+            channel.saying.message(ended[channel.key], "complete")
+        else:
+            channel.said_so_far(*text)
 
     def _left(self, channel: Channel, reader: Reader) -> None:
         reader.end("closed")
@@ -212,11 +348,12 @@ class Live:
             if self._channels.get(channel.key) is channel:
                 del self._channels[channel.key]
             self._tail.leave(str(channel.key).encode(), channel, [channel.partition])
+            name = self._held.channel(channel.key)
+            if self._named.get(name) is channel:
+                del self._named[name]
+                self._hearing.leave(name)
             channel.close("closed")
             self._windows.forget(channel.key)
-
-    def _ended_by_message(self, key: Key, turn: str, since: int) -> None:
-        """A partial text is ended by a message that came in the log."""
 
     async def _tick(self) -> None:
         """Heart-beats, and whether subscribers are still allowed: one task for all of them."""
@@ -224,6 +361,7 @@ class Live:
         while True:
             await asyncio.sleep(min(CHECK_EVERY, self.heartbeat / 2))
             now = loop.time()
+            self._partials.expire()
             for reader in list(self._readers):
                 if reader.still_allowed is not None and not reader.still_allowed():
                     reader.end(NOT_ALLOWED)
