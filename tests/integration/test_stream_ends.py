@@ -37,8 +37,8 @@ async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_other
         await until(lambda: _is(live.count() == 1))
         async with subscribed(pair.a, path, pair.keys["acme"]) as quick:
             positions: list[str] = []
-            for i in range(16):
-                positions += await pair.append("slow", *(say(f"{i} {j} " + "x" * 20_000) for j in range(25)))
+            for _ in range(16):
+                positions += await pair.append("slow", *({"type": "acme.blob.v1", "blob": "x" * 20_000} for _ in range(25)))
             await quick.until(lambda: len(quick.events()) >= 400)
             assert [event.id for event in quick.events()] == positions
             # Its queue holds 4 MiB at most: what was sent is twice as much.
@@ -158,7 +158,7 @@ async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_re
 
 async def test_a_gateway_that_stops_ends_its_streams_at_once_and_the_other_goes_on_from_there(pair: Pair) -> None:
     path = "/v1/conversations/stopping/stream"
-    async with serving(pair.settings) as third:
+    async with serving(pair.settings) as third:  # noqa: SIM117
         async with subscribed(third, path, pair.keys["acme"]) as one, subscribed(third, "/v1/summaries/stream", pair.keys["acme"]) as two:
             (position,) = await pair.append("stopping", say("a"))
             await one.until(lambda: one.events())

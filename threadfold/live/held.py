@@ -49,7 +49,8 @@ class Held:
         self._url = url
         self._prefix = prefix
         self._timeout = timeout
-        self.redis = aredis.Redis.from_url(url, socket_timeout=5.0, socket_connect_timeout=5.0, max_connections=32)
+        pool = aredis.BlockingConnectionPool.from_url(url, socket_timeout=5.0, socket_connect_timeout=5.0, max_connections=32, timeout=5)
+        self.redis = aredis.Redis.from_pool(pool)
         register = self.redis.register_script
         self._append, self._read, self._claim = register(scripts.APPEND), register(scripts.READ), register(scripts.CLAIM)
         self._close, self._end, self._forget = register(scripts.CLOSE), register(scripts.END), register(scripts.FORGET)

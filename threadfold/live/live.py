@@ -28,6 +28,8 @@ from threadfold.live.windows import AGAIN, Windows
 logger = logging.getLogger(__name__)
 CHECK_EVERY = 1.0
 """Seconds between two looks at whether subscribers are still allowed, at most."""
+OPENING = 16
+"""Streams that are opened at once: all come back together after a gateway stopped, and Redis' connections are few."""
 STOPPING = "this gateway is stopping: connect again with Last-Event-ID"
 NOT_ALLOWED = "the key is not valid any more"
 
@@ -48,6 +50,7 @@ class Live:
         self._windows = Windows(backend)
         self._channels: dict[Key, Channel] = {}
         self._readers: set[Reader] = set()
+        self._opening = asyncio.Semaphore(OPENING)
         self._tail = Tail(backend.settings, backend.settings.topic("events"), backend.log.partitions)
         timeout = backend.settings.partial_timeout
         self._held = Held(backend.settings.redis, backend.settings.topic_prefix, timeout)
@@ -110,20 +113,23 @@ class Live:
             Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be done now.
         """
         key = make_key(tenant, conversation)
-        partition = partition_of(key, self.backend.log.partitions)
         position = None if after is None else self._own_position(key, after)
         if self.stopping:
             raise KafkaUnavailable("the gateway is stopping: connect to another one")
         reader = Reader(self._most, self._most_bytes, still_allowed)
+        async with self._opening:
+            return await self._opened(key, position, reader)
+
+    async def _opened(self, key: Key, position: Position | None, reader: Reader) -> Subscription:
         channel = await self._interested(key)
         try:
             if await self._windows.erased(key):
-                raise Erased(f"conversation {conversation} was erased")
-            end = await self._tail.end(partition)
+                raise Erased(f"conversation {key.conversation} was erased")
+            end = await self._tail.end(channel.partition)
             if position is None:
                 since = end - 1
             elif position.offset >= end:
-                raise InvalidPosition(f"position {after} is not one of conversation {conversation}")
+                raise InvalidPosition(f"position {position} is not one of conversation {key.conversation}")
             else:
                 since = position.offset
             join = self._joiner(channel, reader)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from threadfold.live.sent import HEARTBEAT, Sent
 
-MOST = 1_000
+MOST = 5_000
 MOST_BYTES = 4 << 20
 """What may wait for one subscriber: messages, and bytes of their data; one message of any size always may."""
 SLOW = "too slow: what was sent is more than may wait here; connect again with Last-Event-ID"

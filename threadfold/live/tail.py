@@ -19,7 +19,7 @@ from streams.log import Row
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
-AT_ONCE = 1_000
+AT_ONCE = 250
 """Records of one look, so that the loop gets to others in between."""
 LONGEST_WAIT = 100
 """Milliseconds the broker holds a fetch back when nothing is new: a partition that somebody begins to listen to waits that long."""
