@@ -12,6 +12,8 @@ from projections.errors import Forbidden, Unauthorized
 from threadfold.backend import Backend
 from threadfold.gateway.problems import NotConnected
 
+INSIDE = "threadfold.caller"
+"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no server takes it from the network."""
 _bearer = HTTPBearer(auto_error=False, description="The tenant's key, as `threadfold tenants add` printed it.")
 
 
@@ -44,6 +46,9 @@ def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
     """
 
     async def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> Caller:
+        inside: Caller | None = request.scope.get(INSIDE)
+        if inside is not None:
+            return inside
         if given is None:
             raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
         connection: Connection = request.app.state.connection
