@@ -23,7 +23,7 @@ async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
     task = asyncio.create_task(server._serve([listening]))
     try:
         async with asyncio.timeout(10):
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
                 await asyncio.sleep(0.005)
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:

@@ -15,8 +15,8 @@ class ClientError(ThreadfoldError):
     """A call that failed.
 
     ``status`` is the HTTP status (0 where no answer came), ``type`` the problem's short name like ``invalid-event``, ``title`` and
-    ``detail`` its words, ``retry_after`` the seconds the service asked to wait, or None. ``unknown`` says that it cannot be told whether
-    the call took effect: repeat it with the same ids.
+    ``detail`` its words, ``retry_after`` the seconds the service asked to wait, or None. ``unknown`` says that it cannot be told
+    whether the call took effect: repeat it with the same ids.
     """
 
     def __init__(

@@ -93,16 +93,19 @@ class Subscription:
         self._seen = Seen()
         self._texts = PartialTexts()
         self._events = self._run()
+        self._one = asyncio.Lock()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         return self
 
     async def __anext__(self) -> StreamEvent:
-        return await anext(self._events)
+        async with self._one:
+            return await anext(self._events)
 
     async def aclose(self) -> None:
-        """End it and its connection."""
-        await self._events.aclose()
+        """End it and its connection; where another task waits for the next event, once that has come or the task was cancelled."""
+        async with self._one:
+            await self._events.aclose()
 
     async def __aenter__(self) -> Subscription:
         return self
