@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
-from streams.control import Control, Generation
 from streams.settings import Settings
 from tests.support.clients import FORMS, client_of
-from tests.support.serving import served
-from tests.support.worker import running_worker, until
+from tests.support.platform import Platform, running_platform
 from threadfold.client import Client, ClientClosed, ClientError, Gone, Invalid, NotFound, TooLarge
-from threadfold.gateway import create_gateway
-
-
-class Platform(NamedTuple):
-    url: str
-    key: str
-    settings: Settings
 
 
 @pytest.fixture(scope="module")
 async def platform(settings: Settings) -> AsyncIterator[Platform]:
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, {"min_messages": 4}), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    key = await control.add_key("acme", None)
-    await control.stop()
-    async with running_worker(settings), served(create_gateway(settings)) as url, httpx.AsyncClient() as http:
-
-        async def ready() -> bool:
-            return (await http.get(f"{url}/readyz")).status_code == 200
-
-        await until(ready)
-        yield Platform(url, key, settings)
+    async with running_platform(settings, {"min_messages": 4}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module", params=FORMS)

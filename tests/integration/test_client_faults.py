@@ -288,7 +288,8 @@ async def test_lists_are_followed_page_by_page() -> None:
 
 def test_importing_threadfold_alone_loads_no_client() -> None:
     code = (
-        "import sys, threadfold\nheavy = {'httpx', 'aiokafka', 'fastapi', 'threadfold.client'} & set(sys.modules); assert not heavy, heavy\n"
+        "import sys, threadfold\nheavy = {'httpx', 'aiokafka', 'fastapi', 'threadfold.client'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
         "from threadfold import Client, AsyncClient; assert 'aiokafka' not in sys.modules and 'fastapi' not in sys.modules\n"
         "client = Client('http://127.0.0.1:9', 'k'); client.close(); assert 'httpx' in sys.modules and 'aiokafka' not in sys.modules"
     )
