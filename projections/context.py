@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.chunks import split_chunk
+from projections.lanes import OpenSuspension
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
 from projections.meta import InForce, Meta
 from projections.names import Position
@@ -76,6 +77,18 @@ def stored_context(partition: int, fields: Mapping[bytes, bytes], max_tokens: in
     return join_context(partition, head, decode_base(fields[BASE]), pieces)
 
 
+def suspension_of(partition: int, open_: OpenSuspension) -> dict[str, Any]:
+    """An open suspension as callers see it."""
+    return {
+        "suspension_id": open_.suspension_id,
+        "kind": open_.kind,
+        "tool_call_id": open_.tool_call_id,
+        "prompt": open_.prompt,
+        "expires_at": open_.expires_at,
+        "position": str(Position(partition, open_.offset)),
+    }
+
+
 def _rest(
     partition: int, meta: Meta | Head, summary: InForce | None, view: View, tokens: int, digest: str, trace: list[dict[str, Any]]
 ) -> bytes:
@@ -104,17 +117,7 @@ def _rest(
             "to": position_of(summary.to),
             "previous": summary.previous,
         },
-        "suspensions": [
-            {
-                "suspension_id": s.suspension_id,
-                "kind": s.kind,
-                "tool_call_id": s.tool_call_id,
-                "prompt": s.prompt,
-                "expires_at": s.expires_at,
-                "position": position_of(s.offset),
-            }
-            for s in view.suspensions
-        ],
+        "suspensions": [suspension_of(partition, s) for s in view.suspensions],
         "state": view.state,
         "guard": view.guard,
         "trace": trace,

@@ -4,7 +4,7 @@ After each entry :func:`settle` looks at the tail as it stands after it, and at 
 is the same fold, stopped there. In this order:
 
 1. a limit of turns or messages is passed: what is beyond leaves, down to the low-water mark;
-2. a closed session empties a ``sliding`` tail;
+2. a closed session empties a ``sliding`` tail; a summary that was asked for (``compaction.requested``) is due;
 3. the token mark is passed: where the free shortenings bring the tail down to the low-water mark they are made, else a summary is due,
    and where none can be asked for they are made for what they save;
    (as well as when a summary is accepted: ``Window.refold``);
@@ -50,6 +50,8 @@ def settle(window: Window, n: int) -> None:
             _pass_counts(window, n)
         if entry.kind == Kind.CLOSED and window.policy.profile == "sliding":
             _empty(window, n)
+    if entry.kind == Kind.COMPACT and window.meta.due is None and window.policy.pays:
+        window.meta.due = due_span(window.tail[:n], window.lanes, window.policy, window.covered_to, asked=True)
     if window.meta.due is None and window.tail_tokens + window.held_tokens > window.limits.mark:
         _pass_mark(window, n)
     if window.tail_tokens > window.limits.hold or window.tail_bytes > MAX_TAIL_BYTES:

@@ -29,14 +29,15 @@ class Due(Struct, array_like=True, frozen=True):
     kept: tuple[int, ...] = ()
 
 
-def due_span(tail: Sequence[Entry], lanes: Lanes, policy: Policy, after: int = -1) -> Due | None:
+def due_span(tail: Sequence[Entry], lanes: Lanes, policy: Policy, after: int = -1, *, asked: bool = False) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet.
 
-    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a span has to end beyond it.
+    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a span has to end beyond it. Where
+    somebody ``asked`` for a summary, nothing stays but the last group and what every span goes around.
     """
     groups = group_tail(tail)
-    cut = choose_cut(tail, groups, lanes, policy.keep_recent(lanes.pinned_tokens), after)
-    return None if cut is None else span_to(tail, groups, lanes, cut, "budget", after)
+    cut = choose_cut(tail, groups, lanes, 0 if asked else policy.keep_recent(lanes.pinned_tokens), after)
+    return None if cut is None else span_to(tail, groups, lanes, cut, "explicit" if asked else "budget", after)
 
 
 def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str, after: int = -1) -> Due | None:

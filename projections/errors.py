@@ -94,6 +94,12 @@ class RequestTooLarge(ThreadfoldError):
     problem = 413
 
 
+class Conflict(ThreadfoldError):
+    """What the caller expected does not hold any more: another event came first, or another turn is in force; nothing was changed."""
+
+    problem = 409
+
+
 class Unauthorized(ThreadfoldError):
     """No key, or one that is not known."""
 

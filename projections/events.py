@@ -127,6 +127,10 @@ class TurnEnded(Struct, omit_defaults=True):
     lease: Any = None
 
 
+class CompactionRequested(Struct, omit_defaults=True):
+    """Somebody wants a summary now: of all that may leave the window's tail, whatever the policy's marks say."""
+
+
 class LoopDetected(Struct, omit_defaults=True):
     tool: str
     arguments_sha256: str
@@ -187,7 +191,10 @@ class Tokens(Struct, omit_defaults=False):
 
 
 class Event(Struct, tag_field="type", kw_only=True):
-    """The envelope every event shares; subclasses give ``data`` its type."""
+    """The envelope every event shares; subclasses give ``data`` its type.
+
+    ``expect`` and ``fence`` are conditions that the fold checks (``projections.conditions``).
+    """
 
     specversion: Literal["1.0"]
     id: str
@@ -195,6 +202,8 @@ class Event(Struct, tag_field="type", kw_only=True):
     time: str | None = None
     traceparent: str | None = None
     tokens: Tokens | None = None
+    expect: str | None = None
+    fence: int | None = None
     data: Any
 
 
@@ -238,6 +247,10 @@ class TurnEndedEvent(Event, tag="threadfold.turn.ended.v1"):
     data: TurnEnded
 
 
+class CompactionRequestedEvent(Event, tag="threadfold.compaction.requested.v1"):
+    data: CompactionRequested
+
+
 class LoopDetectedEvent(Event, tag="threadfold.loop.detected.v1"):
     data: LoopDetected
 
@@ -263,6 +276,8 @@ class OtherEvent(Struct, kw_only=True):
     source: str
     time: str | None = None
     tokens: Any = None
+    expect: Any = None
+    fence: Any = None
     data: msgspec.Raw | UnsetType = UNSET
 
 
@@ -277,6 +292,7 @@ KnownEvent = (
     | SessionClosedEvent
     | TurnStartedEvent
     | TurnEndedEvent
+    | CompactionRequestedEvent
     | LoopDetectedEvent
     | SummaryEvent
     | EventDroppedEvent
@@ -295,6 +311,7 @@ DATA_TYPES: dict[str, type[Struct]] = {
     "session.closed": SessionClosed,
     "turn.started": TurnStarted,
     "turn.ended": TurnEnded,
+    "compaction.requested": CompactionRequested,
     "loop.detected": LoopDetected,
     "summary": Summary,
     "event.dropped": EventDropped,

@@ -8,12 +8,14 @@ from __future__ import annotations
 from functools import partial
 from hashlib import sha256
 
-from projections import events
+from projections import events, turns
 from projections.bodies import reasoning_of
 from projections.bounds import control_body, out_of_bounds
 from projections.calls import GuardRun, Used, call_hash
 from projections.compaction import why_not
+from projections.conditions import moves, not_met
 from projections.costs import believed, believed_text
+from projections.errors import InvalidPosition
 from projections.lanes import AT_ONCE, EARLY, Call, Entry, Kind, OpenCall, find_call
 from projections.names import parse_position
 from projections.openai import message_body, result_body, text_body
@@ -44,14 +46,21 @@ def apply(window: Window, offset: int, event: events.AnyEvent, history: History 
         return Outcome(Status.DUPLICATE, seen.offset)
     if meta.erased:
         return _skip(window, offset, id_hash, "the conversation is erased")
+    if event.expect is not None or event.fence is not None:
+        refused = not_met(window, event)
+        if refused is not None:
+            return _skip(window, offset, id_hash, refused)
     if type(event) is events.MessageEvent and _push_text(window, offset, event):
         outcome = _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
+        meta.last = offset
     else:
         outcome = _dispatch(window, offset, event, history)
         if outcome.status is Status.NEEDS_HISTORY:
             return outcome
         if outcome.status is Status.REJECTED:
             return _skip(window, offset, id_hash, outcome.reason or "")
+        if moves(event):
+            meta.last = offset
     meta.count += 1
     meta.digest = sha256(meta.digest + id_hash).digest()
     meta.position = offset
@@ -93,6 +102,8 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
     if isinstance(event, events.ErasedEvent):
         _erase(window)
         return Outcome(Status.APPLIED, offset)
+    if isinstance(event, events.TurnStartedEvent | events.TurnEndedEvent):
+        return _turn(window, offset, event)
     return _control(window, offset, event)
 
 
@@ -163,11 +174,45 @@ _CONTROL: dict[type, Kind] = {
     events.OpenedEvent: Kind.OPENED,
     events.SuspensionEvent: Kind.SUSPENSION,
     events.ResolutionEvent: Kind.RESOLUTION,
-    events.TurnStartedEvent: Kind.TURN_STARTED,
-    events.TurnEndedEvent: Kind.TURN_ENDED,
     events.SessionClosedEvent: Kind.CLOSED,
+    events.CompactionRequestedEvent: Kind.COMPACT,
     events.LoopDetectedEvent: Kind.LOOP,
 }
+
+
+_TURN_KIND: dict[str, Kind] = {
+    "started": Kind.TURN_STARTED,
+    "ended": Kind.TURN_ENDED,
+    "taken": Kind.TURN_TAKEN,
+    "passed": Kind.TURN_PASSED,
+    "noted": Kind.NOTE,
+}
+
+
+def _turn(window: Window, offset: int, event: events.TurnStartedEvent | events.TurnEndedEvent) -> Outcome:
+    before = window.meta.turns or turns.NONE
+    if isinstance(event, events.TurnStartedEvent):
+        change = turns.begin(before, offset, event.data, fenced=event.fence is not None)
+    else:
+        change = turns.end(before, offset, event.data, _since(window, event.data))
+    if isinstance(change, str):
+        return Outcome(Status.REJECTED, offset, change)
+    window.meta.turns = change.turns if change.turns != turns.NONE else None
+    kind = _TURN_KIND[change.what]
+    window.push(Entry(offset, kind, body=b"" if kind == Kind.NOTE else control_body(event.data)))
+    return Outcome(Status.APPLIED, offset)
+
+
+def _since(window: Window, data: events.TurnEnded) -> int | None:
+    """The offset from which the lease ran that is told to have expired, -1 for one of nowhere; None: the turn ended by itself."""
+    since = turns.expired_since(data)
+    if since is None:
+        return None
+    try:
+        position = parse_position(since)
+    except InvalidPosition:
+        return -1
+    return position.offset if position.partition == window.partition else -1
 
 
 def _control(window: Window, offset: int, event: events.AnyEvent) -> Outcome:
@@ -207,5 +252,5 @@ def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Ou
 def _erase(window: Window) -> None:
     """Nothing of the conversation stays in the window but ids and counters; this is final."""
     meta = window.meta
-    meta.base, meta.summary, meta.due, meta.erased = type(meta.base)(), None, None, True
+    meta.base, meta.summary, meta.due, meta.turns, meta.erased = type(meta.base)(), None, None, None, True
     window.replace_tail([])

@@ -72,13 +72,26 @@ class Intake:
         encoding: the tokenizer its text is counted with.
         max_bytes: the limit for a whole value.
         operator: whether the reserved types are allowed.
+        expect: the first event's condition ``expect`` (``projections.conditions``); the others expect the one before them.
+        fence: every event's condition ``fence``.
     """
 
-    def __init__(self, *, now: str, encoding: str = "o200k_base", max_bytes: int = 8 << 20, operator: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        now: str,
+        encoding: str = "o200k_base",
+        max_bytes: int = 8 << 20,
+        operator: bool = False,
+        expect: str | None = None,
+        fence: int | None = None,
+    ) -> None:
         self._now = now
         self._now_is_a_time = _is_time(now)
         self._max_bytes = max_bytes
         self._operator = operator
+        self._expect = expect
+        self._fence = fence
         self._encoding = encoding
         self._bill = costs.Bill(encoding)
         self._drafts: list[tuple[Key, str, dict[str, Any]]] = []
@@ -108,6 +121,11 @@ class Intake:
         envelope: dict[str, Any] = {"specversion": "1.0", "id": id_, "type": name, "source": _source(key), "time": time}
         fields = dict(flat)
         del fields["type"]
+        if self._expect is not None:
+            envelope["expect"] = self._expect
+            self._expect = id_
+        if self._fence is not None:
+            envelope["fence"] = self._fence
         if "traceparent" in flat:
             envelope["traceparent"] = _traceparent(flat["traceparent"], where)
         for field in _ENVELOPE:

@@ -32,7 +32,10 @@ AT_ONCE = -1
 
 
 class Kind(IntEnum):
-    """What an entry is. The first four are rendered; a range stands for events that only the log still holds."""
+    """What an entry is. The first four are rendered; a range stands for events that only the log still holds.
+
+    ``TURN_TAKEN`` is the begin of a turn that ended the one before, ``TURN_PASSED`` the end of one that put the next in force.
+    """
 
     USER = 1
     ASSISTANT = 2
@@ -48,6 +51,9 @@ class Kind(IntEnum):
     NOTE = 12
     HELD = 13
     ABANDONED = 14
+    TURN_TAKEN = 15
+    TURN_PASSED = 16
+    COMPACT = 17
 
 
 RENDERED = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT})
@@ -171,7 +177,6 @@ class Lanes(Struct, array_like=True):
     tools_tokens: int = 0
     suspensions: list[OpenSuspension] = []
     calls: list[OpenCall] = []
-    turn: str | None = None
     turn_ended: bool = False
     closed: str | None = None
     loop: dict[str, Any] | None = None
@@ -215,11 +220,10 @@ _DATA: dict[int, type[Struct]] = {
     Kind.OPENED: events.Opened,
     Kind.SUSPENSION: events.Suspension,
     Kind.RESOLUTION: events.Resolution,
-    Kind.TURN_STARTED: events.TurnStarted,
-    Kind.TURN_ENDED: events.TurnEnded,
     Kind.CLOSED: events.SessionClosed,
     Kind.LOOP: events.LoopDetected,
 }
+_TURNS = frozenset({Kind.TURN_STARTED, Kind.TURN_ENDED, Kind.TURN_TAKEN, Kind.TURN_PASSED})
 
 
 def find_call(lanes: Lanes, call_id: str) -> OpenCall | None:
@@ -244,6 +248,8 @@ def step(lanes: Lanes, entry: Entry, policy: Policy) -> None:
     elif kind == Kind.SYSTEM:
         lanes.pinned.append(Pinned(entry.offset, entry.tokens, entry.body))
         _bound_pinned(lanes, policy)
+    elif kind in _TURNS:
+        _step_turn(lanes, kind)
     elif kind in _DATA:
         _step_control(lanes, entry, msgspec.json.decode(entry.body, type=_DATA[kind]))
 
@@ -270,6 +276,13 @@ def step_message(lanes: Lanes, entry: Entry) -> None:
         lanes.calls = [call for call in lanes.calls if (call.offset, call.index) != entry.link]
 
 
+def _step_turn(lanes: Lanes, kind: int) -> None:
+    lanes.turn_ended = kind == Kind.TURN_ENDED
+    if kind != Kind.TURN_STARTED:
+        for call in lanes.calls:
+            call.dead = True
+
+
 def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
     if isinstance(data, events.Opened):
         lanes.policy = data.policy if data.policy is not None else lanes.policy
@@ -286,12 +299,6 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
         del lanes.suspensions[:-MAX_SUSPENSIONS]
     elif isinstance(data, events.Resolution):
         lanes.suspensions = [s for s in lanes.suspensions if s.suspension_id != data.suspension_id]
-    elif isinstance(data, events.TurnStarted):
-        lanes.turn, lanes.turn_ended = data.turn_id, False
-    elif isinstance(data, events.TurnEnded):
-        lanes.turn, lanes.turn_ended = None, True
-        for call in lanes.calls:
-            call.dead = True
     elif isinstance(data, events.SessionClosed):
         lanes.closed = data.reason
     elif isinstance(data, events.LoopDetected):

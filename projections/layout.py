@@ -24,6 +24,7 @@ from projections.meta import InForce, Meta
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import BLOCK, LIMIT, Recents, first_block
+from projections.turns import Turns
 from projections.view import View, flat_digest, view_of
 from projections.window import Window
 
@@ -53,6 +54,8 @@ class Head(Struct, array_like=True):
     base: bytes
     chunks: dict[int, bytes]
     messages: bytes
+    last: int
+    turns: Turns | None
 
 
 class Base(Struct, array_like=True):
@@ -214,6 +217,8 @@ def _encode_head(window: Window, skip: int, base_seal: bytes, seals: dict[int, b
             base_seal,
             seals,
             flat_digest(window) if view.flat else b"",
+            meta.last,
+            meta.turns,
         )
     )
 
@@ -243,6 +248,8 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
         head.duplicates,
         head.skipped,
         head.erased,
+        head.last,
+        head.turns,
     )
     found = numbered(fields)
     if seal(fields[BASE]) != head.base or {int(name): seal(value) for name, value in found} != head.chunks:

@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from projections.due import Due
 from projections.lanes import Lanes
+from projections.turns import Turns
 
-VERSION = 2
+VERSION = 3
 """Raised whenever windows are stored in another form, or the fold makes something else of the same events."""
 
 
@@ -26,7 +27,10 @@ class InForce(Struct, array_like=True):
 
 
 class Meta(Struct, array_like=True):
-    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length."""
+    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length.
+
+    ``last`` is the offset of the last event that conditions see (``projections.conditions.moves``); ``turns`` is None where there are none.
+    """
 
     version: int = VERSION
     position: int = -1
@@ -40,3 +44,5 @@ class Meta(Struct, array_like=True):
     duplicates: int = 0
     skipped: int = 0
     erased: bool = False
+    last: int = -1
+    turns: Turns | None = None

@@ -19,7 +19,10 @@ _TYPE_OF: dict[int, str] = {
     Kind.SUSPENSION: "suspension",
     Kind.RESOLUTION: "resolution",
     Kind.TURN_STARTED: "turn.started",
+    Kind.TURN_TAKEN: "turn.started",
     Kind.TURN_ENDED: "turn.ended",
+    Kind.TURN_PASSED: "turn.ended",
+    Kind.COMPACT: "compaction.requested",
     Kind.CLOSED: "session.closed",
     Kind.LOOP: "loop.detected",
 }

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from projections.due import Due
 from projections.errors import CorruptWindow
 from projections.layout import Mark, changes_of, load_recents, load_window
+from projections.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import Recents
@@ -57,7 +58,7 @@ class Stored:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
         with stored_form(key):
             window, mark = load_window(key, partition, rules, self.fields, self.recents)
-            return window, StoreMark(mark, _asked(window), timed(window))
+            return window, StoreMark(mark, _asked(window), timed(window), listed(window))
 
     def recent_ids(self, key: Key) -> Recents:
         """The recent ids alone; raises like :meth:`load`."""
@@ -87,7 +88,7 @@ class Write:
     """The change of one conversation in a batch: fields to put and to delete (``reset``: all go first), and its place in the due set.
 
     ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to look at the conversation next, None for
-    never, or :data:`projections.timers.KEEP_TIMER`.
+    never, or :data:`projections.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's lists, None for nothing.
     """
 
     key: Key
@@ -99,6 +100,7 @@ class Write:
     due: DueChange
     after: StoreMark
     timer: int | None = KEEP_TIMER
+    listing: Listing | None = None
 
 
 class Verdict(Enum):
@@ -117,7 +119,7 @@ class Applied(NamedTuple):
 
 
 class WindowStore(Protocol):
-    """Windows, checkpoints, due sets and timers of a generation's partitions.
+    """Windows, checkpoints, due sets, timers and lists of a generation's partitions.
 
     Every method raises :class:`projections.errors.RedisUnavailable` when the store cannot be reached; a batch whose answer was lost may
     have been applied, and applying it again with the same arguments answers ``DUPLICATE`` then.
@@ -152,6 +154,12 @@ class WindowStore(Protocol):
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
         """Set timers that are there to another time in ms; a conversation without one gets none. Not part of any window."""
 
+    async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
+        """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on.
+
+        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.listing.user_name`.
+        """
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys went."""
 
@@ -164,11 +172,12 @@ Asked = tuple[Due | None, int | None, str | None]
 
 
 class StoreMark(NamedTuple):
-    """What of a window a store already holds, what its latest compaction request is about, and what its timer follows from."""
+    """What of a window a store already holds, what its latest compaction request is about, what its timer and its lists follow from."""
 
     layout: Mark = Mark()
     asked: Asked = (None, None, None)
     timed: Timed = NO_TIMER
+    listed: Listed = NOT_LISTED
 
 
 def _asked(window: Window) -> Asked:
@@ -183,11 +192,14 @@ NOTHING = StoreMark()
 def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
-    ``at_ms`` is what :func:`projections.timers.changed_timer` says; it matters to the timer alone.
+    ``at_ms`` is what :func:`projections.timers.changed_timer` says; it matters to the timer and the lists alone.
     """
     reset, put, gone, recents_put, recents_gone, after = changes_of(window, mark.layout)
     asked = _asked(window)
     change = DueChange.KEEP if asked == mark.asked else DueChange.SET if asked[0] is not None else DueChange.CLEAR
     now = timed(window)
     timer = changed_timer(mark.timed, now, at_ms)
-    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, StoreMark(after, asked, now), timer)
+    lists = listed(window)
+    listing = listing_of(mark.listed, lists, at_ms)
+    mark_after = StoreMark(after, asked, now, lists)
+    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, mark_after, timer, listing)

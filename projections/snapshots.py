@@ -22,7 +22,7 @@ from projections.policy import Rules
 from projections.recents import Recents
 from projections.window import Window
 
-VERSION = 3
+VERSION = 4
 """Raised whenever the records below, or what the fold makes of the same events, change: older snapshots are left aside then."""
 
 MARKER_KEY = b"!marker"

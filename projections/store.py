@@ -18,12 +18,13 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
+from projections.listing import Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
-LAYOUT = b"3"
+LAYOUT = b"4"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
@@ -95,7 +96,11 @@ class RedisStore:
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         keys = [self._state(generation, partition), self._due(generation, partition), self._timers(generation, partition)]
         args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LAYOUT]
+        args.append(len(writes))
+        lists = Lists()
         for write in writes:
+            if write.listing is not None:
+                lists.add(write.key, write.listing)
             keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), b"1" if write.reset else b"0"]
             for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
@@ -105,6 +110,17 @@ class RedisStore:
                 args += [len(gone), *gone]
             timer = write.timer
             args += (write.due.value, "keep" if timer == KEEP_TIMER else "clear" if timer is None else timer)
+        tag = self._tag(generation, partition)
+        for listed, times in lists.put.items():
+            if times:
+                keys.append(f"{tag}:{listed}")
+                args += ("ZADD", 2 * len(times))
+                for conversation, at_ms in times.items():
+                    args += (at_ms, conversation)
+        for listed, left in lists.gone.items():
+            if left:
+                keys.append(f"{tag}:{listed}")
+                args += ("ZREM", len(left), *left)
         async with self._guarded():
             verdict, revision, _ = await self._apply(keys=keys, args=args)
             return Applied(Verdict(verdict.decode()), revision.decode())
@@ -130,6 +146,23 @@ class RedisStore:
             async with self._guarded():
                 # xx: a session that was closed meanwhile must not come back.
                 await self._redis.zadd(self._timers(generation, partition), {str(key): at for key, at in timers.items()}, xx=True)
+
+    async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
+        top = "+inf" if before is None else before.at_ms
+        found: list[Found] = []
+        at = 0
+        async with self._guarded():
+            while len(found) < limit:
+                # Those of the very time of ``before`` may stand on either side of it.
+                key = f"{self._tag(generation, partition)}:{name}"
+                answer = await self._redis.zrevrangebyscore(key, top, "-inf", start=at, num=limit + 1, withscores=True)
+                rows = cast("list[tuple[bytes, float]]", answer)
+                at += len(rows)
+                more = [Found(int(at_ms), conversation.decode("utf-8", "replace")) for conversation, at_ms in rows]
+                found += [item for item in more if before is None or item < before]
+                if len(rows) <= limit:
+                    break
+        return found[:limit]
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         dropped = 0

@@ -1,8 +1,9 @@
 """Timers: when a conversation has to be looked at because time passed, and which events that calls for. All pure: time is an argument.
 
 The fold knows no clock, so time enters a conversation as an event of its log: ``session.closed`` when nobody has spoken for the policy's
-``idle_close_seconds``, and a ``resolution`` with outcome ``expired`` when a suspension's ``expires_at`` has passed. What a store keeps of
-it (one time in ms for each conversation that waits for one) is delivery state: it is no part of a window and is never compared.
+``idle_close_seconds``, a ``resolution`` with outcome ``expired`` when a suspension's ``expires_at`` has passed, and ``turn.ended`` when the
+lease of the turn in force has run out. What a store keeps of it (one time in ms for each conversation that waits for one) is delivery
+state: it is no part of a window and is never compared.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ class Timed(NamedTuple):
     """What a window's timer follows from: when any of it changes, the stored time is set anew.
 
     ``last`` is the offset of the last message and ``idle_ms`` how long after it the session closes (-1 and 0 when it does not, or is
-    closed); ``expires`` is the earliest expiry of an open suspension in ms, None without one.
+    closed); ``expires`` is the earliest expiry of an open suspension in ms, None without one; ``turn`` is the offset from whose time on a
+    turn's lease runs, and ``turn_ms`` for how long (-1 and 0 without one).
     """
 
     last: int = -1
     idle_ms: int = 0
     expires: int | None = None
+    turn: int = -1
+    turn_ms: int = 0
 
 
 NO_TIMER = Timed()
@@ -41,14 +45,15 @@ NO_TIMER = Timed()
 
 def timed(window: Window) -> Timed:
     """What the timer of this window follows from."""
-    idle, lanes = window.policy.idle_close_seconds, window.lanes
-    if not idle and not lanes.suspensions:
+    idle, lanes, live = window.policy.idle_close_seconds, window.lanes, window.meta.turns.live if window.meta.turns else None
+    if not idle and not lanes.suspensions and live is None:
         return NO_TIMER
+    turn = (live.since, live.seconds * 1000) if live is not None and live.seconds else (-1, 0)
     ends = [end for s in lanes.suspensions if (end := expiry_ms(s.expires_at)) is not None]
     expires = min(ends, default=None)
     if not idle or lanes.last_message < 0 or lanes.closed is not None:
-        return Timed(expires=expires)
-    return Timed(lanes.last_message, idle * 1000, expires)
+        return Timed(-1, 0, expires, *turn)
+    return Timed(lanes.last_message, idle * 1000, expires, *turn)
 
 
 @lru_cache(maxsize=4096)
@@ -63,10 +68,14 @@ def expiry_ms(expires_at: str | None) -> int | None:
         return None
 
 
-def next_timer(now: Timed, last_ms: int) -> int | None:
-    """When something happens next, in ms, None when nothing will; ``last_ms`` is the time of the last message by the broker's clock."""
+def next_timer(now: Timed, last_ms: int, turn_from_ms: int = 0) -> int | None:
+    """When something happens next, in ms, None when nothing will.
+
+    ``last_ms`` is the time of the last message by the broker's clock, ``turn_from_ms`` that of the event from which on a lease runs.
+    """
     closes = last_ms + now.idle_ms if now.idle_ms else None
-    return min((at for at in (closes, now.expires) if at is not None), default=None)
+    ends = turn_from_ms + now.turn_ms if now.turn_ms else None
+    return min((at for at in (closes, now.expires, ends) if at is not None), default=None)
 
 
 def changed_timer(before: Timed, now: Timed, at_ms: int) -> int | None:
@@ -82,15 +91,17 @@ def changed_timer(before: Timed, now: Timed, at_ms: int) -> int | None:
     """
     if now == before:
         return KEEP_TIMER
-    return next_timer(now, at_ms if now.last != before.last else at_ms - now.idle_ms)
+    last_ms = at_ms if now.last != before.last else at_ms - now.idle_ms
+    return next_timer(now, last_ms, at_ms if now.turn != before.turn else at_ms - now.turn_ms)
 
 
-def fired(window: Window, last_ms: int | None, now_ms: int) -> list[dict[str, Any]]:
+def fired(window: Window, last_ms: int | None, now_ms: int, turn_from_ms: int | None = None) -> list[dict[str, Any]]:
     """The events that time calls for in this window, flat as callers append them, suspensions first.
 
     Args:
         last_ms: the last message's time by the broker's clock; None when it is not known: the session is not closed then.
         now_ms: the present.
+        turn_from_ms: the time from which on the turn in force holds its lease; None when it is not known: it is not ended then.
 
     Ids derive from the conversation, what ends (the last message, the suspension's event) and the last rollback, so an event that is said
     again is a duplicate, while one that a rollback took back can be said anew. ``session.closed`` names the last message: when another one
@@ -106,6 +117,11 @@ def fired(window: Window, last_ms: int | None, now_ms: int) -> list[dict[str, An
     if now.idle_ms and last_ms is not None and last_ms + now.idle_ms <= now_ms:
         id_, after = _event_id(window, "idle", now.last), window.position_of(now.last)
         said.append({"type": "session.closed", "id": id_, "reason": "idle", "after": after})
+    live = window.meta.turns.live if window.meta.turns else None
+    if live is not None and now.turn_ms and turn_from_ms is not None and turn_from_ms + now.turn_ms <= now_ms:
+        lease = {"reason": "expired", "since": window.position_of(live.since)}
+        id_ = f"turn-{sha256(f'{window.key} {live.turn_id} {live.since}'.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+        said.append({"type": "turn.ended", "id": id_, "turn_id": live.turn_id, "lease": lease})
     return said
 
 

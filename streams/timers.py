@@ -1,4 +1,5 @@
-"""What time calls for: ``session.closed`` when a session was idle for long enough, ``resolution`` when a suspension expired.
+"""What time calls for: ``session.closed`` when a session was idle for long enough, ``resolution`` when a suspension expired, ``turn.ended``
+when the lease of a turn ran out.
 
 The owner of a live partition appends them to the log; the fold makes of them what they are. A timer that rang is put off before its events
 are appended, so an event that got lost is said again, with the same id, and one that arrived has made the timer go. Which moment is
@@ -56,7 +57,7 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
     """The events that the timers which rang call for, and these timers put off; whoever calls holds the turn."""
     keys = await partition.store.timers(partition.generation, partition.number, now_ms, LIMIT)
     windows = await partition.windows(keys)
-    times = await _last_messages(partition, [window for window in windows if window is not None])
+    times = await _times(partition, [window for window in windows if window is not None])
     said: list[tuple[Key, dict[str, Any]]] = []
     later: dict[Key, int] = {}
     for key, window in zip(keys, windows, strict=True):
@@ -64,19 +65,22 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
         if window is None or partition_of(key, partition.log.partitions) != partition.number:
             # Of a record that somebody put into another partition than its key's: what is appended would never come here.
             continue
-        last_ms = times.get(window.lanes.last_message)
-        events = fired(window, last_ms, now_ms)
+        now = timed(window)
+        last_ms, turn_from_ms = times.get(now.last), times.get(now.turn)
+        events = fired(window, last_ms, now_ms, turn_from_ms)
         said += [(key, flat) for flat in events]
-        if not events and last_ms is not None:
-            # It was set before the message's own time was known.
-            later[key] = next_timer(timed(window), last_ms) or later[key]
+        if not events and (last_ms is not None or not now.idle_ms) and (turn_from_ms is not None or not now.turn_ms):
+            # It was set before the events' own times were known.
+            later[key] = next_timer(now, last_ms or 0, turn_from_ms or 0) or later[key]
     await partition.store.put_off(partition.generation, partition.number, later)
     return said
 
 
-async def _last_messages(partition: Partition, windows: Sequence[Window]) -> dict[int, int]:
-    """The broker's times of the windows' last messages, by offset, where a session may close; in ms."""
-    wanted = [Position(partition.number, now.last) for now in map(timed, windows) if now.idle_ms]
+async def _times(partition: Partition, windows: Sequence[Window]) -> dict[int, int]:
+    """The broker's times of what timers count from, by offset, in ms: last messages where a session may close, and begins of leases."""
+    due = [timed(window) for window in windows]
+    wanted = [Position(partition.number, now.last) for now in due if now.idle_ms]
+    wanted += [Position(partition.number, now.turn) for now in due if now.turn_ms]
     rows = await partition.log.read(wanted) if wanted else {}
     return {position.offset: row.timestamp for position, row in rows.items()}
 

@@ -28,7 +28,7 @@ from streams.settings import Settings
 from streams.spans import compaction_span
 from streams.topics import partition_count
 from threadfold.documents import check_format, document_of
-from threadfold.drafts import Drafter, is_heavy
+from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
 from threadfold.ledger import Ledger
 from threadfold.pages import flat_event, page
 from threadfold.spill import append_drafts, check_page, unfold
@@ -121,6 +121,7 @@ class Backend:
         noun: str = "event",
         operator: bool = False,
         id_seed: str | None = None,
+        conditions: Conditions = UNCONDITIONED,
     ) -> list[Appended]:
         """Append flat events and return ids and positions once they are safe; all are checked before any is appended.
 
@@ -134,6 +135,7 @@ class Backend:
             noun: what errors call an item; they count from 1.
             operator: whether the types reserved to operators are allowed.
             id_seed: derive the ids of events that have none from this, so that a repeated call repeats them.
+            conditions: what the fold checks of each event; the items are of one conversation then.
 
         Raises:
             InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was appended.
@@ -142,9 +144,9 @@ class Backend:
         """
         drafter = Drafter(tenant, self.live_rules(), self.log.partitions, self.settings.max_event_bytes)
         if is_heavy(items):
-            drafts = await asyncio.to_thread(drafter.drafts, items, noun, operator, id_seed)
+            drafts = await asyncio.to_thread(drafter.drafts, items, noun, operator, id_seed, conditions)
         else:
-            drafts = drafter.drafts(items, noun, operator, id_seed)
+            drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
         if not drafts.records:
             return []
         try:
@@ -191,7 +193,7 @@ class Backend:
         key = make_key(tenant, conversation)
         if after is not None:
             await self._waiting.reach(self._own_position(key, after), timeout)
-        window = await self._window_or_none(key)
+        window = await self.window_or_none(key)
         if window is None:
             raise UnknownConversation(f"conversation {conversation} is not known: nothing was appended to it")
         return window
@@ -260,7 +262,7 @@ class Backend:
         key = make_key(tenant, conversation)
         check_page(offset, limit)
         at = self._own_position(key, position)
-        await self._window_or_none(key)  # an erased conversation is refused; one not folded yet may be read
+        await self.window_or_none(key)  # an erased conversation is refused; one not folded yet may be read
         raw = (await self.log.read([at])).get(at)
         flat = None if raw is None else flat_event(raw, key)
         if flat is None:
@@ -286,7 +288,7 @@ class Backend:
         with stored_form(key):
             if kept is not None:
                 checkpoint, fields = await self.store.fields(generation, partition, key, kept.names())
-                await self._check_served(partition, checkpoint)
+                await self.check_served(partition, checkpoint)
                 missing = kept.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
                 if missing:
                     # What the head names stays as it is or goes; what came instead has another seal and is not used.
@@ -297,7 +299,8 @@ class Backend:
             stored = await self._stored(key, recents=False)
             return None if stored is None else self._cache.context(place, partition, stored.fields, max_tokens)
 
-    async def _window_or_none(self, key: Key) -> Window | None:
+    async def window_or_none(self, key: Key) -> Window | None:
+        """The conversation's window, None where it has none; raises like :meth:`window`."""
         stored = await self._stored(key)
         if stored is None:
             return None
@@ -309,10 +312,10 @@ class Backend:
     async def _stored(self, key: Key, *, recents: bool = True) -> Stored | None:
         partition = partition_of(key, self.log.partitions)
         checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
-        await self._check_served(partition, checkpoint)
+        await self.check_served(partition, checkpoint)
         return found[0]
 
-    async def _check_served(self, partition: int, checkpoint: Checkpoint | None) -> None:
+    async def check_served(self, partition: int, checkpoint: Checkpoint | None) -> None:
         """Raise :class:`Healing` when what was read with this checkpoint is not to be served."""
         if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset):
             raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")

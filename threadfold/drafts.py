@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.intake import Intake, Record
@@ -23,6 +24,16 @@ Counting takes about 3 ns a character where toktok can, 40 where tiktoken has to
 _PINNED_ROLES = frozenset({"system", "developer"})
 _WITH_MEANING = frozenset({"conversation.opened", "rollback"})
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+class Conditions(NamedTuple):
+    """What has to hold where the events of a call reach the fold (``projections.conditions``); they are of one conversation then."""
+
+    expect: str | None = None
+    fence: int | None = None
+
+
+UNCONDITIONED = Conditions()
 
 
 class Drafter:
@@ -46,7 +57,14 @@ class Drafter:
             raise ValueError("a result of this list spills: its records alone are not all of it")
         return drafts.records
 
-    def drafts(self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None) -> Drafts:
+    def drafts(
+        self,
+        items: Sequence[tuple[str, object]],
+        noun: str,
+        operator: bool,
+        id_seed: str | None,
+        conditions: Conditions = UNCONDITIONED,
+    ) -> Drafts:
         """One record for each ``(conversation, flat event)``, in order; errors count them from 1, like ``event 3``.
 
         A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it (``threadfold.spill``). The policy is the
@@ -58,7 +76,14 @@ class Drafter:
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         encoding = self._rules.for_conversation(self._tenant, None).encoding
-        intake = Intake(now=now, encoding=encoding, max_bytes=self._max_bytes, operator=operator)
+        intake = Intake(
+            now=now,
+            encoding=encoding,
+            max_bytes=self._max_bytes,
+            operator=operator,
+            expect=conditions.expect,
+            fence=conditions.fence,
+        )
         previews: list[tuple[int, Preview, Policy]] = []
         self._pinned = []
         try:

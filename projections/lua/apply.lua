@@ -1,11 +1,13 @@
 -- Applies one bounded batch of a partition atomically with its checkpoint, or nothing of it.
 --
--- KEYS[1] the partition's state, KEYS[2] its due set, KEYS[3] its timers, then for each conversation: its window's hash, its recent ids' hash.
+-- KEYS[1] the partition's state, KEYS[2] its due set, KEYS[3] its timers, then for each conversation: its window's hash, its recent ids' hash;
+-- then the tenants' lists that change.
 -- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record folded,
--- [5] the offset up to which the partition heals, [6] the layout of windows; then for each conversation:
+-- [5] the offset up to which the partition heals, [6] the layout of windows, [7] how many conversations; then for each conversation:
 --   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
---   timer: 'keep', 'clear' or the time in ms.
+--   timer: 'keep', 'clear' or the time in ms;
+-- then for each list: the command, n, its n arguments.
 -- Answers {verdict, revision, offset}: 'applied', 'duplicate' (this very batch is in already) or 'fenced' (somebody else wrote).
 
 local state = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'hash')
@@ -17,7 +19,8 @@ if revision ~= ARGV[1] then
   return {'fenced', revision, state[2] or ''}
 end
 
-local at = 7
+local last_window = 3 + 2 * tonumber(ARGV[7])
+local at = 8
 local function take()
   local value = ARGV[at]
   at = at + 1
@@ -35,7 +38,7 @@ local function run(command, key)
   end
 end
 
-for k = 4, #KEYS, 2 do
+for k = 4, last_window, 2 do
   local name = take()
   if take() == '1' then
     redis.call('DEL', KEYS[k])
@@ -56,6 +59,10 @@ for k = 4, #KEYS, 2 do
   elseif timer ~= 'keep' then
     redis.call('ZADD', KEYS[3], timer, name)
   end
+end
+
+for k = last_window + 1, #KEYS do
+  run(take(), KEYS[k])
 end
 
 -- A revision is the server's time in microseconds, and grows always: after a loss of memory, or when an older copy of it is put back, no

@@ -10,74 +10,17 @@ from typing import Any
 import httpx
 import pytest
 
-from streams.control import Control, Generation
 from streams.settings import Settings
-from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
-from threadfold.gateway import bodies, create_gateway
+from tests.support.gateway import Client, is_problem, say, serving
+from tests.support.worker import until
+from threadfold.gateway import bodies
 from threadfold.gateway.room import Room
-
-POLICY = {
-    "model_window": 4000,
-    "reserve_tokens": 500,
-    "working_budget": 400,
-    "keep_recent_tokens": 150,
-    "min_messages": 4,
-    "summary_max_tokens": 120,
-}
-PROBLEM = "application/problem+json"
-
-
-class Client:
-    """Requests as one tenant; ``anon`` has no key."""
-
-    def __init__(self, http: httpx.AsyncClient, keys: dict[str, str], backend: Backend) -> None:
-        self.http = http
-        self.keys = keys
-        self.backend = backend
-
-    async def __call__(self, method: str, path: str, body: Any = None, *, tenant: str = "acme", **kwargs: Any) -> httpx.Response:
-        headers = {**({"Authorization": f"Bearer {self.keys[tenant]}"} if tenant != "anon" else {}), **kwargs.pop("headers", {})}
-        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        return await self.http.request(method, path, content=content, headers=headers, **kwargs)
 
 
 @pytest.fixture(scope="module")
 async def call(settings: Settings) -> AsyncIterator[Client]:
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
-    keys = {}
-    for name, tenant, scopes in (("acme", "acme", None), ("rival", "rival", None), ("reader", "acme", ["read"])):
-        await control.ensure_tenant(tenant)
-        keys[name] = await control.add_key(tenant, scopes)
-    await control.stop()
-    app = create_gateway(settings)
-    async with running_worker(settings), app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
-
-            async def ready() -> bool:
-                return (await http.get("/readyz")).status_code == 200
-
-            await until(ready)
-            yield Client(http, keys, app.state.connection.backend)
-
-
-def is_problem(response: httpx.Response, status: int, *parts: str) -> None:
-    """The response is a problem document of that status whose detail holds all the parts."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == PROBLEM
-    document = response.json()
-    assert set(document) == {"type", "title", "status", "detail"}
-    assert document["status"] == status
-    for part in parts:
-        assert part in document["detail"], document["detail"]
-    assert "Traceback" not in response.text
-    assert ("retry-after" in response.headers) == (status == 503)
-
-
-def say(text: str, role: str = "user") -> dict[str, str]:
-    return {"type": "message", "role": role, "content": text}
+    async with serving(settings) as client:
+        yield client
 
 
 # -- appending and reading back -------------------------------------------------------------------------------------------------

@@ -299,7 +299,8 @@ class Story:
         self._turn += 1
         for kind in ("turn.started", "turn.ended"):
             if self.rng.random() < 0.7:
-                self.say({"type": kind, "turn_id": f"t{self._turn}"})
+                lease = {"policy": self.rng.choice(["queue", "interrupt"]), "seconds": 9} if self.rng.random() < 0.5 else None
+                self.say({"type": kind, "turn_id": f"t{self._turn}", **({"lease": lease} if lease and kind == "turn.started" else {})})
 
     def _stray(self) -> None:
         """A result that nobody asked for, or one more of an id that is used again and again."""
@@ -321,6 +322,7 @@ class Story:
             {"type": "conversation.opened", "user": "u", "tools": [{"name": "look", "about": sayings.text(rng, 30)}]},
             {"type": "conversation.opened", "policy": rng.choice(OVERRIDES)},
             {"type": "session.closed", "reason": "idle"},
+            {"type": "compaction.requested"},
             {"type": "loop.detected", "tool": "look", "arguments_sha256": "0" * 64, "count": 3},
         ]
         if rng.random() < 0.25 and self._ids:

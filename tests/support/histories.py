@@ -53,6 +53,7 @@ class Writer:
     requests: list[Request] = field(default_factory=list)
     outcomes: list[Status] = field(default_factory=list)
     next_offset: int = 0
+    conditional: bool = False
 
     def __post_init__(self) -> None:
         self.window = Window(KEY, PARTITION, self.rules)
@@ -60,7 +61,18 @@ class Writer:
     def append(self, data: object, *, id_: str | None = None, tokens: int | None = None) -> Status:
         self.next_offset += self.rng.choice([1, 1, 1, 2, 7])
         event = make_event(data, id_ or f"e{self.next_offset}", tokens)
+        if self.conditional and isinstance(event, events.Event):
+            event = self._on_condition(event)
         return self.put(event)
+
+    def _on_condition(self, event: events.Event) -> AnyEvent:
+        """The event with a condition that may hold or not."""
+        turns, last = self.window.meta.turns, self.window.meta.last
+        if self.rng.random() < 0.5:
+            event.fence = (turns.token if turns is not None else None) or self.rng.randrange(9)
+        else:
+            event.expect = self.rng.choice(["", f"{PARTITION}-{last}", f"{PARTITION}-{last - 1}", f"e{last}", "e-unknown"])
+        return event  # type: ignore[return-value]
 
     def put(self, event: AnyEvent) -> Status:
         offset = self.next_offset
@@ -72,6 +84,7 @@ class Writer:
         return outcome.status
 
     def random_event(self) -> None:
+        self.conditional = self.rng.random() < 0.06
         roll = self.rng.random()
         if roll < 0.30:
             self.append(events.Message("user", _text(self.rng)), tokens=self.rng.choice([None, 10, 40, 90]))
@@ -117,12 +130,20 @@ class Writer:
             events.Resolution(rng.choice("st"), "approved"),
             events.TurnStarted("t1"),
             events.TurnEnded("t1"),
+            events.TurnStarted(f"t{rng.randrange(4)}", lease={"policy": rng.choice(["queue", "reject", "interrupt"]), "seconds": 9}),
+            events.TurnEnded(f"t{rng.randrange(4)}", lease=rng.choice([None, self._expired()])),
+            events.CompactionRequested(),
             events.SessionClosed("idle"),
             events.LoopDetected("look", "0" * 64, 3),
             events.EventDropped(f"{PARTITION}-{rng.choice(self.log)[0]}") if self.log else events.Opened(),
             None,
         ]
         self.append(rng.choice(choices))
+
+    def _expired(self) -> dict[str, str]:
+        turns = self.window.meta.turns
+        since = turns.live.since if turns is not None and turns.live is not None else 0
+        return {"reason": "expired", "since": f"{PARTITION}-{since - self.rng.choice([0, 0, 1])}"}
 
 
 _EVENT_OF = {
@@ -135,6 +156,7 @@ _EVENT_OF = {
     events.SessionClosed: events.SessionClosedEvent,
     events.TurnStarted: events.TurnStartedEvent,
     events.TurnEnded: events.TurnEndedEvent,
+    events.CompactionRequested: events.CompactionRequestedEvent,
     events.LoopDetected: events.LoopDetectedEvent,
     events.Summary: events.SummaryEvent,
     events.EventDropped: events.EventDroppedEvent,

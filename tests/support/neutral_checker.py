@@ -19,6 +19,7 @@ NEEDED: dict[str, set[str]] = {
     "turn.started": {"turn_id"},
     "turn.ended": {"turn_id"},
     "loop.detected": {"tool", "arguments_sha256", "count"},
+    "compaction.requested": set(),
     "summary": {"summary_id", "text", "tokens", "trust"},
     "held": {"from", "to", "count"},
 }

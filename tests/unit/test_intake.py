@@ -36,6 +36,7 @@ EVERY_TYPE: dict[str, dict[str, Any]] = {
     "session.closed": {"reason": "idle", "after": "3-4"},
     "turn.started": {"turn_id": "t", "model": "m", "lease": {"token": 3}},
     "turn.ended": {"turn_id": "t"},
+    "compaction.requested": {},
     "loop.detected": {"tool": "f", "arguments_sha256": "0" * 64, "count": 3},
     "summary": {
         "summary_id": "s1", "text": "what was said", "tokens": 4, "span": SPAN, "previous": None, "reason": "budget", "summarizer": "x",

@@ -17,9 +17,8 @@ from fastapi.responses import Response
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.settings import Settings
 from threadfold.backend import Backend
-from threadfold.gateway import problems
+from threadfold.gateway import conversations, lists, problems, turns
 from threadfold.gateway.access import Connection
-from threadfold.gateway.conversations import router
 from threadfold.gateway.room import Room
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,8 @@ def create_gateway(settings: Settings) -> FastAPI:
     app.state.connection = Connection()
     problems.install(app)
     app.add_middleware(Room)
-    app.include_router(router)
+    for routes in (conversations, turns, lists):
+        app.include_router(routes.router)
 
     @app.get("/healthz")
     async def healthz() -> Response:

@@ -23,6 +23,11 @@ async def read_json(request: Request, limit: int = MAX_BODY) -> object:
         RequestTooLarge: it is over ``limit`` bytes; the rest is not read.
         MalformedInput: it is not JSON in UTF-8; the message says where, as far as that can be told.
     """
+    return decode(await read_body(request, limit))
+
+
+async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
+    """The body as it came; raises :class:`RequestTooLarge` when it is over ``limit`` bytes, and reads no more of it."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
@@ -31,7 +36,7 @@ async def read_json(request: Request, limit: int = MAX_BODY) -> object:
         body += chunk
         if len(body) > limit:
             raise _too_large(limit)
-    return decode(bytes(body))
+    return bytes(body)
 
 
 def decode(body: bytes) -> object:

@@ -16,8 +16,10 @@ from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.openai import to_flat
 from threadfold.backend import MAX_PAGE, Appended, Applied
 from threadfold.documents import FORMATS, check_format
+from threadfold.drafts import UNCONDITIONED, Conditions
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import MAX_ITEMS, as_list, read_json
+from threadfold.gateway.conditions import conditions_of, conflict
 from threadfold.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 router = APIRouter(prefix="/v1")
@@ -48,7 +50,7 @@ async def post_events(
         named = flat.get("conversation", conversation) if isinstance(flat, dict) else conversation
         if named != conversation:
             raise InvalidEvent(f"event {i}: field conversation: this route appends to {conversation} only, POST /v1/events to several")
-    return await _append(caller, conversation, flats, "event", wait, idempotency_key)
+    return await append(caller, conversation, flats, "event", wait, idempotency_key, conditions_of(request))
 
 
 @router.post("/conversations/{conversation}/messages", status_code=202, openapi_extra=_takes("a message in the given format"))
@@ -68,9 +70,9 @@ async def post_messages(
     check_format(format, ("openai", "anthropic"))
     messages = as_list(await read_json(request), "message")
     if format == "anthropic":
-        return await _append_anthropic(caller, conversation, messages, wait, idempotency_key)
+        return await _append_anthropic(caller, conversation, messages, wait, idempotency_key, conditions_of(request))
     flats = [to_flat(message, f"message {i}") for i, message in enumerate(messages, 1)]
-    return await _append(caller, conversation, flats, "message", wait, idempotency_key)
+    return await append(caller, conversation, flats, "message", wait, idempotency_key, conditions_of(request))
 
 
 @router.post("/events", status_code=202, openapi_extra=_takes("an event with its `conversation`"))
@@ -79,6 +81,8 @@ async def post_events_of_several(request: Request, caller: Appender, wait: Wait 
 
     Answers `positions` with the last position of each conversation, to be used as `after`.
     """
+    if conditions_of(request) != UNCONDITIONED:
+        raise InvalidRequest("headers If-Match, If-None-Match and Fencing-Token are of one conversation: append to it by its own route")
     items: list[tuple[str, object]] = []
     for i, flat in enumerate(as_list(await read_json(request), "event"), 1):
         named = flat.get("conversation") if isinstance(flat, dict) else ""
@@ -107,13 +111,28 @@ async def post_rollback(
 ) -> Response:
     """Go back to a position, or to one of the last 1,024 events by its id; what came after stays in the log."""
     flat = _control("rollback", await read_json(request))
-    return await _append(caller, conversation, [flat], "rollback", wait, idempotency_key)
+    return await append(caller, conversation, [flat], "rollback", wait, idempotency_key, conditions_of(request))
 
 
 @router.post("/conversations/{conversation}/close", status_code=202)
-async def post_close(conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None) -> Response:
+async def post_close(
+    request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Close the conversation's session; the next message opens it again. The request has no body."""
-    return await _append(caller, conversation, [{"type": "session.closed", "reason": "explicit"}], "close", wait, idempotency_key)
+    flat = {"type": "session.closed", "reason": "explicit"}
+    return await append(caller, conversation, [flat], "close", wait, idempotency_key, conditions_of(request))
+
+
+@router.post("/conversations/{conversation}/compact", status_code=202)
+async def post_compact(
+    request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Ask for a summary of all that may leave the window's tail now, whatever the policy's marks say. The request has no body.
+
+    The summary comes later (the streams tell). The last group of messages stays, and so does what waits for somebody.
+    """
+    flat = {"type": "compaction.requested"}
+    return await append(caller, conversation, [flat], "compaction", wait, idempotency_key, conditions_of(request))
 
 
 @router.get("/conversations/{conversation}/context")
@@ -172,25 +191,41 @@ async def get_render(render_id: str, caller: Reader) -> Response:
     return _json(await caller.backend.ledger.show(render_id, caller.tenant))
 
 
-async def _append_anthropic(caller: Caller, conversation: str, messages: list[object], wait: str | None, id_seed: str | None) -> Response:
+async def _append_anthropic(
+    caller: Caller, conversation: str, messages: list[object], wait: str | None, id_seed: str | None, conditions: Conditions
+) -> Response:
     lists = [from_anthropic(message, f"message {i}") for i, message in enumerate(messages, 1)]
     flats = [flat for of_one in lists for flat in of_one]
     if len(flats) > MAX_ITEMS:
         raise InvalidRequest(f"the messages are {len(flats)} events: at most {MAX_ITEMS} go in one request")
     owners = [i for i, of_one in enumerate(lists, 1) for _ in of_one]
     try:
-        return await _append(caller, conversation, flats, "event", wait, id_seed)
+        return await append(caller, conversation, flats, "event", wait, id_seed, conditions)
     except ThreadfoldError as error:
         # The caller knows its messages, not the events that were made of them.
         named = re.sub(r"^event ([0-9]+):", lambda match: f"message {owners[int(match[1]) - 1]}:", str(error))
         raise type(error)(named) from None
 
 
-async def _append(caller: Caller, conversation: str, flats: Sequence[object], noun: str, wait: str | None, id_seed: str | None) -> Response:
-    appended = await caller.backend.append(caller.tenant, [(conversation, flat) for flat in flats], noun=noun, id_seed=id_seed)
+async def append(
+    caller: Caller,
+    conversation: str,
+    flats: Sequence[object],
+    noun: str,
+    wait: str | None,
+    id_seed: str | None,
+    conditions: Conditions = UNCONDITIONED,
+) -> Response:
+    """Append flat events to a conversation and answer for each; with conditions, once the fold has judged them (then like ``wait``)."""
+    backend, tenant = caller.backend, caller.tenant
+    items = [(conversation, flat) for flat in flats]
+    appended = await backend.append(tenant, items, noun=noun, id_seed=id_seed, conditions=conditions)
     results: Sequence[Appended | Applied] = appended
-    if wait:
-        results = await caller.backend.wait_applied(caller.tenant, conversation, appended)
+    if wait or conditions != UNCONDITIONED:
+        results = applied = await backend.wait_applied(tenant, conversation, appended)
+        if conditions != UNCONDITIONED and applied[0].status == "rejected":
+            raise await conflict(backend, tenant, conversation, conditions)
+        wait = "applied"
     document = {"events": [_shown(item) for item in results], "position": str(appended[-1].position)}
     return _json(document, 200 if wait else 202)
 

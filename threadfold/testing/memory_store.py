@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from projections.listing import Found, Lists
 from projections.names import Key
 from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
@@ -18,6 +19,7 @@ class _Partition:
     windows: dict[Key, Stored] = field(default_factory=dict)
     due: dict[Key, int] = field(default_factory=dict)
     timers: dict[Key, int] = field(default_factory=dict)
+    lists: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -77,6 +79,7 @@ class MemoryStore:
                 there.timers.pop(write.key, None)
             elif write.timer != KEEP_TIMER:
                 there.timers[write.key] = write.timer
+        _list(there.lists, writes)
         # Never a revision that was in force before, whatever was lost since: an old owner must not take a new one's for its own.
         self._writes += 1
         there.checkpoint = replace(checkpoint, revision=str(self._writes))
@@ -101,6 +104,11 @@ class MemoryStore:
         there = self._of(generation, partition).timers
         there.update({key: at for key, at in timers.items() if key in there})
 
+    async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
+        """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on."""
+        found = sorted((Found(at_ms, name) for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()), reverse=True)
+        return [item for item in found if before is None or item < before][: max(0, limit)]
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
         return _size(self._partitions.pop((generation, partition), _Partition()))
@@ -115,6 +123,18 @@ class MemoryStore:
 
     def _of(self, generation: int, partition: int) -> _Partition:
         return self._partitions.get((generation, partition)) or _Partition()
+
+
+def _list(lists: dict[str, dict[str, int]], writes: list[Write]) -> None:
+    changes = Lists()
+    for write in writes:
+        if write.listing is not None:
+            changes.add(write.key, write.listing)
+    for name, put in changes.put.items():
+        lists.setdefault(name, {}).update(put)
+    for name, gone in changes.gone.items():
+        for conversation in gone:
+            lists.get(name, {}).pop(conversation, None)
 
 
 def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
@@ -138,4 +158,4 @@ def _copy(stored: Stored | None) -> Stored | None:
 
 def _size(partition: _Partition) -> int:
     present: Iterable[object] = (partition.checkpoint is not None, bool(partition.due), bool(partition.timers))
-    return sum(map(bool, present)) + sum(1 + bool(w.recents) for w in partition.windows.values())
+    return sum(map(bool, present)) + sum(map(bool, partition.lists.values())) + sum(1 + bool(w.recents) for w in partition.windows.values())

@@ -1,0 +1,58 @@
+"""Conditions that an event may carry in its envelope, and that the fold checks in the log's order, where no race can pass them by.
+
+``expect`` is the position (or the id) of an event: nothing may have been appended after it, but for what threadfold itself appends and for
+the begin and end of turns; empty: nothing at all may have been appended yet. The events of one list expect the list's event before them.
+``fence`` is a turn's fencing token: the turn must still be in force. An event whose condition is not met is rejected, and stays in the log.
+"""
+
+from __future__ import annotations
+
+from projections import events
+from projections.errors import InvalidPosition
+from projections.names import parse_position
+from projections.outcomes import id_hash_of
+from projections.window import Window
+
+_OWN = (
+    events.SummaryEvent,
+    events.LoopDetectedEvent,
+    events.ToolResultChunkEvent,
+    events.CompactionRequestedEvent,
+    events.TurnStartedEvent,
+    events.TurnEndedEvent,
+)
+
+
+def not_met(window: Window, event: events.AnyEvent) -> str | None:
+    """Why an event's conditions are not met by the window before it, None when they are."""
+    if isinstance(event.fence, int):
+        turns = window.meta.turns
+        token = None if turns is None else turns.token
+        if token != event.fence:
+            return f"fencing token {event.fence} is not that of the turn in force" + ("" if token is None else f", which is {token}")
+    return _not_expected(window, event.expect) if isinstance(event.expect, str) else None
+
+
+def _not_expected(window: Window, expect: str) -> str | None:
+    last = window.meta.last
+    if not expect:
+        return None if last < 0 else f"the conversation is not empty: an event came at {window.position_of(last)}"
+    try:
+        position = parse_position(expect)
+    except InvalidPosition:
+        seen = window.recents.find(id_hash_of(expect))
+        if seen is None or seen.rejected:
+            return "the event that was expected before it is not in the window"
+        offset = seen.offset
+    else:
+        if position.partition != window.partition:
+            return f"position {expect} is not one of this conversation"
+        offset = position.offset
+    return None if last <= offset else f"another event came at {window.position_of(last)}"
+
+
+def moves(event: events.AnyEvent) -> bool:
+    """Whether later conditions see that this event came: not what threadfold itself appends, and not the begin and end of turns."""
+    if isinstance(event, events.SessionClosedEvent):
+        return event.data.reason != "idle"
+    return not isinstance(event, _OWN)

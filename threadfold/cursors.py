@@ -1,0 +1,41 @@
+"""Cursors: opaque texts that name a place, and that are good only where they were given out.
+
+The check in a cursor makes one of another conversation, tenant or route an error and not a puzzle. It is no secret: whoever may read
+something may as well make a cursor for it, and each reader looks at what it may read by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import sha256
+
+from projections.errors import InvalidPosition
+
+_CHECK = 8
+
+
+def write_cursor(about: str, packed: bytes) -> str:
+    """A cursor of ``packed``; ``about`` says what it is of, like ``history`` and a conversation's key."""
+    return base64.urlsafe_b64encode(packed + _check(about, packed)).decode().rstrip("=")
+
+
+def read_cursor(about: str, cursor: str, whose: str) -> bytes:
+    """What :func:`write_cursor` packed.
+
+    Raises:
+        InvalidPosition: it is not a cursor of this; ``whose`` says of what it should be, in the error.
+    """
+    try:
+        raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    packed, check = raw[:-_CHECK], raw[-_CHECK:]
+    if len(raw) <= _CHECK or check != _check(about, packed):
+        shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
+        raise InvalidPosition(f"cursor {shown} is not one of {whose}: use the one that its last page gave")
+    return packed
+
+
+def _check(about: str, packed: bytes) -> bytes:
+    return sha256(about.encode("utf-8", "surrogatepass") + b"\n" + packed).digest()[:_CHECK]

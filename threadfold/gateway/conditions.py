@@ -1,0 +1,71 @@
+"""Conditions on an append, as request headers: what has to hold where its events reach the fold."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fastapi import Request
+
+from projections.errors import Conflict, InvalidRequest
+from threadfold.backend import Backend
+from threadfold.drafts import UNCONDITIONED, Conditions
+
+_FENCE = re.compile(r"[0-9]{1,18}")
+HEADERS: list[dict[str, Any]] = [
+    {
+        "name": "If-Match",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "a position (quoted or not): 409 when anything was appended after it, but for summaries and turns",
+    },
+    {
+        "name": "If-None-Match",
+        "in": "header",
+        "schema": {"type": "string", "enum": ["*"]},
+        "description": "`*`: 409 unless the conversation is new",
+    },
+    {
+        "name": "Fencing-Token",
+        "in": "header",
+        "schema": {"type": "integer", "minimum": 0},
+        "description": "the token of a turn: 409 unless the turn is in force",
+    },
+]
+"""The headers' place in the OpenAPI document."""
+
+
+def conditions_of(request: Request) -> Conditions:
+    """The conditions that a request's headers make.
+
+    Raises:
+        InvalidRequest: a header is malformed, or If-Match and If-None-Match come together.
+    """
+    headers = request.headers
+    expect, absent, fence = headers.get("if-match"), headers.get("if-none-match"), headers.get("fencing-token")
+    if expect is None and absent is None and fence is None:
+        return UNCONDITIONED
+    if absent is not None:
+        if expect is not None:
+            raise InvalidRequest("header If-None-Match: it excludes If-Match")
+        if absent.strip() != "*":
+            raise InvalidRequest("header If-None-Match: only * is known, for a conversation that must be new")
+        expect = ""
+    elif expect is not None:
+        expect = expect.strip().removeprefix('"').removesuffix('"')
+        if not expect or expect == "*":
+            raise InvalidRequest("header If-Match: expected the position of the last event that was seen")
+    if fence is not None and not _FENCE.fullmatch(fence.strip()):
+        raise InvalidRequest("header Fencing-Token: expected the number that a turn was given")
+    return Conditions(expect, None if fence is None else int(fence))
+
+
+async def conflict(backend: Backend, tenant: str, conversation: str, conditions: Conditions) -> Conflict:
+    """Why events with these conditions were rejected, as the window tells now."""
+    meta = (await backend.window(tenant, conversation)).meta
+    token = None if meta.turns is None else meta.turns.token
+    if conditions.fence is not None and token != conditions.fence:
+        now = "no turn is" if token is None else f"that of token {token} is"
+        return Conflict(f"header Fencing-Token: the turn of token {conditions.fence} is not in force, {now}: nothing was changed")
+    said = "there are events already" if conditions.expect == "" else f"other events came after {conditions.expect}"
+    return Conflict(f"conversation {conversation}: {said}: nothing was changed; read the context again")

@@ -1,0 +1,165 @@
+"""A tenant's lists: its conversations, latest first; what waits for somebody; and a conversation's summaries.
+
+The first two are put together from lists that every partition keeps beside its windows (``projections.listing``), so they say what the
+windows say, and come back with them. They are as of a moment for each partition, not for all: a conversation that is active while pages
+are read may move to the front and be seen twice, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from projections.context import suspension_of
+from projections.errors import InvalidPosition, InvalidRequest
+from projections.events import SummaryEvent
+from projections.layout import HEAD, Head, decode_head
+from projections.listing import Found, user_name
+from projections.names import Key, Position, make_key, parse_position
+from projections.persistence import stored_form
+from streams.history import event_of
+from threadfold.cursors import read_cursor, write_cursor
+from threadfold.pages import flat_event
+
+if TYPE_CHECKING:
+    from threadfold.backend import Backend
+
+MAX_LISTED = 200
+"""Items of one page of a list at most."""
+_cursor = msgspec.msgpack.Decoder(tuple[int, str])
+
+
+class Place(NamedTuple):
+    """A conversation of a list, and the partition that it is in."""
+
+    found: Found
+    partition: int
+
+
+async def conversations(backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
+    """A page of the tenant's conversations, the one that was active last first, as ``{"conversations": […], "next_before"}``.
+
+    Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens"}``. Erased ones are not in it.
+
+    Raises:
+        InvalidRequest: ``limit`` is not 1 to 200.
+        InvalidPosition: ``before`` is not a cursor of this list.
+        Healing, RedisUnavailable: it cannot be read now.
+    """
+    places, cursor = await _page(backend, "recent", tenant, before, limit)
+    heads = await _heads(backend, tenant, places)
+    shown = [_shown(place, head) for place, head in zip(places, heads, strict=True) if head is not None and not head.erased]
+    return {"conversations": shown, "next_before": cursor}
+
+
+async def suspensions(backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
+    """A page of what waits for somebody in the tenant's conversations, as ``{"suspensions": […], "next_before"}``.
+
+    Conversations come in the order in which they began to wait, the latest first, each with all that is open in it: ``limit`` is a number
+    of conversations. Each is as in a context, with its ``conversation``. Raises like :func:`conversations`.
+    """
+    places, cursor = await _page(backend, "waiting", tenant, before, limit)
+    found = await asyncio.gather(*(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places))
+    return {"suspensions": list(chain.from_iterable(found)), "next_before": cursor}
+
+
+async def of_user(backend: Backend, tenant: str, user: str, limit: int) -> list[str]:
+    """The conversations that were opened with this ``user``, at most ``limit``, erased ones not among them. Raises like :func:`_page`."""
+    found = await _merged(backend, f"user:{user_name(tenant, user)}", None, limit)
+    return [place.found.conversation for place in found]
+
+
+async def summaries(backend: Backend, tenant: str, conversation: str, *, before: str | None = None, limit: int = 20) -> dict[str, Any]:
+    """The summary in force and those it stands on, newest first, as ``{"summaries": [flat events], "next_before"}``.
+
+    Raises:
+        InvalidRequest: ``limit`` is not 1 to 200.
+        InvalidPosition: ``before`` is not a cursor of this list.
+        UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as ``Backend.window`` says.
+    """
+    _check_limit(limit)
+    window = await backend.window(tenant, conversation)
+    about = f"summaries {window.key}"
+    if before is None:
+        at = None if window.meta.summary is None else Position(window.partition, window.meta.summary.offset)
+    else:
+        at = parse_position(read_cursor(about, before, f"the summaries of conversation {conversation}").decode("utf-8", "replace"))
+    found: list[dict[str, Any]] = []
+    while at is not None and len(found) < limit:
+        raw = (await backend.log.read([at])).get(at)
+        event = None if raw is None else event_of(raw, window.key)
+        if raw is None or not isinstance(event, SummaryEvent):
+            at = None
+            break
+        flat = flat_event(raw, window.key)
+        if flat is not None:
+            found.append(flat)
+        at = parse_position(event.data.previous_position) if event.data.previous_position else None
+    return {"summaries": found, "next_before": None if at is None else write_cursor(about, str(at).encode())}
+
+
+async def _page(backend: Backend, kind: str, tenant: str, before: str | None, limit: int) -> tuple[list[Place], str | None]:
+    _check_limit(limit)
+    about = f"{kind} {tenant}"
+    after = None
+    if before is not None:
+        whose = "this tenant's conversations" if kind == "recent" else "this tenant's suspensions"
+        try:
+            after = Found(*_cursor.decode(read_cursor(about, before, whose)))
+        except msgspec.DecodeError:
+            raise InvalidPosition(f"cursor {before[:40]!r} is not one of {whose}: use next_before of the last page") from None
+    places = await _merged(backend, f"{kind}:{tenant}", after, limit + 1)
+    cursor = write_cursor(about, msgspec.msgpack.encode(tuple(places[limit - 1].found))) if len(places) > limit else None
+    return places[:limit], cursor
+
+
+async def _merged(backend: Backend, name: str, before: Found | None, limit: int) -> list[Place]:
+    """The first of all partitions' lists, in one order."""
+    generation = backend.control.state.live_generation.number
+
+    async def of_one(partition: int) -> list[Place]:
+        await backend.check_served(partition, await backend.store.checkpoint(generation, partition))
+        return [Place(found, partition) for found in await backend.store.listed(generation, partition, name, before, limit)]
+
+    parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
+    return sorted(chain.from_iterable(parts), reverse=True)[:limit]
+
+
+async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Head | None]:
+    generation = backend.control.state.live_generation.number
+
+    async def head(place: Place) -> Head | None:
+        key = make_key(tenant, place.found.conversation)
+        _, fields = await backend.store.fields(generation, place.partition, key, [HEAD])
+        with stored_form(key):
+            return decode_head(fields[HEAD]) if HEAD in fields else None
+
+    return list(await asyncio.gather(*map(head, places)))
+
+
+async def _suspended(backend: Backend, key: Key) -> list[dict[str, Any]]:
+    window = await backend.window_or_none(key)
+    if window is None:
+        return []
+    return [{"conversation": key.conversation, **suspension_of(window.partition, open_)} for open_ in window.lanes.suspensions]
+
+
+def _shown(place: Place, head: Head) -> dict[str, Any]:
+    at = datetime.fromtimestamp(place.found.at_ms / 1000, UTC)
+    return {
+        "conversation": place.found.conversation,
+        "active_at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "state": head.view.state,
+        "position": str(Position(place.partition, head.position)),
+        "count": head.count,
+        "tokens": head.view.tokens,
+    }
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_LISTED:
+        raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_LISTED}")

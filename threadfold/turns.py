@@ -1,0 +1,142 @@
+"""Turns for callers: begin, renew and end a run on a conversation, with a fencing token for what the run appends.
+
+A turn is an event like any other, and the fold decides in the log's order who holds the conversation (``projections.turns``); here the
+event is appended, its verdict waited for, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from projections.errors import Conflict, InvalidEvent
+from projections.intake import explain
+from projections.turns import MAX_SECONDS, NONE, Turns
+from threadfold.drafts import Conditions, new_id
+
+if TYPE_CHECKING:
+    from threadfold.backend import Backend
+
+SECONDS = 60
+"""How long a turn's lease holds without a renewal, where the caller does not say."""
+MAX_WAIT = 30
+_LOOK = 0.05
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """What a caller may say of a turn it begins. ``wait``: seconds to wait here until a queued turn is in force."""
+
+    turn_id: str | None = None
+    model: str | None = None
+    policy: Literal["queue", "reject", "interrupt"] = "reject"
+    seconds: int = SECONDS
+    wait: float = 0
+
+
+def read_wanted(body: object) -> Wanted:
+    """Read the body of a request for a turn; None stands for one without a body. Raises :class:`InvalidEvent`."""
+    try:
+        wanted = msgspec.convert({} if body is None else body, Wanted)
+    except msgspec.ValidationError as error:
+        raise InvalidEvent(f"turn: {explain(str(error), 'a turn')}") from None
+    if not 1 <= wanted.seconds <= MAX_SECONDS:
+        raise InvalidEvent(f"turn: field seconds: it must be 1 to {MAX_SECONDS}")
+    if not 0 <= wanted.wait <= MAX_WAIT:
+        raise InvalidEvent(f"turn: field wait: it must be 0 to {MAX_WAIT} seconds")
+    if wanted.turn_id is not None and not 1 <= len(wanted.turn_id) <= 256:
+        raise InvalidEvent("turn: field turn_id: it must have 1 to 256 characters")
+    return wanted
+
+
+async def begin(backend: Backend, tenant: str, conversation: str, body: object) -> dict[str, Any]:
+    """Begin a turn, or wait in the queue for it.
+
+    Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``: the token is an integer that grows with
+    every turn of the conversation, None while it waits; ``place`` is how many turns are before it. Asking again with the same ``turn_id``
+    tells how it stands now, so a request whose answer was lost may be repeated, and a queued one followed.
+
+    Raises:
+        InvalidEvent: the body is wrong.
+        Conflict: another turn is in force and the policy is to reject, too many wait, or it was interrupted at once.
+        KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: unknown whether it began; ask again with the same ``turn_id``.
+    """
+    wanted = read_wanted(body)
+    turn_id = wanted.turn_id or new_id()
+    flat = {"type": "turn.started", "turn_id": turn_id, "lease": {"policy": wanted.policy, "seconds": wanted.seconds}}
+    if wanted.model is not None:
+        flat["model"] = wanted.model
+    deadline = time.monotonic() + wanted.wait
+    turns, position = await _appended(backend, tenant, conversation, flat, Conditions())
+    told = _standing(turns, turn_id)
+    while told is not None and told["status"] == "queued" and time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK)
+        told = _standing(await standing(backend, tenant, conversation), turn_id)
+    if told is None:
+        held = "" if turns.live is None else f": turn {turns.live.turn_id} is under way"
+        raise Conflict(f"turn {turn_id} of conversation {conversation} did not begin{held}")
+    return {**told, "position": position}
+
+
+async def renew(backend: Backend, tenant: str, conversation: str, turn_id: str, seconds: int, fence: int) -> dict[str, Any]:
+    """Let the lease of the turn in force run ``seconds`` from now; answers and raises like :func:`begin`."""
+    read_wanted({"turn_id": turn_id, "seconds": seconds})
+    flat = {"type": "turn.started", "turn_id": turn_id, "lease": {"policy": "reject", "seconds": seconds}}
+    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence))
+    told = _standing(turns, turn_id)
+    if told is None or told["fencing_token"] != fence:
+        raise Conflict(f"turn {turn_id} of conversation {conversation} is over{_holder(turns)}")
+    return {**told, "position": position}
+
+
+async def end(backend: Backend, tenant: str, conversation: str, turn_id: str, fence: int | None = None) -> dict[str, Any]:
+    """End a turn, or take it out of the queue; the next one that waits is in force then. Returns ``{"turn_id", "position"}``.
+
+    Raises:
+        Conflict: another turn is in force.
+        KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: unknown whether it ended; end it again.
+    """
+    read_wanted({"turn_id": turn_id})
+    flat = {"type": "turn.ended", "turn_id": turn_id}
+    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence), may_fail=False)
+    del turns
+    return {"turn_id": turn_id, "position": position}
+
+
+async def shown(backend: Backend, tenant: str, conversation: str) -> dict[str, Any]:
+    """The turn in force and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} | None, "waiting": [turn ids]}``."""
+    turns = await standing(backend, tenant, conversation)
+    live = turns.live
+    told = None if live is None else {"turn_id": live.turn_id, "fencing_token": live.token, "seconds": live.seconds}
+    return {"live": told, "waiting": [turn.turn_id for turn in turns.waiting]}
+
+
+async def standing(backend: Backend, tenant: str, conversation: str) -> Turns:
+    """The conversation's turns as its window has them; raises like ``Backend.window``."""
+    return (await backend.window(tenant, conversation)).meta.turns or NONE
+
+
+async def _appended(
+    backend: Backend, tenant: str, conversation: str, flat: dict[str, Any], conditions: Conditions, *, may_fail: bool = True
+) -> tuple[Turns, str]:
+    appended = await backend.append(tenant, [(conversation, flat)], noun="turn", conditions=conditions)
+    (applied,) = await backend.wait_applied(tenant, conversation, appended)
+    turns = await standing(backend, tenant, conversation)
+    if applied.status == "rejected" and not may_fail:
+        raise Conflict(f"turn {flat['turn_id']} of conversation {conversation} is not under way{_holder(turns)}")
+    return turns, str(applied.position)
+
+
+def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:
+    if turns.live is not None and turns.live.turn_id == turn_id:
+        return {"turn_id": turn_id, "status": "started", "fencing_token": turns.live.token, "place": 0}
+    names = [turn.turn_id for turn in turns.waiting]
+    if turn_id not in names:
+        return None
+    return {"turn_id": turn_id, "status": "queued", "fencing_token": None, "place": names.index(turn_id) + 1}
+
+
+def _holder(turns: Turns) -> str:
+    return "" if turns.live is None else f": turn {turns.live.turn_id} is under way"
