@@ -12,7 +12,8 @@ import pytest
 from streams.settings import Settings
 from tests.support.clients import FORMS, client_of
 from tests.support.platform import Platform, running_platform
-from threadfold.client import Client, ClientClosed, ClientError, Gone, Invalid, NotFound, TooLarge
+from tests.support.worker import until
+from threadfold.client import Client, ClientClosed, ClientError, Conflict, Gone, Invalid, NotFound, TooLarge
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +163,54 @@ async def test_many_threads_and_tasks_share_one_client(client: Any, name: str) -
     last = max(answers, key=lambda answer: int(answer.position.rpartition("-")[2]))
     context = await client.context(name, after=last.position)
     assert {m["content"] for m in context.messages} == {str(i) for i in range(40)}
+
+
+async def test_an_expected_position_that_is_passed_is_a_conflict(client: Any, name: str) -> None:
+    first = await client.append(name, say("one"), wait="applied")
+    await client.append(name, say("two"), wait="applied", expect=first.position)
+    with pytest.raises(Conflict) as caught:
+        await client.append(name, say("late"), wait="applied", expect=first.position)
+    assert not caught.value.unknown
+    assert [m["content"] for m in (await client.context(name)).messages] == ["one", "two"]
+
+
+async def test_a_turn_holds_the_conversation_until_it_is_left(client: Any, name: str) -> None:
+    async with client.turn(name, seconds=30) as turn:
+        assert isinstance(turn.fencing_token, int)
+        await client.append(name, say("in the turn"), wait="applied", fence=turn.fencing_token)
+        with pytest.raises(Conflict):
+            async with client.turn(name):
+                raise AssertionError("two turns at once")
+        await turn.renew()
+    with pytest.raises(Conflict):
+        await client.append(name, say("after it"), wait="applied", fence=turn.fencing_token)
+
+
+async def test_a_queued_turn_begins_when_the_one_before_it_ends(client: Any, name: str) -> None:
+    order: list[str] = []
+
+    async def run(label: str) -> None:
+        async with client.turn(name, policy="queue", seconds=30, wait=20.0):
+            order.append(f"{label} in")
+            await client.append(name, say(label), wait="applied")
+            order.append(f"{label} out")
+
+    await asyncio.gather(*(run(label) for label in "abc"))
+    assert [entry.partition(" ")[2] for entry in order] == ["in", "out"] * 3
+    assert all(order[i][0] == order[i + 1][0] for i in range(0, 6, 2))
+
+
+async def test_lists_name_conversations_suspensions_and_summaries(client: Any, name: str) -> None:
+    question = {"type": "suspension", "suspension_id": f"q-{name}", "kind": "approval", "prompt": "pay?"}
+    await client.append(name, [say(str(i) * 40) for i in range(12)] + [question], wait="applied")
+    assert name in [item["conversation"] async for item in client.conversations(limit=20)]
+    assert f"q-{name}" in [item["suspension_id"] async for item in client.suspensions(limit=20)]
+    await client.compact(name)
+
+    async def summarised() -> bool:
+        return [item async for item in client.summaries_of(name)] != []
+
+    await until(summarised)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -263,7 +263,7 @@ async def test_text_in_progress_that_cannot_be_sent_now_does_not_fail_the_answer
 
 
 async def test_a_turn_is_begun_waited_for_and_ended() -> None:
-    queued = answer(202, {"turn_id": "t", "fencing_token": 4, "status": "queued", "position": "0-1"})
+    queued = answer(202, {"turn_id": "t", "fencing_token": None, "status": "queued", "position": "0-1"})
     started = answer(202, {"turn_id": "t", "fencing_token": 5, "status": "started", "position": "0-2"})
     async with (
         raw_server(queued, started, answer(202, {})) as server,
@@ -271,9 +271,10 @@ async def test_a_turn_is_begun_waited_for_and_ended() -> None:
         client.turn("c", policy="queue", seconds=30) as turn,
     ):
         assert (turn.fencing_token, turn.status) == (5, "started")
-    assert server.asked[0].body == {"turn_id": turn.turn_id, "policy": "queue", "seconds": 30}
+    assert server.asked[0].body == {"turn_id": turn.turn_id, "policy": "queue", "seconds": 30, "wait": 10.0}
     assert server.asked[1].body == server.asked[0].body
     assert server.asked[2].line.startswith(f"POST /v1/conversations/c/turns/{turn.turn_id}/end")
+    assert server.asked[2].headers["fencing-token"] == "5"
 
 
 async def test_lists_are_followed_page_by_page() -> None:

@@ -196,11 +196,16 @@ class AsyncClient:
 
         return Subscription(self._transport, make, conversation_identity, after, self._retries)
 
-    def summaries(self, cursor: str | None = None) -> Subscription:
-        """The tenant's accepted summaries, voidings and erasures as they come, each once; from now on, or after a cursor (an id)."""
+    def summaries(self, cursor: str | None = None, *, from_beginning: bool = False) -> Subscription:
+        """The tenant's accepted summaries, voidings and erasures as they come, each once.
+
+        From now on, after a cursor (the id of an event of this stream), or all there ever were.
+        """
 
         def make(last: str | None) -> Call:
-            return Call("GET", "/summaries/stream", "summaries", headers={} if last is None else {"Last-Event-ID": last})
+            if last is not None:
+                return Call("GET", "/summaries/stream", "summaries", headers={"Last-Event-ID": last})
+            return Call("GET", "/summaries/stream", "summaries", query={"from": "beginning"} if from_beginning else {})
 
         return Subscription(self._transport, make, summary_identity, cursor, self._retries)
 
@@ -233,18 +238,26 @@ class AsyncClient:
         name = turn_id or new_id()
         path = f"{_path(conversation)}/turns"
         body = {"turn_id": name, "policy": policy, "seconds": seconds, **({"model": model} if model else {})}
+        own = f"{path}/{quote(name, safe='')}"
 
-        async def begin() -> TurnInfo:
-            return _decoded(await self._call(Call("POST", path, body=body)), TurnInfo)
+        async def begin(queued: float) -> TurnInfo:
+            waiting = {"wait": round(queued, 3)} if policy == "queue" else {}
+            return _decoded(await self._call(Call("POST", path, body={**body, **waiting})), TurnInfo)
 
-        async def end(turn: str) -> None:
-            await self._call(Call("POST", f"{path}/{quote(turn, safe='')}/end"))
+        async def renew(token: int, more: int | None) -> TurnInfo:
+            return _decoded(
+                await self._call(Call("POST", f"{own}/renew", body={"seconds": more or seconds}, headers=_fencing(token))), TurnInfo
+            )
 
-        return Turn(begin, end, name, wait)
+        async def end(token: int | None) -> None:
+            await self._call(Call("POST", f"{own}/end", headers=_fencing(token)))
 
-    async def compact(self, conversation: str) -> dict[str, Any]:
+        return Turn(begin, renew, end, name, wait)
+
+    async def compact(self, conversation: str, *, fence: int | None = None) -> Appended:
         """Ask for a compaction now; a summary follows as an event."""
-        return _document(await self._call(Call("POST", f"{_path(conversation)}/compact")))
+        headers = {"Idempotency-Key": new_id(), **_fencing(fence)}
+        return await self._appended(Call("POST", f"{_path(conversation)}/compact", headers=headers))
 
     async def record_call(
         self,

@@ -76,9 +76,9 @@ class DirectTransport:
         try:
             await self._started()
             live = await self._lively()
-            resume = call.headers.get("Last-Event-ID") or (str(call.query["after"]) if "after" in call.query else None)
+            resume = call.headers.get("Last-Event-ID")
             if call.name == "summaries":
-                source = live.summaries(self._tenant, resume)
+                source = live.summaries(self._tenant, resume, beginning=call.query.get("from") == "beginning")
             else:
                 source = live.conversation(self._tenant, call.conversation, resume)
             async with aclosing(source):

@@ -70,12 +70,13 @@ class StreamEvent(msgspec.Struct, frozen=True):
 
 
 class TurnInfo(msgspec.Struct, frozen=True):
-    """What beginning a turn answered."""
+    """How a turn stands: ``fencing_token`` is None while it waits, with ``place`` turns before it."""
 
     turn_id: str
-    fencing_token: int
+    fencing_token: int | None = None
     status: str = "started"
     position: str | None = None
+    place: int = 0
 
 
 def context_of(document: bytes, fmt: ContextFormat, max_tokens: int | None) -> Context:

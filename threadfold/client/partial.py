@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from threadfold.client.calls import Call
-from threadfold.client.errors import ClientError, RateLimited, Unavailable
+from threadfold.client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
 from threadfold.client.models import Appended
 
 MAX_DELTA = 64_000
@@ -43,6 +43,7 @@ class PartialWriter:
         self._refused: ClientError | None = None
         self._sending: asyncio.Task[None] | None = None
         self._ending = False
+        self._told_again = False
 
     @property
     def text(self) -> str:
@@ -126,13 +127,20 @@ class PartialWriter:
             body = {"turn_id": self.turn_id, "delta": delta, "offset": self._sent}
             try:
                 answer = msgspec.json.decode(await self._send(self._call(body)))
-            except (Unavailable, RateLimited) as error:
+            except (Unavailable, RateLimited, TooLarge) as error:
                 self.trouble = error
                 return
+            except Conflict as error:
+                if not self._sent or self._told_again:
+                    self._refused = error
+                    return
+                # The service may have lost what it held: told from the beginning, what it has is passed over.
+                self._sent, self._told_again = 0, True
+                continue
             except ClientError as error:
                 self._refused = error
                 return
-            self.trouble = None
+            self.trouble, self._told_again = None, False
             held = answer.get("offset") if isinstance(answer, dict) else None
             # The service tells how much it holds: less where it was started anew meanwhile, and then it gets the rest again.
             self._sent = min(held, self._length) if isinstance(held, int) and 0 <= held != self._sent else self._sent + len(delta)

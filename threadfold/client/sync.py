@@ -171,9 +171,9 @@ class Client:
         """As :meth:`AsyncClient.subscribe`."""
         return SyncSubscription(self, self.asynchronous.subscribe(conversation, after))
 
-    def summaries(self, cursor: str | None = None) -> SyncSubscription:
+    def summaries(self, cursor: str | None = None, *, from_beginning: bool = False) -> SyncSubscription:
         """As :meth:`AsyncClient.summaries`."""
-        return SyncSubscription(self, self.asynchronous.summaries(cursor))
+        return SyncSubscription(self, self.asynchronous.summaries(cursor, from_beginning=from_beginning))
 
     def partial(self, conversation: str, turn_id: str | None = None, *, fence: int | None = None) -> SyncWriter:
         """As :meth:`AsyncClient.partial`."""
@@ -193,9 +193,9 @@ class Client:
         made = self.asynchronous.turn(conversation, policy=policy, seconds=seconds, model=model, turn_id=turn_id, wait=wait)
         return SyncTurn(self, made)
 
-    def compact(self, conversation: str) -> dict[str, Any]:
+    def compact(self, conversation: str, *, fence: int | None = None) -> Appended:
         """As :meth:`AsyncClient.compact`."""
-        return self.run(self.asynchronous.compact(conversation))
+        return self.run(self.asynchronous.compact(conversation, fence=fence))
 
     def record_call(
         self,
@@ -328,6 +328,10 @@ class SyncTurn(_Wrapped[Turn]):
     def status(self) -> str:
         """As :attr:`Turn.status`."""
         return self._inner.status
+
+    def renew(self, seconds: int | None = None) -> None:
+        """As :meth:`Turn.renew`."""
+        self._client.run(self._inner.renew(seconds))
 
     def __enter__(self) -> SyncTurn:
         self._client.run(self._inner.begin())
