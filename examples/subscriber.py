@@ -15,15 +15,25 @@ from threadfold import AsyncClient
 from threadfold.client import ClientError
 
 
+def saved(cursor_file: Path | None) -> str | None:
+    """The cursor after which to go on."""
+    return cursor_file.read_text().strip() if cursor_file and cursor_file.exists() else None
+
+
+def save(cursor_file: Path | None, cursor: str | None) -> None:
+    """Remember where to go on."""
+    if cursor_file and cursor:
+        cursor_file.write_text(cursor)
+
+
 async def main(cursor_file: Path | None) -> None:
     """Print summaries as JSON lines until it is interrupted."""
-    cursor = cursor_file.read_text().strip() if cursor_file and cursor_file.exists() else None
+    cursor = saved(cursor_file)
     async with AsyncClient(os.environ["THREADFOLD_URL"], os.environ["THREADFOLD_KEY"]) as client:
         async for event in client.summaries(cursor, from_beginning=cursor is None):
             # First what the event is for, then the cursor: after a crash in between it comes again, with the same summary_id.
             print(json.dumps({"event": event.event, **event.data}, ensure_ascii=False), flush=True)
-            if cursor_file and event.id:
-                cursor_file.write_text(event.id)
+            save(cursor_file, event.id)
 
 
 if __name__ == "__main__":
