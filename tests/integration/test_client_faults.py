@@ -250,6 +250,24 @@ async def test_a_writer_whose_turn_is_over_is_told_so() -> None:
             await writer.write("more")
 
 
+async def test_a_service_that_lost_the_text_in_progress_is_told_it_from_the_beginning() -> None:
+    service = Partials()
+
+    async def serve(writer: asyncio.StreamWriter) -> None:
+        body = server.asked[-1].body
+        lost = isinstance(body, dict) and body["offset"] > len(service.held)
+        writer.write(DONE if isinstance(body, list) else problem(409, "partial-conflict") if lost else await service.take(body))
+
+    async with raw_server(serve) as server, AsyncClient(server.url, "k", retries=QUICK) as client, client.partial("c", "t") as writer:
+        await writer.write("Once upon ")
+        await writer.flush()
+        service.held = ""
+        await writer.write("a time")
+        await writer.flush()
+        assert service.held == "Once upon a time"
+        await writer.finish()
+
+
 async def test_text_in_progress_that_cannot_be_sent_now_does_not_fail_the_answer() -> None:
     async def serve(writer: asyncio.StreamWriter) -> None:
         writer.write(DONE if isinstance(server.asked[-1].body, list) else problem(503, "overloaded"))

@@ -10,7 +10,7 @@ import httpx
 
 from streams.control import Control, Generation
 from streams.settings import Settings
-from tests.support.serving import served
+from tests.support.on_a_port import served
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 
