@@ -17,6 +17,8 @@ from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal
 from threadfold.quotas import Quotas
 
+INSIDE = "threadfold.caller"
+"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no server takes it from the network."""
 PRINCIPAL = "threadfold.principal"
 """Where the gate leaves whom a request is from, in its ASGI scope."""
 _bearer = HTTPBearer(auto_error=False, description="A key, as `threadfold tenants add` printed it, or a signed token (JWT).")
@@ -60,6 +62,9 @@ def caller_of(scope: Scope, connection: Connection, needed: str) -> Caller:
         Forbidden: the key lacks the scope.
         NotConnected: the gateway is not connected.
     """
+    inside: Caller | None = scope.get(INSIDE)
+    if inside is not None:
+        return inside
     principal: Principal | None = scope.get(PRINCIPAL)
     if principal is None:
         raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")

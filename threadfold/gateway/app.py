@@ -20,12 +20,13 @@ from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, tenants, turns
+from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
 from threadfold.gateway.access import Connection
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
 from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
+from threadfold.live import Live
 from threadfold.quotas import Quotas, SharedBuckets
 
 logger = logging.getLogger(__name__)
@@ -63,12 +64,15 @@ def create_gateway(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connecting = asyncio.create_task(_connect(settings, connection), name="gateway-connecting")
+        connecting = asyncio.create_task(_connect(settings, app), name="gateway-connecting")
         try:
             yield
         finally:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
+            if app.state.live is not None:
+                await app.state.live.stop()
+                app.state.live = None
             await connection.credentials.close()
             if connection.quotas is not None:
                 await connection.quotas.stop()
@@ -78,12 +82,13 @@ def create_gateway(settings: Settings) -> FastAPI:
 
     app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
+    app.state.live = None
     metrics = Metrics()
     problems.install(app)
     hot = Hot(app.routed, connection)
     room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
     app.front = Measured(Gate(room, connection=connection), metrics=metrics)
-    for routes in (conversations, turns, lists, tenants, erasing, reference):
+    for routes in (conversations, turns, lists, streams, tenants, erasing, reference):
         app.include_router(routes.router)
     openapi.install(app)
 
@@ -105,15 +110,26 @@ def create_gateway(settings: Settings) -> FastAPI:
     return app
 
 
-async def _connect(settings: Settings, connection: Connection) -> None:
+def end_streams(app: FastAPI) -> None:
+    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections."""
+    if app.state.live is not None:
+        app.state.live.end_streams()
+
+
+async def _connect(settings: Settings, app: FastAPI) -> None:
     """Try until it is connected; after that the clients reconnect by themselves."""
+    connection: Connection = app.state.connection
     while connection.backend is None:
         backend = Backend(settings)
         try:
             await backend.start()
+            app.state.live = await Live(backend).start()
             connection.quotas = await _quotas(settings, backend).start()
             connection.backend = backend
         except Exception as error:  # whatever it was, a gateway that listens has to go on trying
+            if app.state.live is not None:
+                await app.state.live.stop()
+                app.state.live = None
             await backend.stop()
             if isinstance(error, ThreadfoldError):
                 logger.warning("not connected yet: %s", error)

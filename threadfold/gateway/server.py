@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
 from streams.settings import Settings
-from threadfold.gateway.app import create_gateway
+from threadfold.gateway.app import create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
@@ -21,7 +22,10 @@ GRACE = 10
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens. Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit with 0."""
+    """Says when it listens, and ends its streams when it stops.
+
+    Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit with 0.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -32,6 +36,11 @@ class _Server(uvicorn.Server):
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             print(f"ready: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if isinstance(self.config.app, FastAPI):
+            end_streams(self.config.app)
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings) -> None:
