@@ -36,6 +36,8 @@ from threadfold.gateway.openapi.operation import EVENT_STREAM, PROBLEM
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"
 EXAMPLES = 300 if FULL else 12
+LONGEST_URL = 60_000
+"""Characters; the HTTP parser refuses an address of 64 KiB before the application sees it, with 400 and no problem document."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -119,6 +121,9 @@ def is_problem(response: Any) -> None:
 def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> None:
     api.place(case)
     response = case.call(base_url=api.served.url, session=api.session, headers=api.served.headers, timeout=30)
+    if len(response.request.url or "") > LONGEST_URL:
+        assert response.status_code == 400
+        return
     case.validate_response(response, checks=CHECKS)
     is_problem(response)
 
@@ -132,6 +137,9 @@ if STREAMS:
         api.place(case)
         request = case.as_transport_kwargs(base_url=api.served.url, headers=api.served.headers)
         with api.session.request(**request, stream=True, timeout=30) as response:
+            if len(response.request.url or "") > LONGEST_URL:
+                assert response.status_code == 400
+                return
             responses = case.operation.definition.raw["responses"]
             assert response.status_code < 500, response.text
             assert str(response.status_code) in responses or response.status_code == 405
