@@ -39,6 +39,18 @@ class InvalidPosition(ThreadfoldError):
     problem = 422
 
 
+class TooFarBehind(ThreadfoldError):
+    """A stream cannot go on from a position so far back: read the history up to now first."""
+
+    problem = 422
+
+
+class PartialConflict(ThreadfoldError):
+    """A piece of text in progress does not go on where the text held ends, or its turn is over; the message tells the offset held."""
+
+    problem = 409
+
+
 class InvalidPolicy(ThreadfoldError):
     """A policy has an unknown key, a wrong type or values that contradict each other."""
 

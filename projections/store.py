@@ -18,6 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
+from projections.gathered import Gathered
 from projections.listing import Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
@@ -49,11 +50,12 @@ class RedisStore:
         self._packed = _compressed if compress else bytes
         self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64)
         self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
-        self._fields = self._redis.register_script(files("projections").joinpath("lua/fields.lua").read_text())
+        self._fields = Gathered(self._redis, files("projections").joinpath("lua/fields.lua").read_text())
         self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._fields.close()
         await self._redis.aclose()
 
     async def ping(self) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class RedisStore:
     async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         async with self._guarded():
             keys = [self._state(generation, partition), self._window_keys(generation, partition, key)[0]]
-            found = await self._fields(keys=keys, args=names)
+            found = await self._fields(keys, names)
             state = {name: value for name, value in zip(_STATE, found, strict=False) if value is not None}
             fields = {name: value for name, value in zip(names, found[len(_STATE) :], strict=True) if value is not None}
             return _checkpoint(state), _plain(fields)

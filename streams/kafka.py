@@ -66,10 +66,9 @@ def make_consumer(settings: Settings, *, group: str | None = None, **options: An
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        fetch_max_wait_ms=200,
         session_timeout_ms=int(settings.session_timeout * 1000),
         heartbeat_interval_ms=int(settings.session_timeout * 1000 / 4),
-        **{"max_partition_fetch_bytes": 4 << 20, **options},
+        **{"max_partition_fetch_bytes": 4 << 20, "fetch_max_wait_ms": 200, **options},
     )
 
 

@@ -7,13 +7,14 @@ another tenant cannot be told from what does not exist.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
 from projections.fold import id_hash_of
+from projections.intake import Record
 from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.persistence import Checkpoint, Stored, stored_form
@@ -78,6 +79,8 @@ class Backend:
         self._cache = WindowCache(settings.read_cache_bytes)
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
+        self.on_appended: Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None = None
+        """Awaited with what was appended before the caller is answered; it must not fail (``threadfold.live``)."""
 
     async def start(self) -> Backend:
         """Connect to Kafka (Redis is connected to when it is first needed); returns itself.
@@ -168,6 +171,8 @@ class Backend:
                 f"append: Kafka at {self.settings.kafka} did not answer within {self.settings.append_timeout:g} s; "
                 f"unknown whether it is in: repeat it with the same ids"
             ) from None
+        if self.on_appended is not None:
+            await self.on_appended(drafts.records, positions)
         return list(map(_make_appended, zip([record.id for record in drafts.records], positions, drafts.tokens, strict=True)))
 
     async def wait_applied(self, tenant: str, conversation: str, appended: Sequence[Appended], timeout: float = 10.0) -> list[Applied]:  # noqa: ASYNC109
@@ -300,6 +305,27 @@ class Backend:
             raise _not_its_position(key, position)
         return await unfold(self.log, key, flat, offset, limit)
 
+    async def reach(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Return once the windows of the position's partition include it; raises like :meth:`wait_applied`."""
+        await self._waiting.reach(position, timeout)
+
+    async def stored(self, key: Key, *, recents: bool = True) -> tuple[Checkpoint, Stored | None]:
+        """A conversation's window as it is stored, erased or not, with its partition's checkpoint.
+
+        Raises:
+            Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
+        """
+        partition = partition_of(key, self.log.partitions)
+        checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
+        return await self.check_served(partition, checkpoint), found[0]
+
+    async def stored_fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
+        """Some fields of a window as it is stored (``projections.layout``); raises like :meth:`stored`."""
+        partition = partition_of(key, self.log.partitions)
+        checkpoint, fields = await self.store.fields(self.control.state.live_generation.number, partition, key, names)
+        await self.check_served(partition, checkpoint)
+        return fields
+
     # -- parts ---------------------------------------------------------------------------------------------------------------
 
     def _own_position(self, key: Key, text: str) -> Position:
@@ -341,15 +367,13 @@ class Backend:
         return window
 
     async def _stored(self, key: Key, *, recents: bool = True) -> Stored | None:
-        partition = partition_of(key, self.log.partitions)
-        checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
-        await self.check_served(partition, checkpoint)
-        return found[0]
+        return (await self.stored(key, recents=recents))[1]
 
-    async def check_served(self, partition: int, checkpoint: Checkpoint | None) -> None:
-        """Raise :class:`Healing` when what was read with this checkpoint is not to be served."""
+    async def check_served(self, partition: int, checkpoint: Checkpoint | None) -> Checkpoint:
+        """The checkpoint; raises :class:`Healing` when what was read with it is not to be served."""
         if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset):
             raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
+        return checkpoint
 
     async def _stepped_back(self, partition: int, offset: int) -> bool:
         """Whether windows at ``offset`` are older than what was served here before (Redis was set back, or a generation switched)."""

@@ -18,7 +18,7 @@ from projections.errors import InvalidSettings
 from streams.control import Control, Generation
 from streams.settings import Settings
 from streams.tenants import ApiKey, hash_key, key_id, rfc3339
-from tests.integration.test_gateway import POLICY, PROBLEM, say
+from tests.support.gateway import POLICY, PROBLEM, say
 from tests.support.serving import serving
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from tests.support.worker import running_worker, until

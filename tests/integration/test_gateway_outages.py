@@ -21,7 +21,7 @@ from projections.errors import InvalidSettings
 from streams.control import Control
 from streams.settings import Settings
 from streams.topics import create_topics
-from tests.integration.test_gateway import is_problem, say
+from tests.support.gateway import is_problem, say
 from tests.support.worker import running_worker, until
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port

@@ -15,8 +15,8 @@ import pytest
 
 from streams.control import Control, Generation
 from streams.settings import Settings
-from tests.integration.test_gateway import Client, is_problem, say
 from tests.support.commands import cli, ok
+from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.cli.common import CONFIG_FILE

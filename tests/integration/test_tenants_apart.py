@@ -20,7 +20,7 @@ from projections.names import Key, partition_of
 from streams.control import Control, Generation
 from streams.settings import Settings
 from streams.tenants import DEFAULT_SCOPES
-from tests.integration.test_gateway import POLICY, say
+from tests.support.gateway import POLICY, say
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
@@ -42,6 +42,8 @@ class Place:
     key: str
     user: str = "ursula"
     turn: str = "turn-1"
+    token: str = "0"
+    listed: str = ""
     summary: str = "summary-1"
 
 
@@ -104,6 +106,22 @@ TABLE: dict[tuple[str, str], Entry] = {
         lambda p: {"conversation": f"{p.tenant}/{p.conversation}", **say("mine")},
         lambda p: {"conversation": p.conversation, "type": "resolution", "suspension_id": p.suspension, "outcome": "approved"},
     ),
+    ("POST", "/v1/conversations/{conversation}/compact"): at("/v1/conversations/{c}/compact?wait=applied"),
+    ("GET", "/v1/conversations"): lambda p: [Attempt(f"/v1/conversations{query}") for query in ("", f"?before={p.listed}")],
+    ("GET", "/v1/suspensions"): lambda p: [Attempt(f"/v1/suspensions{query}") for query in ("", f"?before={p.listed}")],
+    ("GET", "/v1/conversations/{conversation}/summaries"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/summaries{query}") for query in ("", f"?before={p.cursor}")
+    ],
+    ("GET", "/v1/conversations/{conversation}/turns"): at("/v1/conversations/{c}/turns"),
+    ("POST", "/v1/conversations/{conversation}/turns"): at(
+        "/v1/conversations/{c}/turns", lambda p: {"turn_id": "mine"}, lambda p: {"turn_id": "mine", "policy": "interrupt"}
+    ),
+    ("POST", "/v1/conversations/{conversation}/turns/{turn_id}/renew"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/turns/{p.turn}/renew", headers={"Fencing-Token": p.token})
+    ],
+    ("POST", "/v1/conversations/{conversation}/turns/{turn_id}/end"): lambda p: [
+        Attempt(f"/v1/conversations/{p.conversation}/turns/{p.turn}/end", headers=headers) for headers in ({"Fencing-Token": p.token}, {})
+    ],
     # Of the administration, a key without the scope sees nothing, whatever tenant is named.
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
@@ -180,13 +198,28 @@ async def _talk(world: World, partitions: int, key: str) -> None:
     context = (await world.acme.get(f"/v1/conversations/{name}/context")).json()
     called = {"model": "m", "render_digest": context["render_digest"], "position": context["position"], "format": "openai"}
     render = (await world.acme.post(f"/v1/conversations/{name}/renders", json={**called, "tokens": context["tokens"]})).json()["id"]
+    turn = {"turn_id": "turn-1", "seconds": 3600}
+    token = str((await world.acme.post(f"/v1/conversations/{name}/turns", json=turn)).json()["fencing_token"])
+    await world.acme.post("/v1/conversations/another/events?wait=applied", json=say("another"))
+    listed = (await world.acme.get("/v1/conversations?limit=1")).json()["next_before"]
     event = answer["events"][0]
     assert cursor
+    assert listed
     assert render
-    world.theirs = Place(name, event["position"], event["id"], cursor, render, "sus-1", "acme", key)
+    world.theirs = Place(name, event["position"], event["id"], cursor, render, "sus-1", "acme", key, token=token, listed=listed)
     # The same positions and cursor, but of a conversation that never was; ids like theirs that nothing has.
     world.nobodys = Place(
-        missing, event["position"], "00000000-0000-7000-8000-000000000000", cursor, _other(render), "sus-9", "absent", "0" * 12
+        missing,
+        event["position"],
+        "00000000-0000-7000-8000-000000000000",
+        cursor,
+        _other(render),
+        "sus-9",
+        "absent",
+        "0" * 12,
+        turn="turn-9",
+        token="7",
+        listed=listed,
     )
 
 
@@ -213,8 +246,9 @@ async def _try(world: World, method: str, attempt: Attempt) -> tuple[int, str]:
 
 def _plain(text: str, place: Place) -> str:
     """An answer without the ids of its own request: what it is called, and where in the other tenant's own conversation it landed."""
-    for name in (place.conversation, place.event, place.render, place.suspension, place.tenant, place.key):
+    for name in (place.conversation, place.event, place.render, place.suspension, place.tenant, place.key, place.turn):
         text = text.replace(name, "X")
+    text = re.sub(r'"fencing_token":[0-9]+|token [0-9]+', "token", text)
     text = re.sub(r'"(id|position|time|after|next_before|cursor)":"[^"]*"', r'"\1":"…"', text)
     return re.sub(r'"positions":\{[^}]*\}', '"positions":{}', text)
 

@@ -156,7 +156,7 @@ async def test_conditions_are_of_one_conversation(call: Client) -> None:
 async def test_a_summary_that_is_asked_for_comes_and_is_listed_with_those_before_it(call: Client) -> None:
     async def ask(n: int, ids: list[str]) -> None:
         flats = [say(f"{n}.{i} the order {n}{i} is paid", role) for i in range(2) for role in ("user", "assistant")]
-        await call("POST", "/v1/conversations/asked/events", flats)
+        await call("POST", "/v1/conversations/asked/events?wait=applied", flats)
         assert (await call("POST", "/v1/conversations/asked/compact")).status_code == 202
         before = ids[-1] if ids else None
 

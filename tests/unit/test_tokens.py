@@ -238,12 +238,16 @@ def test_count_many_equals_measure_one_by_one() -> None:
     ("body", "used"),
     [
         ("from projections.tokens import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
-         "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n", True),
+         "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n"
+         "def truncate(text, max_tokens, encoding):\n    return '', batch_count([text], encoding)[0]\n", True),
+        ("from projections.tokens import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
+         "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n"
+         "def truncate(text, max_tokens, encoding):\n    return '', 1\n", False),
         ("def batch_count(texts, encoding, threads=0):\n    return [len(t) for t in texts]\n", False),
         ("def batch_count(texts):\n    return [0]\n", False),
         ("other = 1\n", False),
     ],
-    ids=["agrees", "disagrees", "other interface", "no such function"],
+    ids=["agrees", "disagrees one by one", "disagrees", "other interface", "no such function"],
 )  # fmt: skip
 def test_a_fast_counter_is_used_only_if_it_agrees(body: str, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toktok.py").write_text(body)

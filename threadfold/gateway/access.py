@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.types import Scope
 
 from projections.errors import Forbidden, Unauthorized
 from streams.settings import Settings
@@ -16,6 +17,8 @@ from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal
 from threadfold.quotas import Quotas
 
+INSIDE = "threadfold.caller"
+"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no server takes it from the network."""
 PRINCIPAL = "threadfold.principal"
 """Where the gate leaves whom a request is from, in its ASGI scope."""
 _bearer = HTTPBearer(auto_error=False, description="A key, as `threadfold tenants add` printed it, or a signed token (JWT).")
@@ -51,6 +54,26 @@ class Connection:
         return self.backend
 
 
+def caller_of(scope: Scope, connection: Connection, needed: str) -> Caller:
+    """Who a request is from, when its key has the scope ``needed``; the gate has found out before.
+
+    Raises:
+        Unauthorized: the gate was not passed.
+        Forbidden: the key lacks the scope.
+        NotConnected: the gateway is not connected.
+    """
+    inside: Caller | None = scope.get(INSIDE)
+    if inside is not None:
+        return inside
+    principal: Principal | None = scope.get(PRINCIPAL)
+    if principal is None:
+        raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
+    backend = connection.get()
+    if needed not in principal.scopes:
+        raise Forbidden(f"the key lacks the scope {needed!r} (it has {', '.join(sorted(principal.scopes)) or 'none'})")
+    return Caller(principal.tenant, backend, connection.quotas)
+
+
 def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
     """A dependency that lets in callers whose key has the scope; the gate has found out before whom they are from.
 
@@ -58,13 +81,6 @@ def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
     """
 
     async def caller(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> Caller:
-        principal: Principal | None = request.scope.get(PRINCIPAL)
-        if principal is None:
-            raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
-        connection: Connection = request.app.state.connection
-        backend = connection.get()
-        if scope not in principal.scopes:
-            raise Forbidden(f"the key lacks the scope {scope!r} (it has {', '.join(sorted(principal.scopes)) or 'none'})")
-        return Caller(principal.tenant, backend, connection.quotas)
+        return caller_of(request.scope, request.app.state.connection, scope)
 
     return caller

@@ -13,23 +13,43 @@ from contextlib import asynccontextmanager
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
-from threadfold.gateway import conversations, erasing, lists, problems, tenants, turns
+from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
 from threadfold.gateway.access import Connection
 from threadfold.gateway.gate import Gate
+from threadfold.gateway.hot import Hot
 from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
+from threadfold.live import Live
 from threadfold.quotas import Quotas, SharedBuckets
 
 logger = logging.getLogger(__name__)
 RECONNECT = 1.0
 READY_TIMEOUT = 3.0
 """Seconds between two attempts to connect, and for all that ``/readyz`` asks."""
+
+
+class Gateway(FastAPI):
+    """The framework's application behind a front of our own: the gate, the room, and the short way (``threadfold.gateway.hot``)."""
+
+    front: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        if self.front is not None and scope["type"] == "http":
+            await self.front(scope, receive, send)
+        else:
+            await self.routed(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request that has passed the front."""
+        await super().__call__(scope, receive, send)
 
 
 def create_gateway(settings: Settings) -> FastAPI:
@@ -44,12 +64,15 @@ def create_gateway(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connecting = asyncio.create_task(_connect(settings, connection), name="gateway-connecting")
+        connecting = asyncio.create_task(_connect(settings, app), name="gateway-connecting")
         try:
             yield
         finally:
             connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
+            if app.state.live is not None:
+                await app.state.live.stop()
+                app.state.live = None
             await connection.credentials.close()
             if connection.quotas is not None:
                 await connection.quotas.stop()
@@ -57,17 +80,19 @@ def create_gateway(settings: Settings) -> FastAPI:
                 await connection.backend.stop()
             connection.backend = connection.quotas = None
 
-    app = FastAPI(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, redoc_url=None)
+    app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
+    app.state.live = None
     metrics = Metrics()
     problems.install(app)
-    app.add_middleware(Room, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.add_middleware(Gate, connection=connection)
-    app.add_middleware(Measured, metrics=metrics)  # added last: it is outermost
-    for routes in (conversations, turns, lists, tenants, erasing):
+    hot = Hot(app.routed, connection)
+    room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
+    app.front = Measured(Gate(room, connection=connection), metrics=metrics)
+    for routes in (conversations, turns, lists, streams, tenants, erasing, reference):
         app.include_router(routes.router)
+    openapi.install(app)
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.get("/metrics")
     async def metrics_page() -> Response:
         """What Prometheus reads."""
         return metrics.page()
@@ -85,15 +110,26 @@ def create_gateway(settings: Settings) -> FastAPI:
     return app
 
 
-async def _connect(settings: Settings, connection: Connection) -> None:
+def end_streams(app: FastAPI) -> None:
+    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections."""
+    if app.state.live is not None:
+        app.state.live.end_streams()
+
+
+async def _connect(settings: Settings, app: FastAPI) -> None:
     """Try until it is connected; after that the clients reconnect by themselves."""
+    connection: Connection = app.state.connection
     while connection.backend is None:
         backend = Backend(settings)
         try:
             await backend.start()
+            app.state.live = await Live(backend).start()
             connection.quotas = await _quotas(settings, backend).start()
             connection.backend = backend
         except Exception as error:  # whatever it was, a gateway that listens has to go on trying
+            if app.state.live is not None:
+                await app.state.live.stop()
+                app.state.live = None
             await backend.stop()
             if isinstance(error, ThreadfoldError):
                 logger.warning("not connected yet: %s", error)

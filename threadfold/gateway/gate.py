@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import QuotaExceeded, ThreadfoldError
 from streams.control import State
-from threadfold.gateway.access import PRINCIPAL, Connection
+from threadfold.gateway.access import INSIDE, PRINCIPAL, Connection
 from threadfold.gateway.holding import Holding
 from threadfold.gateway.problems import of_error
 from threadfold.quotas import Quotas
@@ -33,7 +33,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it with a problem document."""
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/") or INSIDE in scope:
             await self._app(scope, receive, send)
             return
         try:

@@ -50,6 +50,16 @@ def of_error(error: ThreadfoldError) -> Response:
     return problem(error.problem, type(error).__name__, str(error), headers)
 
 
+def disconnected() -> Response:
+    """The problem of a request that ended before its body did; nobody is there to read it."""
+    return problem(400, "Disconnected", "the request ended before its body did")
+
+
+def unforeseen(error: Exception) -> Response:
+    """The problem of an error that was not foreseen: it says nothing of itself but its class."""
+    return problem(500, "InternalError", f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it")
+
+
 def install(app: FastAPI) -> None:
     """Make the application answer every error with a problem document; what was not foreseen is logged and says nothing of itself."""
 
@@ -68,17 +78,17 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return of_error(InvalidRequest("; ".join(_parameter(item) for item in error.errors())))
 
-    async def disconnected(_: Request, error: Exception) -> Response:
-        return problem(400, "Disconnected", f"the request ended before its body did {error}".rstrip())
+    async def left(_: Request, error: Exception) -> Response:
+        return disconnected()
 
-    async def unforeseen(_: Request, error: Exception) -> Response:
-        return problem(500, "InternalError", f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it")
+    async def unknown(_: Request, error: Exception) -> Response:
+        return unforeseen(error)
 
     app.add_exception_handler(ThreadfoldError, own)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(ClientDisconnect, disconnected)
-    app.add_exception_handler(Exception, unforeseen)
+    app.add_exception_handler(ClientDisconnect, left)
+    app.add_exception_handler(Exception, unknown)
 
 
 def _parameter(item: dict[str, Any]) -> str:

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
 from streams.settings import Settings
-from threadfold.gateway.app import create_gateway
+from threadfold.gateway.app import create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
@@ -20,7 +22,10 @@ GRACE = 10
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens. Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit with 0."""
+    """Says when it listens, and ends its streams when it stops.
+
+    Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit with 0.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -31,6 +36,11 @@ class _Server(uvicorn.Server):
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             print(f"ready: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if isinstance(self.config.app, FastAPI):
+            end_streams(self.config.app)
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings) -> None:
@@ -47,14 +57,25 @@ def serve(settings: Settings) -> None:
     listening = _listen(settings.gateway_host, settings.gateway_port)
     config = uvicorn.Config(
         app,
+        http="auto",  # httptools where it is installed, else h11: docs/decisions/0018
         log_level=settings.log_level.lower(),
         access_log=False,
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=GRACE,
     )
-    with listening:
-        asyncio.run(_run(_Server(config), listening))
+    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(_Server(config), listening))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop where it is installed (it has no wheel for Windows), else None: asyncio's own."""
+    try:
+        uvloop: Any = __import__("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _run(server: _Server, listening: socket.socket) -> None:

@@ -1,0 +1,207 @@
+"""LangChain's chat message history and LangGraph's hooks over a real gateway, with their frameworks' own runnables and graphs on top."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytest.importorskip("langchain_core", reason="langchain-core is not installed (the extra langchain)")
+from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.runnables.history import RunnableWithMessageHistory
+
+from projections.intake import make_record
+from projections.names import make_key
+from streams.settings import Settings
+from tests.support.platform import Platform, running_platform
+from tests.support.worker import until
+from threadfold.adapters.langchain import ThreadfoldChatMessageHistory
+from threadfold.adapters.langchain_messages import to_event
+from threadfold.client import AsyncClient, Client
+
+POLICY = {
+    "model_window": 4000,
+    "reserve_tokens": 500,
+    "working_budget": 600,
+    "keep_recent_tokens": 200,
+    "min_messages": 4,
+    "summary_max_tokens": 120,
+}
+CALL = {"name": "look", "args": {"q": "ñ", "deep": {"n": [1, 2.5, None]}}, "id": "c1", "type": "tool_call"}
+PICTURE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}}]
+
+
+@pytest.fixture(scope="module")
+async def platform(settings: Settings) -> AsyncIterator[Platform]:
+    async with running_platform(settings, POLICY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def client(platform: Platform) -> AsyncIterator[Client]:
+    made = Client(platform.url, platform.key)
+    yield made
+    await asyncio.to_thread(made.close)
+
+
+@pytest.fixture
+def history(client: Client) -> ThreadfoldChatMessageHistory:
+    return ThreadfoldChatMessageHistory(f"l-{uuid4().hex[:12]}", client)
+
+
+async def both(history: ThreadfoldChatMessageHistory) -> list[BaseMessage]:
+    """The messages, read both ways."""
+    found = await asyncio.to_thread(lambda: history.messages)
+    assert await history.aget_messages() == found
+    return found
+
+
+async def test_messages_come_back_equal_from_both_halves_of_the_interface(history: ThreadfoldChatMessageHistory) -> None:
+    assert isinstance(history, BaseChatMessageHistory)
+    usage = UsageMetadata(input_tokens=12, output_tokens=5, total_tokens=17)
+    messages: list[BaseMessage] = [
+        SystemMessage("You help."),
+        HumanMessage("Grüße 🌍", name="ann"),
+        AIMessage("", tool_calls=[CALL], id="run-1", usage_metadata=usage, response_metadata={"model_name": "m-1"}),
+        ToolMessage("nothing", tool_call_id="c1", name="look", status="error"),
+        AIMessage("I see nothing."),
+        HumanMessage(PICTURE, id="h-2"),
+        AIMessage([{"type": "text", "text": "A "}, {"type": "text", "text": "tree."}], additional_kwargs={"refusal": None}),
+        ChatMessage("from elsewhere", role="critic"),
+    ]
+    await asyncio.to_thread(history.add_messages, messages[:5])
+    await history.aadd_messages(messages[5:])
+    assert await both(history) == messages
+
+
+async def test_a_new_history_is_empty_and_a_cleared_one_begins_anew(history: ThreadfoldChatMessageHistory, client: Client) -> None:
+    assert await both(history) == []
+    await history.aclear()
+    await history.aadd_messages([HumanMessage("a"), AIMessage("b")])
+    other = ThreadfoldChatMessageHistory(history.session_id, client)
+    await asyncio.to_thread(other.clear)
+    assert await both(history) == []
+    await asyncio.to_thread(history.add_user_message, "c")
+    await asyncio.to_thread(history.add_ai_message, "d")
+    assert [m.content for m in await both(other)] == ["c", "d"]
+
+
+async def test_an_asynchronous_client_serves_the_asynchronous_half(platform: Platform) -> None:
+    async with AsyncClient(platform.url, platform.key) as client:
+        history = ThreadfoldChatMessageHistory(f"l-{uuid4().hex[:12]}", client)
+        await history.aadd_messages([HumanMessage("a")])
+        assert await history.aget_messages() == [HumanMessage("a")]
+        with pytest.raises(TypeError, match="AsyncClient"):
+            history.clear()
+
+
+async def test_a_runnable_with_message_history_remembers(client: Client) -> None:
+    prompts: list[list[str]] = []
+
+    class Model(GenericFakeChatModel):
+        def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
+            prompts.append([str(m.content) for m in messages])
+            return super()._generate(messages, *args, **kwargs)
+
+    model = Model(messages=iter([AIMessage("Ann, hello."), AIMessage("You are Ann.")]))
+    chain = RunnableWithMessageHistory(model, lambda session_id: ThreadfoldChatMessageHistory(session_id, client))
+    config: Any = {"configurable": {"session_id": f"l-{uuid4().hex[:12]}"}}
+    await asyncio.to_thread(chain.invoke, [HumanMessage("I am Ann.")], config)
+    await chain.ainvoke([HumanMessage("Who am I?")], config)
+    assert prompts == [["I am Ann."], ["I am Ann.", "Ann, hello.", "Who am I?"]]
+    found = await ThreadfoldChatMessageHistory(config["configurable"]["session_id"], client).aget_messages()
+    assert [m.type for m in found] == ["human", "ai", "human", "ai"]
+
+
+async def test_usage_and_model_are_the_events_own(history: ThreadfoldChatMessageHistory, client: Client) -> None:
+    usage = UsageMetadata(input_tokens=12, output_tokens=5, total_tokens=17)
+    await history.aadd_messages([AIMessage("x", usage_metadata=usage, response_metadata={"model_name": "m-1"})])
+    (event, _) = (await asyncio.to_thread(client.history, history.session_id)).events
+    assert (event["usage"], event["model"]) == ({"input_tokens": 12, "output_tokens": 5, "total_tokens": 17}, "m-1")
+
+
+def test_what_no_json_holds_is_kept_as_its_text() -> None:
+    event = to_event(AIMessage("x", additional_kwargs={"made": object}))
+    make_record(make_key("t", "c"), event, where="event", now="2026-01-01T00:00:00Z", new_id="x")
+
+
+# -- LangGraph ------------------------------------------------------------------------------------------------------------------
+
+
+class Scripted(GenericFakeChatModel):
+    """A chat model that says what it is told to, and remembers what it was sent."""
+
+    sent: Any = None
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
+        self.sent.append(list(messages))
+        return super()._generate(messages, *args, **kwargs)
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])
+@pytest.mark.filterwarnings("ignore:create_react_agent")
+async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_once(platform: Platform, trim: bool) -> None:
+    pytest.importorskip("langgraph", reason="langgraph is not installed (the extra langgraph)")
+    from langchain_core.tools import tool
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.prebuilt import create_react_agent
+
+    from threadfold.adapters.langgraph import ThreadfoldMemory
+
+    @tool
+    def harvest(field: str) -> str:
+        """What a field gave."""
+        return f"{field}: " + "forty sacks of barley, " * 10
+
+    turns = 12
+    script: list[AIMessage] = []
+    for i in range(turns):
+        call = {"name": "harvest", "args": {"field": f"field {i}"}, "id": f"call-{i}", "type": "tool_call"}
+        script += [AIMessage("", tool_calls=[call]), AIMessage(f"Answer {i}: " + "it was a good year. " * 8)]
+    model = Scripted(messages=iter(script), sent=[])
+    thread = f"g-{uuid4().hex[:12]}"
+    config: Any = {"configurable": {"thread_id": thread}}
+    async with AsyncClient(platform.url, platform.key) as client:
+
+        def agent(saver: InMemorySaver) -> Any:
+            memory = ThreadfoldMemory(client, trim_state=trim)
+            hooks = {"pre_model_hook": memory.before_model, "post_model_hook": memory.after_model}
+            return create_react_agent(model, [harvest], checkpointer=saver, **hooks)
+
+        saver = InMemorySaver()
+        graph = agent(saver)
+        for i in range(turns):
+            if i == turns // 2:
+                graph = agent(saver)  # another process: what was appended is known by its ids alone
+            await graph.ainvoke({"messages": [HumanMessage(f"Question {i}")]}, config)
+
+        async def summarised() -> bool:
+            return (await client.context(thread)).summary is not None
+
+        await until(summarised)
+        context = await client.context(thread)
+        assert all(len(sent) < 4 * turns for sent in model.sent[-4:])
+        assert any(isinstance(m.content, str) and m.content.startswith("[Summary") for m in model.sent[-1])
+        assert context.tokens <= context.ceiling
+        kinds = [e["type"] async for e in client.iter_history(thread) if e["type"] in ("message", "tool.result")]
+        assert (kinds.count("message"), kinds.count("tool.result")) == (3 * turns, turns)
+        state = (await graph.aget_state(config)).values["messages"]
+        assert (len(state) < 4 * turns) == trim
+
+
+async def test_a_graph_without_a_thread_says_what_it_lacks(platform: Platform) -> None:
+    pytest.importorskip("langgraph", reason="langgraph is not installed (the extra langgraph)")
+    from threadfold.adapters.langgraph import ThreadfoldMemory
+
+    async with AsyncClient(platform.url, platform.key) as client:
+        with pytest.raises(ValueError, match="thread_id"):
+            await ThreadfoldMemory(client).before_model({"messages": []}, {})

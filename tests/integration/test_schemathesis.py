@@ -1,0 +1,167 @@
+"""Schemathesis over the whole API: a real gateway and worker, every operation, good and bad input.
+
+No answer may be a server error, of another status, content type or form than the document says, or an error that is no problem document.
+503 is one the document knows, for a stack that is away or heals; this one is neither, so here it is a failure like any other.
+
+``THREADFOLD_SCHEMATHESIS=full`` draws many examples of each operation; otherwise it is a minute's worth, always the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from streams.settings import Settings
+from tests.support.gateway_process import Served, serving
+from threadfold.embedded.stack import EmbeddedStack
+from threadfold.gateway import create_gateway
+from threadfold.gateway.openapi.operation import EVENT_STREAM, PROBLEM
+
+EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
+FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"
+EXAMPLES = 300 if FULL else 12
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+pytestmark = pytest.mark.timeout(3600 if FULL else 240)
+"""Seconds for one operation."""
+
+DOCUMENT = create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")).openapi()
+STREAMS = {
+    (method.upper(), path)
+    for path, item in DOCUMENT["paths"].items()
+    for method, operation in item.items()
+    if EVENT_STREAM in operation["responses"].get("200", {}).get("content", {})
+}
+schema = schemathesis.openapi.from_dict(DOCUMENT)
+schema.config.generation.update(with_security_parameters=False)
+drawn = hypothesis.settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=not FULL,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate, hypothesis.Phase.shrink],
+)
+
+
+class Api:
+    """The gateway, a connection to it, and a position that its log has."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.conversation = "fuzzed"
+        said = [{"type": "message", "role": "user", "content": f"line {i}"} for i in range(5)]
+        url = f"{served.url}/v1/conversations/{self.conversation}/events?wait=applied"
+        self.position = self.session.post(url, json=said, headers=served.headers, timeout=20).json()["position"]
+        called = {"model": "m", "render_digest": "ab" * 32, "position": self.position, "format": "openai", "tokens": 1}
+        url = f"{served.url}/v1/conversations/{self.conversation}/renders"
+        self.render = self.session.post(url, json=called, headers=served.headers, timeout=20).json()["id"]
+
+    def place(self, case: Case) -> None:
+        """Put what is there where an example stands; and no position that is not yet there, because that is rightly waited for."""
+        known = {"3-17": self.position, EXAMPLES_RENDER: self.render}
+        for values in (case.query, case.path_parameters, case.body):
+            if not isinstance(values, dict):
+                continue
+            for name, value in list(values.items()):
+                if isinstance(value, str) and value in known:
+                    values[name] = known[value]
+                    if "{conversation}" in case.path:
+                        case.path_parameters["conversation"] = self.conversation
+
+
+@pytest.fixture(scope="module")
+def api(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with serving(stack, tmp_path_factory.mktemp("schemathesis"), "fuzz") as served:
+        made = Api(served)
+        yield made
+        made.session.close()
+        unforeseen = [line for line in served.said["gateway"] if "Traceback" in line]
+        assert unforeseen == [], served.said["gateway"][-40:]
+
+
+def is_problem(response: Any) -> None:
+    """What is no success is a problem document that says what and where."""
+    if response.status_code < 400:
+        return
+    assert response.headers["content-type"][0] == PROBLEM if isinstance(response.headers["content-type"], list) else True
+    document = response.json()
+    assert set(document) >= {"type", "title", "status", "detail"}, document
+    assert document["status"] == response.status_code
+    assert len(document["detail"]) > 10, document
+
+
+@schema.exclude(lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS).parametrize()
+@drawn
+def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> None:
+    api.place(case)
+    response = case.call(base_url=api.served.url, session=api.session, headers=api.served.headers, timeout=30)
+    case.validate_response(response, checks=CHECKS)
+    is_problem(response)
+
+
+if STREAMS:
+
+    @schema.include(lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS).parametrize()
+    @drawn
+    def test_every_stream_begins_or_is_refused_as_its_document_says(case: Case, api: Api) -> None:
+        """A stream has no end, so of one that begins only the head is read."""
+        api.place(case)
+        request = case.as_transport_kwargs(base_url=api.served.url, headers=api.served.headers)
+        with api.session.request(**request, stream=True, timeout=30) as response:
+            responses = case.operation.definition.raw["responses"]
+            assert response.status_code < 500, response.text
+            assert str(response.status_code) in responses or response.status_code == 405
+            if response.status_code == 200:
+                assert response.headers["content-type"].startswith(EVENT_STREAM)
+            else:
+                is_problem(response)
+
+
+def test_without_a_key_or_with_another_ones_nothing_is_done(api: Api) -> None:
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if "security" not in operation:
+                continue
+            address = f"{api.served.url}{path.format_map(Anything())}"
+            for headers in ({}, {"Authorization": "Bearer tf_nobody"}, {"Authorization": "Basic dGY6dGY="}):
+                with api.session.request(method, address, headers=headers, timeout=20, stream=True) as response:
+                    assert response.status_code == 401, (method, path)
+                    assert response.headers["www-authenticate"].startswith("Bearer")
+                    is_problem(response)
+
+
+class Anything(dict[str, str]):
+    """A value for every part of a path."""
+
+    def __missing__(self, name: str) -> str:
+        return "1-1"
+
+
+def test_the_committed_position_of_the_examples_is_the_one_that_is_replaced() -> None:
+    context = DOCUMENT["paths"]["/v1/conversations/{conversation}/context"]["get"]
+    assert [p["example"] for p in context["parameters"] if p["name"] == "after"] == ["3-17"]
+    assert Path(__file__).name == "test_schemathesis.py"

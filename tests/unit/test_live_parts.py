@@ -1,0 +1,126 @@
+"""The pure parts of streams: frames, a reader's bounds, cursors, and what is told of a record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from projections.errors import InvalidPosition
+from projections.intake import make_record
+from projections.names import Key, Position
+from streams.log import Raw
+from threadfold.live.cursor import read_cursor, write_cursor
+from threadfold.live.decoding import told, told_summary
+from threadfold.live.reader import SLOW, Reader
+from threadfold.live.sent import HEARTBEAT, Sent, comment
+from threadfold.pages import flat_event
+
+KEY = Key("acme", "c1")
+
+
+def raw(flat: dict[str, object] | None = None, value: bytes | None = None, offset: int = 7) -> Raw:
+    if flat is not None:
+        value = make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id="e1", operator=True).value
+    return Raw(Position(2, offset), b"acme/c1", value, 0)
+
+
+def test_frames_stand_as_the_standard_says() -> None:
+    assert Sent("event", "2-7", b"{}").frame == b"event: event\nid: 2-7\ndata: {}\n\n"
+    assert Sent("state", None, b"{}").frame == b"event: state\ndata: {}\n\n"
+    assert comment("bye").frame == b": bye\n\n"
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        {"type": "message", "role": "user", "content": "héllo\nthere\r\n"},
+        {"type": "message", "role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]},
+        {"type": "event.dropped", "position": "2-3"},
+        {"type": "session.closed", "reason": "explicit"},
+        {"type": "conversation.erased"},
+        {"type": "acme.note.v1", "any": {"thing": [1, 2]}},
+    ],
+)
+def test_what_is_told_is_the_flat_event_that_history_gives(flat: dict[str, object]) -> None:
+    row = raw(flat)
+    found = told(row, 2, KEY)
+    assert found is not None
+    assert json.loads(found.sent.data) == flat_event(row, KEY)
+    assert b"\n" not in found.sent.data
+    assert found.sent.id == "2-7"
+    assert found.last == (flat["type"] == "conversation.erased")
+    assert found.ends == ("complete" if flat.get("role") == "assistant" else None)
+
+
+def test_another_producers_line_ends_do_not_break_a_frame() -> None:
+    value = json.dumps(json.loads(raw({"type": "message", "role": "user", "content": "x"}).value or b""), indent=1).encode()
+    found = told(raw(value=value), 2, KEY)
+    assert found is not None
+    assert b"\n" not in found.sent.data
+    assert json.loads(found.sent.data)["content"] == "x"
+
+
+def test_nothing_is_told_of_another_conversation_garbage_or_a_piece_of_a_result() -> None:
+    row = raw({"type": "message", "role": "user", "content": "x"})
+    assert told(row._replace(key=b"acme/c2"), 2, KEY) is None
+    assert told(raw(value=b"{"), 2, KEY) is None
+    assert told(raw(value=None), 2, KEY) is None
+    assert told(raw({"type": "tool.result.chunk", "spill_id": "s", "index": 0, "count": 1, "content": "x"}), 2, KEY) is None
+    assert told_summary(raw(value=b"["), KEY) is None
+    assert told_summary(row, KEY) is None
+
+
+def test_cursors_are_read_back_and_those_of_others_refused() -> None:
+    offsets = [0, 1, 127, 128, 300_000, 1 << 40]
+    cursor = write_cursor("t.summaries", "acme", offsets)
+    assert read_cursor("t.summaries", "acme", 6, cursor) == offsets
+    for topic, tenant, count, given in (
+        ("t.summaries", "rival", 6, cursor),
+        ("u.summaries", "acme", 6, cursor),
+        ("t.summaries", "acme", 5, cursor),
+        ("t.summaries", "acme", 6, cursor[:-2]),
+        ("t.summaries", "acme", 6, ""),
+        ("t.summaries", "acme", 6, "é"),
+    ):
+        with pytest.raises(InvalidPosition):
+            read_cursor(topic, tenant, count, given)
+
+
+async def test_a_reader_that_falls_behind_ends_with_the_reason_and_nothing_else() -> None:
+    for most, most_bytes in ((3, 1 << 20), (100, 25)):
+        reader = Reader(most, most_bytes)
+        reader.join(-1)
+        reader.joining = False
+        for _ in range(4):
+            reader.put(Sent("event", "1-1", b"0123456789"))
+        assert reader.ended == SLOW
+        assert await reader.take() == []
+
+
+async def test_one_message_of_any_size_may_wait_and_joining_readers_overflow_instead() -> None:
+    reader = Reader(2, 10)
+    reader.join(-1)
+    reader.put(Sent("event", "1-1", b"x" * 100))
+    assert not reader.overflowed
+    reader.put(Sent("event", "1-2", b"x"))
+    assert reader.overflowed
+    assert reader.ended is None
+    reader.join(5)
+    reader.put(Sent("event", "1-3", b"y"))
+    assert [sent.id for sent in await reader.take()] == ["1-3"]
+
+
+async def test_a_heart_beat_comes_only_in_silence_and_what_waits_comes_before_the_end() -> None:
+    reader = Reader()
+    reader.beat(1.0, 5.0)
+    reader.put(Sent("event", "1-1", b"{}"))
+    reader.beat(6.5, 5.0)
+    reader.end("bye")
+    assert [sent.id for sent in await reader.take()] == ["1-1"]
+    assert await reader.take() == []
+    silent = Reader()
+    silent.beat(6.5, 5.0)
+    async with asyncio.timeout(1):
+        assert await silent.take() == [HEARTBEAT]

@@ -1,0 +1,154 @@
+"""The OpenAPI document: every route is told of, and no example says what its schema does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from jsonschema import Draft202012Validator
+
+from streams.settings import Settings
+from threadfold.gateway import create_gateway
+from threadfold.gateway.openapi.operation import EVENT_STREAM, JSON, PROBLEM
+from threadfold.gateway.openapi.table import TABLE
+
+UNTOLD = {"/docs", "/docs/{asset}"}
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"))
+
+
+@pytest.fixture(scope="module")
+def document(app: FastAPI) -> dict[str, Any]:
+    return app.openapi()
+
+
+def routes_of(app: FastAPI) -> set[tuple[str, str]]:
+    found = set()
+    for path, item in get_paths(app).items():
+        found |= {(method.upper(), path) for method in item}
+    return found
+
+
+def get_paths(app: FastAPI) -> dict[str, Any]:
+    return dict(app.openapi()["paths"])
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator({**schema, "components": document["components"]}, format_checker=Draft202012Validator.FORMAT_CHECKER)
+
+
+def test_every_route_of_the_gateway_has_an_entry_in_the_table(app: FastAPI) -> None:
+    missing = sorted(routes_of(app) - TABLE.keys())
+    assert missing == [], "give each an Operation in threadfold/gateway/openapi"
+    assert len(routes_of(app)) >= 12
+
+
+def test_no_route_is_hidden_from_the_document_but_the_page_itself(app: FastAPI) -> None:
+    hidden = {route.path for route in app.routes if isinstance(route, APIRoute) and not route.include_in_schema}
+    assert hidden <= UNTOLD
+
+
+def test_every_entry_of_the_table_has_examples_and_says_what_it_does() -> None:
+    for (method, path), known in TABLE.items():
+        assert known.answers and all(answer.about for answer in known.answers.values()), (method, path)
+        assert known.summary, (method, path)
+        if known.body is not None:
+            assert known.body.examples, (method, path)
+        assert set(re.findall(r"{(\w+)}", path)) <= set(known.parameters), f"{method} {path}: an example for each part of the path"
+
+
+def test_every_example_is_valid_against_its_schema(document: dict[str, Any]) -> None:
+    checked = 0
+    for name, operation in operations(document):
+        for status, response in operation["responses"].items():
+            for media, content in response["content"].items():
+                problems = [error.message for error in validator(document, content["schema"]).iter_errors(content["example"])]
+                assert problems == [], f"{name} {status} {media}"
+                checked += 1
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            for title, example in content["examples"].items():
+                problems = [error.message for error in validator(document, content["schema"]).iter_errors(example["value"])]
+                assert problems == [], f"{name} body {title!r}"
+                checked += 1
+        for parameter in operation.get("parameters", ()):
+            if "example" in parameter:
+                validator(document, parameter["schema"]).validate(parameter["example"])
+    assert checked > 100
+
+
+def test_entries_of_routes_that_are_not_there_yet_have_valid_examples_too(document: dict[str, Any]) -> None:
+    for (method, path), known in TABLE.items():
+        for answer in known.answers.values():
+            assert [e.message for e in validator(document, answer.schema).iter_errors(answer.example)] == [], f"{method} {path}"
+        for example in () if known.body is None else known.body.examples.values():
+            assert [e.message for e in validator(document, known.body.schema).iter_errors(example)] == [], f"{method} {path}"  # type: ignore[union-attr]
+
+
+def test_every_route_with_a_key_tells_its_scope_and_its_problems(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        media = {kind for response in operation["responses"].values() for kind in response["content"]}
+        assert media <= {JSON, PROBLEM, EVENT_STREAM, "text/plain", "application/schema+json"}, name
+        assert operation["description"], name
+        if " /v1/" not in name:
+            assert "security" not in operation, name
+            continue
+        assert operation["x-scope"] in ("append", "read", "subscribe", "admin", "erase"), name
+        assert {"401", "403", "422", "429", "503"} <= operation["responses"].keys(), name
+        for status in ("429", "503"):
+            assert "Retry-After" in operation["responses"][status]["headers"], name
+
+
+def test_all_references_lead_somewhere_and_all_components_are_schemas(document: dict[str, Any]) -> None:
+    known = document["components"]["schemas"]
+    for name, schema in known.items():
+        Draft202012Validator.check_schema(schema)
+        assert schema, name
+    refs = set(re.findall(r"'\$ref': '#/components/schemas/([^']+)'", str(document)))
+    assert refs <= known.keys()
+
+
+def test_the_schemas_refuse_what_the_gateway_refuses(document: dict[str, Any]) -> None:
+    check = validator(document, document["components"]["schemas"]["OneOrMoreEvents"])
+    message = {"type": "message", "role": "user", "content": "x"}
+    assert check.is_valid(message) and check.is_valid([message] * 500)
+    for wrong in ({"type": "message"}, {**message, "rolle": 1}, {**message, "id": ""}, [], [message] * 501, {**message, "role": "tool"}):
+        assert not check.is_valid(wrong), wrong
+
+
+async def test_the_page_takes_everything_from_the_gateway_itself(app: FastAPI) -> None:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        page = await http.get("/docs")
+        assert page.status_code == 200
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        assert len(named) == 4
+        assert not re.search(r"https?:|//", page.text)
+        for address in named:
+            asset = await http.get(f"/{address}")
+            assert asset.status_code == 200, address
+            assert len(asset.content) > 50, address
+        start = (await http.get("/docs/start.js")).text
+        assert not re.search(r"https?:|//", start)
+        # What shows an OpenAPI 3.1 document is Swagger UI 5 or later.
+        bundle = (await http.get("/docs/swagger-ui-bundle.js")).text
+        version = re.search(r'PACKAGE_VERSION:"(\d+)\.', bundle)
+        assert version is not None and int(version[1]) >= 5
+        css = (await http.get("/docs/swagger-ui.css")).text
+        assert not re.search(r"url\(['\"]?(https?:)?//", css)
+        assert (await http.get("/docs/nothing.js")).status_code == 404
+        assert (await http.get("/openapi.json")).json()["openapi"].startswith("3.1")

@@ -1,0 +1,37 @@
+"""``schemas``: the JSON Schemas of the events and the AsyncAPI document of the topics, as this release generates them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--dir", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write all of them into this folder."
+)
+def schemas(name: str | None, folder: Path | None) -> None:
+    """Print the schema NAME (`message`: the CloudEvent, `message.flat`: as it is appended over HTTP, `asyncapi`: the topics).
+
+    Without a name, their names; with --dir, all of them as files.
+    """
+    from threadfold.schemas.documents import texts, write
+
+    if folder is not None:
+        if name is not None:
+            raise click.UsageError("give a name or --dir, not both")
+        try:
+            written = write(folder)
+        except OSError as error:
+            raise click.UsageError(f"{folder} cannot be written: {error.strerror or error}") from None
+        click.echo(f"wrote {len(written)} documents into {folder}")
+        return
+    known = {file.removesuffix(".json"): text for file, text in texts().items()}
+    if name is None:
+        click.echo("\n".join(known))
+    elif name in known:
+        click.echo(known[name], nl=False)
+    else:
+        raise click.UsageError(f"{name[:60]} is not one of {', '.join(known)}")

@@ -1,0 +1,190 @@
+"""Calls without HTTP in between: for services inside the platform that may reach Kafka and Redis themselves.
+
+Appends, contexts, history, single events, streams and partial text go to the backend as they are. All other calls are served by the
+gateway's own routes, called in this process without a socket, so that they mean the same here and there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from projections.errors import ThreadfoldError
+from projections.names import make_key
+from streams.settings import Settings
+from threadfold.backend import Backend
+from threadfold.client.calls import Call
+from threadfold.client.errors import ClientClosed, ClientError, Invalid, Unavailable, of_product
+from threadfold.client.http import HttpTransport
+from threadfold.client.sse import ServerSent
+from threadfold.gateway.access import INSIDE, Caller
+from threadfold.gateway.app import create_gateway
+from threadfold.gateway.bodies import as_list
+
+
+class DirectTransport:
+    """One tenant's calls on a backend of its own, which is started by the first call and stopped by :meth:`close`.
+
+    Keys, scopes and quotas are the gateway's: whoever may use this reaches every tenant's Kafka and Redis anyway.
+    """
+
+    def __init__(self, settings: Settings, tenant: str, *, timeout: float) -> None:
+        make_key(tenant, "-")
+        settings.require()
+        self._settings = settings
+        self._tenant = tenant
+        self._timeout = timeout
+        self._starting = asyncio.Lock()
+        self._backend: Backend | None = None
+        self._routes: HttpTransport | None = None
+        self._live: Any = None
+        self._closed = False
+        self._calls: Mapping[str, Callable[[Backend, Call], Awaitable[bytes]]] = {
+            "append": self._append,
+            "context": self._context,
+            "history": self._history,
+            "event": self._event,
+            "partial": self._partial,
+        }
+
+    async def request(self, call: Call) -> bytes:
+        """One attempt; raises the :class:`ClientError` that HTTP would give."""
+        try:
+            backend = await self._started()
+            # A header asks for what only the routes know: an expected position, a fencing token, ids derived from a key.
+            plain = self._calls.get(call.name) if not call.headers else None
+            if plain is None:
+                assert self._routes is not None
+                return await self._routes.request(call)
+            async with asyncio.timeout(self._timeout):
+                return await plain(backend, call)
+        except ThreadfoldError as error:
+            raise _client_error(error) from None
+        except TimeoutError:
+            raise Unavailable(
+                f"Kafka or Redis did not answer within {self._timeout:g} s; unknown whether it took effect", unknown=True
+            ) from None
+
+    async def stream(self, call: Call) -> AsyncIterator[ServerSent]:
+        """The events of one subscription."""
+        try:
+            await self._started()
+            live = await self._lively()
+            resume = call.headers.get("Last-Event-ID")
+            if call.name == "summaries":
+                source = live.summaries(self._tenant, resume, beginning=call.query.get("from") == "beginning")
+            else:
+                source = live.conversation(self._tenant, call.conversation, resume)
+            async with aclosing(source):
+                async for sent in source:
+                    yield ServerSent(sent.event, sent.id, sent.data.decode())
+        except ThreadfoldError as error:
+            raise _client_error(error) from None
+
+    async def close(self) -> None:
+        """Stop the backend; calls under way fail."""
+        self._closed = True
+        async with self._starting:
+            if self._live is not None:
+                await self._live.stop()
+            if self._routes is not None:
+                await self._routes.close()
+            if self._backend is not None:
+                await self._backend.stop()
+            self._live = self._routes = self._backend = None
+
+    async def _started(self) -> Backend:
+        if self._backend is not None and not self._closed:
+            return self._backend
+        async with self._starting:
+            if self._closed:
+                raise ClientClosed("the client is closed: make another one")
+            if self._backend is None:
+                backend = Backend(self._settings)
+                try:
+                    await backend.start()
+                except BaseException:
+                    await backend.stop()
+                    raise
+                inside = _inside(self._settings, backend, self._tenant)
+                self._routes = HttpTransport("http://threadfold", None, timeout=self._timeout, transport=httpx.ASGITransport(inside))
+                self._backend = backend
+            return self._backend
+
+    async def _lively(self) -> Any:
+        from threadfold.live import Live
+
+        async with self._starting:
+            if self._live is None:
+                assert self._backend is not None
+                live = Live(self._backend)
+                await live.start()
+                self._live = live
+            return self._live
+
+    async def _append(self, backend: Backend, call: Call) -> bytes:
+        flats = as_list(call.body, "event")
+        appended = await backend.append(self._tenant, [(call.conversation, flat) for flat in flats])
+        if call.query.get("wait"):
+            applied = await backend.wait_applied(self._tenant, call.conversation, appended)
+            shown = [{"id": item.id, "position": str(item.position), "status": item.status} for item in applied]
+        else:
+            shown = [{"id": item.id, "position": str(item.position)} for item in appended]
+        return _json({"events": shown, "position": str(appended[-1].position)})
+
+    async def _context(self, backend: Backend, call: Call) -> bytes:
+        query = call.query
+        limit = query.get("max_tokens")
+        if limit is not None and not 1 <= int(limit) <= 1 << 31:
+            raise Invalid(f"max_tokens is {limit}: it must be 1 to {1 << 31}", status=422, type="invalid-request")
+        after = query.get("after")
+        return await backend.context(
+            self._tenant,
+            call.conversation,
+            fmt=str(query.get("format", "openai")),
+            max_tokens=None if limit is None else int(limit),
+            after=None if after is None else str(after),
+        )
+
+    async def _history(self, backend: Backend, call: Call) -> bytes:
+        before = call.query.get("before")
+        limit = int(call.query.get("limit", 50))
+        return _json(await backend.history(self._tenant, call.conversation, before=None if before is None else str(before), limit=limit))
+
+    async def _event(self, backend: Backend, call: Call) -> bytes:
+        numbers = {name: int(call.query[name]) for name in ("offset", "limit") if name in call.query}
+        position = call.path.rpartition("/")[2]
+        found = await backend.event_at(self._tenant, call.conversation, position, offset=numbers.get("offset"), limit=numbers.get("limit"))
+        return _json(found)
+
+    async def _partial(self, backend: Backend, call: Call) -> bytes:
+        body = call.body
+        live = await self._lively()
+        held = await live.partial(self._tenant, call.conversation, body["turn_id"], body["delta"], body.get("offset"))
+        return _json({"turn_id": body["turn_id"], "offset": held})
+
+
+def _inside(settings: Settings, backend: Backend, tenant: str) -> ASGIApp:
+    """The gateway's application on this backend, every request that tenant's: no server ever sees it."""
+    app = create_gateway(settings)
+    app.state.connection.backend = backend
+    caller = Caller(tenant, backend)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, INSIDE: caller}, receive, send)
+
+    return serve
+
+
+def _client_error(error: ThreadfoldError) -> ClientError:
+    return error if isinstance(error, ClientError) else of_product(error)
+
+
+def _json(document: object) -> bytes:
+    return msgspec.json.encode(document)

@@ -1,0 +1,90 @@
+"""From a position in a conversation's past up to its channel: what was missed, read from the log, in ascending order.
+
+The latest part of the partition is scanned: that is exact, and needs no window. What lies further back is found through the window's tail
+and its summaries' spans, as history is, so other conversations' events need not be read. There only summaries that are in force count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+from projections.errors import Healing, TooFarBehind
+from projections.names import Key, Position
+from projections.window import Window
+from streams.history import pieces_backwards
+from streams.log import Log, Row
+from threadfold.backend import Backend
+
+SCAN = 10_000
+"""Records of a partition that are scanned at its end; those of other conversations among them."""
+MOST_BEHIND = 10_000
+"""Events of the conversation before that part, at most."""
+PAGE = 128
+PAGE_BYTES = 4 << 20
+"""Events that are read at once, and bytes from which on fewer are."""
+
+
+class Missed:
+    """The conversation's records after one offset and before another."""
+
+    def __init__(self, log: Log, key: Key, partition: int, offsets: list[int], first: int, upto: int) -> None:
+        self._log = log
+        self._key = key
+        self._partition = partition
+        self._offsets = offsets
+        self._first = first
+        self._upto = upto
+
+    async def rows(self) -> AsyncIterator[Row]:
+        """The records in ascending order, in bounded memory; raises ``KafkaUnavailable``."""
+        at, size = 0, PAGE
+        while at < len(self._offsets):
+            page = self._offsets[at : at + size]
+            at += size
+            found = await self._log.read(Position(self._partition, offset) for offset in page)
+            for position in sorted(found):
+                yield found[position]
+            held = sum(len(raw.value or b"") for raw in found.values())
+            size = max(1, size // 4) if held > PAGE_BYTES else min(PAGE, 2 * size)
+        name = str(self._key).encode()
+        async for raw in self._log.scan(self._partition, self._first, self._upto - 1):
+            if raw.key == name:
+                yield raw
+
+
+async def missed(backend: Backend, key: Key, partition: int, after: int, upto: int, scan: int = SCAN, most: int = MOST_BEHIND) -> Missed:
+    """Find what came after the offset ``after`` and before ``upto``; both excluded.
+
+    Raises:
+        TooFarBehind: it is more than ``most`` events.
+        Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be told now.
+    """
+    first = max(after + 1, upto - scan)
+    offsets: list[int] = []
+    if after + 1 < first:
+        checkpoint, stored = await backend.stored(key)
+        if checkpoint.offset < first:
+            raise Healing(f"the windows of partition {partition} are not up to the log yet: try again shortly")
+        if stored is not None:
+            window = stored.load(key, partition, backend.live_rules())
+            offsets = await _between(backend.log, window, after, first, most)
+    return Missed(backend.log, key, partition, offsets, first, upto)
+
+
+async def _between(log: Log, window: Window, after: int, before: int, most: int) -> list[int]:
+    """The conversation's offsets in between, ascending; its summaries' own ones are among them."""
+    found: list[int] = []
+    async for summary, piece in pieces_backwards(log, window, below=before):
+        found += [offset for offset in piece if offset > after]
+        if summary is not None and after < summary < before:
+            found.append(summary)
+        if len(found) > most:
+            raise TooFarBehind(
+                f"conversation {window.key.conversation}: more than {most} events came after the position given: read its history first, "
+                f"and then subscribe from there"
+            )
+        if piece and piece[-1] <= after:
+            break
+    found.sort()
+    return [offset for offset, following in pairwise([*found, -1]) if offset != following]

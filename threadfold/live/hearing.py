@@ -1,0 +1,117 @@
+"""One subscription to Redis for a whole process: the channels of the conversations that somebody here is interested in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import redis.asyncio as aredis
+from redis.exceptions import RedisError
+
+from projections.errors import RedisUnavailable
+
+logger = logging.getLogger(__name__)
+AGAIN = 0.3
+"""Seconds between two attempts to reach Redis again."""
+CONFIRMED = 5.0
+"""Seconds within which Redis has to confirm a subscription."""
+
+
+class Hearing:
+    """Calls back for each message of the channels joined. Used within one event loop; stop it after.
+
+    Args:
+        own: a channel to be subscribed to always, so that the connection is one of subscriptions from its beginning.
+        on_message: called with a channel and what was published there.
+        on_lost: called with a channel that was subscribed to again: messages may have been missed.
+    """
+
+    def __init__(self, redis: aredis.Redis, own: str, on_message: Callable[[str, bytes], None], on_lost: Callable[[str], None]) -> None:
+        self._redis = redis
+        self._own = own
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._channels: dict[str, asyncio.Future[None]] = {}
+        self._pubsub: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._writing = asyncio.Lock()
+
+    async def join(self, channel: str) -> None:
+        """Return once messages of the channel are heard.
+
+        Raises:
+            RedisUnavailable: it was not confirmed in time.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="partials-hearing")
+        confirmed = self._channels.get(channel)
+        if confirmed is None:
+            confirmed = self._channels[channel] = asyncio.get_running_loop().create_future()
+            await self._tell("subscribe", channel)
+        try:
+            async with asyncio.timeout(CONFIRMED):
+                await asyncio.shield(confirmed)
+        except TimeoutError:
+            self.leave(channel)
+            raise RedisUnavailable("Redis does not confirm a subscription: check that it runs") from None
+
+    def leave(self, channel: str) -> None:
+        """Hear the channel no more."""
+        if self._channels.pop(channel, None) is not None:
+            task = asyncio.create_task(self._tell("unsubscribe", channel), name="partials-leaving")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def stop(self) -> None:
+        """End it, and close the connection."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _tell(self, what: str, channel: str) -> None:
+        async with self._writing:
+            # Not connected: it is told of all channels once it is. Joined again meanwhile: it stays.
+            if self._pubsub is None or (what == "unsubscribe" and channel in self._channels):
+                return
+            try:
+                await getattr(self._pubsub, what)(channel)
+            except (RedisError, OSError, RuntimeError) as error:
+                logger.debug("%s %s: %s", what, channel, error)  # the reader finds it out, too, and connects again
+
+    async def _run(self) -> None:
+        while True:
+            pubsub: Any = self._redis.pubsub()
+            try:
+                async with self._writing:
+                    await pubsub.subscribe(self._own, *self._channels)
+                    self._pubsub = pubsub
+                while True:
+                    message = await pubsub.get_message(timeout=5.0)
+                    if message is not None:
+                        self._heard(message)
+            except (RedisError, OSError, RuntimeError) as error:
+                logger.warning("text in progress is not heard now: %s", error)
+            finally:
+                self._pubsub = None
+                with contextlib.suppress(RedisError, OSError):
+                    await pubsub.aclose()
+            await asyncio.sleep(AGAIN)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        channel = message["channel"].decode()
+        if message["type"] == "subscribe":
+            confirmed = self._channels.get(channel)
+            if confirmed is not None and confirmed.done():
+                self._on_lost(channel)  # a second time: the connection was lost in between
+            elif confirmed is not None:
+                confirmed.set_result(None)
+        elif message["type"] == "message":
+            try:
+                self._on_message(channel, message["data"])
+            except Exception:
+                logger.exception("a message on %s could not be taken", channel)

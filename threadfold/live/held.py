@@ -1,0 +1,146 @@
+"""Assistant text in progress as Redis holds it: never in the log, of no generation, gone with Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import redis.asyncio as aredis
+from redis.exceptions import RedisError
+
+from projections.errors import RedisUnavailable
+from projections.names import Key, parse_key
+from threadfold.live import scripts
+from threadfold.live.saying import Delta
+
+MOST_TEXT = 1 << 20
+"""Bytes of one text, in UTF-8."""
+SHARDS = 16
+"""How many sets of deadlines there are: their conversations' keys share a hash tag each."""
+OVERTIME = 600
+"""Seconds that a text is kept beyond its time-out, should no gateway run that ends it."""
+
+
+class Verdict(NamedTuple):
+    """What Redis made of a delta: ``ok``, ``begin`` (tell where the log ends), ``gap``, ``held`` (some of it is there), ``closing``,
+    ``over``, ``other`` (another turn's text is there) or ``large``; the characters held, and the turn and beginning of what is."""
+
+    name: str
+    chars: int
+    turn: str
+    since: int
+
+
+class Text(NamedTuple):
+    """A text as far as it was said."""
+
+    turn: str
+    since: int
+    text: str
+
+
+class Held:
+    """The texts in progress of a deployment. Every method raises :class:`RedisUnavailable` when Redis cannot be reached."""
+
+    def __init__(self, url: str, prefix: str, timeout: float) -> None:
+        """Args: ``timeout``, the seconds without a word after which a text is looked after."""
+        self._url = url
+        self._prefix = prefix
+        self._timeout = timeout
+        pool = aredis.BlockingConnectionPool.from_url(url, socket_timeout=5.0, socket_connect_timeout=5.0, max_connections=32, timeout=5)
+        self.redis = aredis.Redis.from_pool(pool)
+        register = self.redis.register_script
+        self._append, self._read, self._claim = register(scripts.APPEND), register(scripts.READ), register(scripts.CLAIM)
+        self._close, self._end, self._forget = register(scripts.CLOSE), register(scripts.END), register(scripts.FORGET)
+
+    async def close_connections(self) -> None:
+        """Close all connections."""
+        await self.redis.aclose()
+
+    def channel(self, key: Key) -> str:
+        """The channel on which a conversation's deltas are published."""
+        return f"{self._prefix}:partial:{key}"
+
+    async def append(self, key: Key, turn: str, delta: str, offset: int | None, since: int | None) -> Verdict:
+        """Add a delta to the text of ``turn``, and publish it; ``since`` begins a text where there is none."""
+        data = delta.encode()
+        limits = [int(self._timeout * 1000), int(4 * self._timeout + OVERTIME), MOST_TEXT]
+        args: list[Any] = [turn, data, len(delta), _or_empty(offset), _or_empty(since), *limits, str(key), self.channel(key)]
+        async with self._guarded():
+            name, chars, held, began = await self._append(keys=self._keys(key), args=args)
+        return Verdict(name.decode(), int(chars), held.decode(), int(began or -1))
+
+    async def read(self, key: Key) -> Text | None:
+        """The text in progress, None when there is none."""
+        async with self._guarded():
+            return _text(await self._read(keys=self._keys(key)[:2]))
+
+    async def claim(self, seconds: float, limit: int = 50) -> list[tuple[Key, int]]:
+        """Conversations whose text is to be looked after, with the ends of the claims in ms: until then no other gateway gets them."""
+        found: list[tuple[Key, int]] = []
+        async with self._guarded():
+            for shard in range(SHARDS):
+                members, until = await self._claim(keys=[self._deadlines(shard)], args=[int(seconds * 1000), limit])
+                keys = [parse_key(member) for member in members]
+                found += [(key, int(until)) for key in keys if key is not None]
+        return found
+
+    async def close(self, key: Key, *, claimed: int | None = None, text: tuple[str, int] | None = None) -> Text | None:
+        """Let nothing more be added to a text, and return it; None when something came since the claim, or it is not that text."""
+        turn, since = text if text is not None else ("", None)
+        async with self._guarded():
+            args: list[Any] = [str(key), _or_empty(claimed), turn, _or_empty(since)]
+            return _text(await self._close(keys=self._keys(key)[:3], args=args))
+
+    async def end(self, key: Key, turn: str, since: int, *, superseded: bool = False, dropped: bool = False) -> bool:
+        """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word on the channel.
+
+        Args:
+            superseded: a later turn takes its place: nothing more of this one is taken.
+        """
+        args: list[Any] = [str(key), turn, since, "1" if superseded else "", self.channel(key), "1" if dropped else ""]
+        async with self._guarded():
+            return bool(await self._end(keys=self._keys(key), args=args))
+
+    async def forget(self, key: Key) -> bool:
+        """Delete everything of a conversation; returns whether there was anything."""
+        async with self._guarded():
+            return bool(await self._forget(keys=self._keys(key), args=[str(key), self.channel(key)]))
+
+    def _keys(self, key: Key) -> list[str]:
+        shard = crc32(str(key).encode()) % SHARDS
+        of_one = f"{self._prefix}:partial:{{p{shard}}}:{key}"
+        return [f"{of_one}:meta", f"{of_one}:text", self._deadlines(shard), f"{of_one}:over"]
+
+    def _deadlines(self, shard: int) -> str:
+        return f"{self._prefix}:partial:{{p{shard}}}:deadlines"
+
+    @asynccontextmanager
+    async def _guarded(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            where = self._url.rpartition("@")[2]
+            raise RedisUnavailable(f"Redis at {where} does not answer ({str(error)[:160]}): check that it runs") from error
+
+
+def delta_of(message: bytes) -> tuple[bool, Delta]:
+    """What was published: whether it is a delta (else the end of a text without a message), and of which text.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    kind, since, offset, turn, text = message.decode().split("\n", 4)
+    if kind not in ("said", "dropped"):
+        raise ValueError(f"{kind[:20]!r} is not said on this channel")
+    return kind == "said", Delta(turn, int(since), int(offset), text)
+
+
+def _text(found: list[Any]) -> Text | None:
+    return Text(found[0].decode(), int(found[1]), found[2].decode()) if found else None
+
+
+def _or_empty(value: int | None) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,114 @@
+"""One subscriber of a conversation: first what was missed, then what its channel tells, with nothing missing or twice in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
+
+from projections.errors import ThreadfoldError
+from projections.fold import id_hash_of
+from streams.log import Row
+from threadfold.live.catchup import Missed
+from threadfold.live.channel import GONE, Channel
+from threadfold.live.decoding import told
+from threadfold.live.reader import CHUNK, Reader
+from threadfold.live.sent import HEARTBEAT, Sent, comment
+from threadfold.live.windows import Windows
+
+
+class Joined(NamedTuple):
+    """What was missed before the offset from which on the channel's readers get everything."""
+
+    missed: Missed | None
+    upto: int
+
+
+class Subscription:
+    """What :meth:`threadfold.live.Live.open` gives. Iterate :meth:`batches` once, and :meth:`close` it in any case.
+
+    Args:
+        again: joins the channel anew after an offset, when the live part did not fit while the past was read.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        reader: Reader,
+        windows: Windows,
+        joined: Joined,
+        again: Callable[[int], Awaitable[Joined]],
+        close: Callable[[], None],
+        heartbeat: float,
+    ) -> None:
+        self._channel = channel
+        self._reader = reader
+        self._windows = windows
+        self._joined = joined
+        self._again = again
+        self._close = close
+        self._heartbeat = heartbeat
+
+    def close(self) -> None:
+        """Leave the channel; may be called more than once."""
+        self._close()
+
+    async def batches(self) -> AsyncIterator[list[Sent]]:
+        """What is sent, in order; comments (heart-beats, and the reason at the end) among it. Closes at its end."""
+        try:
+            try:
+                async for batch in self._past():
+                    yield batch
+            except ThreadfoldError as error:
+                yield [comment(f"the past cannot be read now ({type(error).__name__}): connect again with Last-Event-ID")]
+                return
+            while batch := await self._reader.take():
+                yield batch
+            yield [comment(self._reader.ended or "ended")]
+        finally:
+            self.close()
+
+    async def _past(self) -> AsyncIterator[list[Sent]]:
+        while self._reader.ended is None:
+            missed, upto = self._joined
+            if missed is not None:
+                async for batch in self._told(missed):
+                    yield batch
+            if not self._reader.overflowed:
+                break
+            self._joined = await self._again(upto - 1)
+        self._reader.joining = False
+
+    async def _told(self, missed: Missed) -> AsyncIterator[list[Sent]]:
+        batch: list[Sent] = []
+        size = 0
+        chain: dict[int, None] = {}
+        async for row in missed.rows():
+            found = told(row, self._channel.partition, self._channel.key, self._channel.seals)
+            if found is None or self._repeats(row, found.id):
+                continue
+            if found.judged:
+                if batch:
+                    yield batch
+                    batch, size = [], 0
+                verdict = asyncio.ensure_future(self._windows.accepted(self._channel.key, row.offset, found.id, chain))
+                try:
+                    while not (await asyncio.wait({verdict}, timeout=self._heartbeat))[0]:
+                        yield [HEARTBEAT]
+                finally:
+                    verdict.cancel()
+                if not verdict.result():
+                    continue
+            batch.append(found.sent)
+            size += len(found.sent.data)
+            if found.last:
+                self._reader.end(GONE)
+            if size >= CHUNK or len(batch) >= 256:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _repeats(self, row: Row, id: str) -> bool:  # noqa: A002
+        seen = self._channel.recents.find(id_hash_of(id))
+        return seen is not None and seen.offset < row.offset

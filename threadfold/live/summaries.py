@@ -1,0 +1,161 @@
+"""A tenant's summaries topic as a stream: accepted summaries, voidings and erasures of all its conversations, at least once.
+
+A conversation's come in order; there is no order among conversations. The id of each is where the whole topic stands after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from projections.errors import ThreadfoldError
+from projections.names import parse_key
+from streams.log import KafkaLog, Row
+from streams.sealing import Seals
+from streams.settings import Settings
+from threadfold.live.cursor import read_cursor, write_cursor
+from threadfold.live.decoding import told_summary
+from threadfold.live.reader import CHUNK, Reader
+from threadfold.live.sent import HEARTBEAT, Sent, comment
+from threadfold.live.tail import Tail
+
+
+class Tenant:
+    """The subscribers of one tenant's summaries in this process."""
+
+    def __init__(self, topic: str, name: str, next_of: Callable[[], list[int]], seals: Seals) -> None:
+        self.name = name
+        self._seals = seals
+        self.readers: set[Reader] = set()
+        self._topic = topic
+        self._next_of = next_of
+
+    def deliver(self, row: Row, partition: int) -> None:
+        """A record of the tenant, from the tail."""
+        sent = _sent(self._topic, self.name, row, partition, self._next_of, self._seals)
+        if sent is not None:
+            for reader in self.readers:
+                reader.put(sent)
+
+    def broken(self, reason: str) -> None:
+        """Records cannot be delivered any more."""
+        for reader in list(self.readers):
+            reader.end(reason)
+
+
+class Summaries:
+    """The summaries topic for all subscribers of a process. Stop it after."""
+
+    def __init__(self, settings: Settings, partitions: int, seals: Seals) -> None:
+        self.seals = seals
+        self.topic = settings.topic("summaries")
+        self.partitions = partitions
+        self._log = KafkaLog(settings, partitions, "summaries", seals=seals)
+        self._tail = Tail(settings, self.topic, partitions, seals, tenant_of)
+        self._tenants: dict[str, Tenant] = {}
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        await self._tail.stop()
+        await self._log.stop()
+
+    async def open(self, tenant: str, reader: Reader, cursor: str | None, beginning: bool) -> SummariesSubscription:
+        """Subscribe after a cursor, from the beginning, or from now on.
+
+        Raises:
+            InvalidPosition: it is not a cursor of this tenant's stream.
+            KafkaUnavailable: Kafka does not answer.
+        """
+        every = range(self.partitions)
+        since = None if cursor is None else read_cursor(self.topic, tenant, self.partitions, cursor)
+        if since is None and beginning:
+            since = [0] * self.partitions
+        ends = await self._log.ends()
+        if since is None:
+            since = [ends[p] for p in every]
+        found = self._tenants.get(tenant)
+        if found is None:
+            found = self._tenants[tenant] = Tenant(self.topic, tenant, lambda: [self._tail.next(p) for p in every], self.seals)
+        found.readers.add(reader)
+        try:
+            await self._tail.join(tenant.encode(), found, every)
+        except BaseException:
+            self.leave(tenant, reader)
+            raise
+        return SummariesSubscription(self, tenant, reader, since)
+
+    def leave(self, tenant: str, reader: Reader) -> None:
+        """A reader goes."""
+        found = self._tenants.get(tenant)
+        if found is None:
+            return
+        found.readers.discard(reader)
+        if not found.readers:
+            del self._tenants[tenant]
+            self._tail.leave(tenant.encode(), found, range(self.partitions))
+
+    def join(self, reader: Reader) -> list[int]:
+        """Let a reader have everything from these offsets on."""
+        reader.join(-1)
+        return [self._tail.next(p) for p in range(self.partitions)]
+
+    async def between(self, tenant: str, since: list[int], upto: Sequence[int]) -> AsyncIterator[Sent]:
+        """The tenant's in between, in bounded memory; ``since`` moves along. Raises ``KafkaUnavailable``."""
+        ranges = {p: (since[p], upto[p] - 1) for p in range(self.partitions) if since[p] < upto[p]}
+        name = tenant.encode()
+        async for partition, rows in self._log.stream(ranges):
+            for row in rows:
+                since[partition] = row.offset + 1
+                if row.key is not None and tenant_of(row.key) == name:
+                    sent = _sent(self.topic, tenant, row, partition, lambda: since, self.seals)
+                    if sent is not None:
+                        yield sent
+            yield HEARTBEAT  # however little of it is this tenant's, the stream is not silent
+        since[:] = [max(*pair) for pair in zip(since, upto, strict=True)]
+
+
+class SummariesSubscription:
+    """What :meth:`Summaries.open` gives. Iterate :meth:`batches` once."""
+
+    def __init__(self, summaries: Summaries, tenant: str, reader: Reader, since: list[int]) -> None:
+        self._summaries = summaries
+        self._tenant = tenant
+        self._reader = reader
+        self._since = since
+        self._upto = summaries.join(reader)
+
+    async def batches(self) -> AsyncIterator[list[Sent]]:
+        """What is sent, comments among it."""
+        reader = self._reader
+        try:
+            while reader.ended is None:
+                batch: list[Sent] = []
+                size = 0
+                async for sent in self._summaries.between(self._tenant, self._since, self._upto):
+                    batch.append(sent)
+                    size += len(sent.data)
+                    if size >= CHUNK:
+                        yield batch
+                        batch, size = [], 0
+                if batch:
+                    yield batch
+                if not reader.overflowed:
+                    break
+                self._upto = self._summaries.join(reader)
+        except ThreadfoldError as error:
+            yield [comment(f"the past cannot be read now ({type(error).__name__}): connect again with Last-Event-ID")]
+            return
+        reader.joining = False
+        while batch := await reader.take():
+            yield batch
+        yield [comment(reader.ended or "ended")]
+
+
+def tenant_of(key: bytes) -> bytes:
+    """The tenant's part of a record's key."""
+    return key.partition(b"/")[0]
+
+
+def _sent(topic: str, tenant: str, row: Row, partition: int, next_of: Callable[[], list[int]], seals: Seals) -> Sent | None:
+    key = parse_key(row.key or b"")
+    found = None if key is None else told_summary(row, partition, key, seals)
+    return None if found is None else Sent(found[0], write_cursor(topic, tenant, next_of()), found[1])

@@ -1,0 +1,189 @@
+"""The end of a topic, read once for all subscribers of a process.
+
+One consumer without a group is assigned the topic's partitions, and those that nobody listens to are paused. A record goes to the listener
+of its key; the key is compared as bytes, and nothing else of a record is looked at here. The tail waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from projections.errors import KafkaUnavailable
+from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
+from streams.log import Row
+from streams.sealing import Seals
+from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
+AT_ONCE = 250
+"""Records of one look, so that the loop gets to others in between."""
+LONGEST_WAIT = 100
+"""Milliseconds the broker holds a fetch back when nothing is new: a partition that somebody begins to listen to waits that long."""
+
+
+class Listener(Protocol):
+    """Who gets records of one name. Neither method may wait."""
+
+    def deliver(self, row: Row, partition: int) -> None:
+        """The next record, in order within a partition."""
+
+    def broken(self, reason: str) -> None:
+        """Records cannot be delivered any more in order and without gap."""
+
+
+class Tail:
+    """Reads a topic from where listeners join it. Used within one event loop; stop it after.
+
+    Args:
+        topic: the topic's full name.
+        partitions: how many it has.
+        seals: told to know the keys of what is delivered.
+        name_of: what of a record's key names its listener.
+    """
+
+    def __init__(self, settings: Settings, topic: str, partitions: int, seals: Seals, name_of: Callable[[bytes], bytes] = bytes) -> None:
+        self._settings = settings
+        self._seals = seals
+        self._topic = topic
+        self._partitions = partitions
+        self._name_of = name_of
+        self._listeners: dict[int, dict[bytes, Listener]] = {}
+        self._next: dict[int, int] = {}
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._consumer: AIOKafkaConsumer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
+        """From now on deliver records of that name; all from :meth:`next` on, of each of these partitions.
+
+        Raises:
+            KafkaUnavailable: Kafka does not answer.
+        """
+        partitions = list(partitions)
+        async with self._lock:
+            missing = [TopicPartition(self._topic, p) for p in partitions if p not in self._next]
+            if missing:
+                consumer = await self._started()
+                ends = await self._ends(consumer, missing)
+                for tp, end in ends.items():
+                    consumer.seek(tp, end)
+                    consumer.resume(tp)
+                    self._next[tp.partition] = end
+                    self._listeners[tp.partition] = {}
+                self._wake.set()
+            for partition in partitions:
+                self._listeners[partition][name] = listener
+
+    def leave(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
+        """Deliver no more records of that name; partitions that nobody listens to any more are not read."""
+        for partition in partitions:
+            listeners = self._listeners.get(partition)
+            if listeners is None or listeners.get(name) is not listener:
+                continue
+            del listeners[name]
+            if not listeners:
+                del self._listeners[partition], self._next[partition]
+                if self._consumer is not None:
+                    self._consumer.pause(TopicPartition(self._topic, partition))
+
+    def next(self, partition: int) -> int:
+        """The offset from which on records are still to be delivered; the partition has to have a listener."""
+        return self._next[partition]
+
+    async def end(self, partition: int) -> int:
+        """The offset the partition's next record will get; raises :class:`KafkaUnavailable`."""
+        tp = TopicPartition(self._topic, partition)
+        async with self._lock:
+            consumer = await self._started()
+        return (await self._ends(consumer, [tp]))[tp]
+
+    async def stop(self) -> None:
+        """Stop reading, and close the consumer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._consumer is not None:
+            await stop_client(self._consumer, self._settings)
+        self._task = self._consumer = None
+
+    async def _ends(self, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        async with kafka_errors(self._settings, f"reading {self._topic}"), asyncio.timeout(self._settings.append_timeout):
+            ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+            return ends
+
+    async def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            async with kafka_errors(self._settings, f"reading {self._topic}"):
+                consumer = make_consumer(self._settings, max_partition_fetch_bytes=1 << 20, fetch_max_wait_ms=LONGEST_WAIT)
+                await start_client(consumer, self._settings)
+                partitions = [TopicPartition(self._topic, p) for p in range(self._partitions)]
+                consumer.assign(partitions)
+                consumer.pause(*partitions)
+                self._consumer = consumer
+                self._task = asyncio.create_task(self._run(consumer), name=f"tail-{self._topic}")
+        return self._consumer
+
+    async def _run(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            if not self._next:
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                batches = await consumer.getmany(timeout_ms=500, max_records=AT_ONCE)
+            except KafkaError as error:
+                # The brokers are away: aiokafka reconnects by itself, and goes on where it was.
+                logger.warning("reading %s: %s", self._topic, error)
+                await asyncio.sleep(0.5)
+                continue
+            for tp, rows in batches.items():
+                await self._keys_of(rows)
+                self._dispatch(tp.partition, rows)
+            if batches:
+                await asyncio.sleep(0)
+
+    async def _keys_of(self, rows: Sequence[Row]) -> None:
+        """Know the keys that these records need, however long that takes: without them they would pass for erased ones."""
+        while True:
+            try:
+                await self._seals.ready(rows)
+            except KafkaUnavailable as error:
+                logger.warning("reading %s: %s", self._topic, error)
+                await asyncio.sleep(0.5)
+            else:
+                return
+
+    def _dispatch(self, partition: int, rows: Sequence[Row]) -> None:
+        at = self._next.get(partition)
+        if at is None:
+            return  # nobody listens any more
+        listeners, name_of = self._listeners[partition], self._name_of
+        if rows[-1].offset < at:
+            # aiokafka went back to the first record: this is a younger topic than the one that was read.
+            self._break(partition, rows[-1].offset + 1)
+            return
+        for row in rows:
+            if row.offset < at:
+                continue
+            # Before it is handed over: whoever joins meanwhile gets what comes after it.
+            self._next[partition] = row.offset + 1
+            listener = listeners.get(name_of(row.key)) if row.key is not None else None
+            if listener is not None:
+                try:
+                    listener.deliver(row, partition)
+                except Exception:
+                    logger.exception("record %d of %s %d could not be delivered", row.offset, self._topic, partition)
+                    listener.broken("an error that was not foreseen: connect again")
+            if partition not in self._next:
+                return
+
+    def _break(self, partition: int, at: int) -> None:
+        self._next[partition] = at
+        for listener in list(self._listeners[partition].values()):
+            listener.broken("the log is not the one it was: read the conversation anew")

@@ -1,0 +1,178 @@
+"""What streams ask of the windows: whether the fold accepted a summary, and a conversation's state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+import msgspec
+
+from projections.errors import ThreadfoldError
+from projections.fold import id_hash_of
+from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
+from projections.meta import InForce
+from projections.names import Key, Position, partition_of
+from projections.persistence import stored_form
+from projections.render import render_openai
+from projections.sacrifice import DoesNotFit
+from projections.view import view_of
+from projections.window import Window
+from streams.log import Log
+from threadfold.backend import Backend
+from threadfold.live.decoding import previous_of
+from threadfold.live.sent import Sent
+
+logger = logging.getLogger(__name__)
+AGAIN = 0.2
+"""Seconds until the windows are asked again that could not be read."""
+_encode = msgspec.json.Encoder().encode
+
+
+class State(NamedTuple):
+    """A conversation's state as it is sent; ``core`` is what of it counts as a change (its position does not)."""
+
+    core: bytes
+    sent: Sent
+
+
+class Windows:
+    """Questions to the windows of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._bases: dict[Key, tuple[bytes, Base]] = {}
+
+    def forget(self, key: Key) -> None:
+        """Nobody subscribes to the conversation any more."""
+        self._bases.pop(key, None)
+
+    async def accepted(self, key: Key, offset: int, id: str, chain: dict[int, None] | None = None) -> bool:  # noqa: A002
+        """Whether the fold accepted the summary event of that id at ``offset``; waits until that can be told, however long.
+
+        Args:
+            chain: the summaries in force and before, where they were asked for already; filled in for the next question.
+        """
+        position = Position(partition_of(key, self._backend.log.partitions), offset)
+        while True:
+            try:
+                await self._backend.reach(position)
+                _, stored = await self._backend.stored(key)
+                if stored is None:
+                    return False
+                seen = stored.recent_ids(key).find(id_hash_of(id))
+                if seen is not None:
+                    return seen.offset == offset and not seen.rejected
+                if chain is None:
+                    chain = {}
+                if not chain:
+                    window = stored.load(key, position.partition, self._backend.live_rules())
+                    chain |= dict.fromkeys(await _chain(self._backend.log, window, offset))
+                return offset in chain
+            except ThreadfoldError as error:
+                logger.debug("a summary of %s waits for its window: %s", key, error)
+                await asyncio.sleep(AGAIN)
+
+    async def reach(self, position: Position) -> None:
+        """Return once the windows include the position, however long that takes."""
+        while True:
+            try:
+                return await self._backend.reach(position)
+            except ThreadfoldError as error:
+                logger.debug("the windows of partition %d are waited for: %s", position.partition, error)
+                await asyncio.sleep(AGAIN)
+
+    async def state(self, key: Key) -> State | None:
+        """The conversation's state, None before its first event is folded.
+
+        Raises:
+            Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
+        """
+        fields = await self._backend.stored_fields(key, [HEAD])
+        if HEAD not in fields:
+            return None
+        with stored_form(key):
+            head = decode_head(fields[HEAD])
+            view = head.view
+            if head.erased or not view.flat or (not view.suspensions and view.state == "awaiting_input"):
+                return await self._rendered(key)
+            known = self._bases.get(key)
+            if known is None or known[0] != head.base:
+                fields = await self._backend.stored_fields(key, [HEAD, BASE])
+                head = decode_head(fields[HEAD])
+                known = self._bases[key] = (head.base, decode_base(fields[BASE]))
+            return _state(head.position, key, self._backend.log, head.view.state, head.view.tokens, known[1].summary, head)
+
+    async def erased(self, key: Key) -> bool:
+        """Whether the conversation was erased; raises like :meth:`state`."""
+        fields = await self._backend.stored_fields(key, [HEAD])
+        with stored_form(key):
+            return HEAD in fields and decode_head(fields[HEAD]).erased
+
+    async def _rendered(self, key: Key) -> State | None:
+        """The state of a window that has to be rendered to tell its tokens, or is not small."""
+        _, stored = await self._backend.stored(key)
+        if stored is None:
+            return None
+        window = stored.load(key, partition_of(key, self._backend.log.partitions), self._backend.live_rules())
+        return state_of_window(window, self._backend.log)
+
+
+def state_of_window(window: Window, log: Log) -> State:
+    """The state of a whole window."""
+    view = view_of(window)
+    try:
+        tokens = view.tokens if view.flat else render_openai(window).tokens
+    except DoesNotFit:
+        tokens = view.tokens  # more than the ceiling: that nothing can be rendered is told by reading the context
+    return _state(window.meta.position, window.key, log, view.state, tokens, window.meta.summary, window)
+
+
+def _state(position: int, key: Key, log: Log, state: str, tokens: int, summary: InForce | None, of: Head | Window) -> State:
+    partition = partition_of(key, log.partitions)
+
+    def at(offset: int) -> str:
+        return str(Position(partition, offset))
+
+    suspensions = of.view.suspensions if isinstance(of, Head) else of.lanes.suspensions
+    core = {
+        "state": state,
+        "tokens": tokens,
+        "summary": None
+        if summary is None
+        else {
+            "summary_id": summary.summary_id,
+            "position": at(summary.offset),
+            "tokens": summary.tokens,
+            "trust": summary.trust,
+            "to": at(summary.to),
+            "previous": summary.previous,
+        },
+        "suspensions": [
+            {
+                "suspension_id": s.suspension_id,
+                "kind": s.kind,
+                "tool_call_id": s.tool_call_id,
+                "prompt": s.prompt,
+                "expires_at": s.expires_at,
+                "position": at(s.offset),
+            }
+            for s in suspensions
+        ],
+    }
+    data = _encode({**core, "position": at(position)})
+    return State(_encode(core), Sent("state", None, data))
+
+
+async def _chain(log: Log, window: Window, down_to: int) -> list[int]:
+    """The offsets of the summaries in force, from the latest back to ``down_to``, each with those before it."""
+    found: list[int] = []
+    at = window.meta.summary.offset if window.meta.summary else None
+    while at is not None:
+        found.append(at)
+        if at <= down_to:
+            break
+        position = Position(window.partition, at)
+        raw = (await log.read([position])).get(position)
+        at = previous_of(raw, window.key, log.seals) if raw is not None else None
+    return found

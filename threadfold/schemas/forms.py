@@ -1,0 +1,119 @@
+"""The two forms of an event: the CloudEvent in the log, and the flat object of the HTTP API and the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from projections.events import full_type
+from projections.intake import OWN, RESERVED
+from threadfold.schemas.structs import ABOUT, DATA, ID, NAME, POSITION, TIME, TRACEPARENT, Schema, fields_of
+
+SUMMARY_TOPIC = ("summary", "summary.voided", "conversation.erased")
+"""The types on the topic of summaries."""
+RENDER_TOPIC = ("model.called",)
+LOG_TYPES = tuple(kind for kind in DATA if kind not in ("summary.voided", "model.called"))
+"""The types in the log itself."""
+APPENDED = tuple(kind for kind in LOG_TYPES if kind not in RESERVED and kind not in OWN)
+"""The types a caller may append."""
+SOURCE: Schema = {
+    "type": "string",
+    "pattern": "^/tenants/[A-Za-z0-9._:-]{1,128}/conversations/[A-Za-z0-9._:-]{1,128}$",
+    "description": "the conversation: `/tenants/T/conversations/C`",
+}
+SEALED: Schema = {
+    "type": "object",
+    "description": "Data of a tenant whose policy has `encryption`: AES-256-GCM, the key named by `kid`.",
+    "properties": {name: {"type": "string"} for name in ("kid", "nonce", "ciphertext")},
+    "required": ["kid", "nonce", "ciphertext"],
+}
+_SAID_OR_CALLED: list[Schema] = [
+    {"properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]},
+    {
+        "properties": {"content": {"type": ["string", "array"]}, "tool_calls": {"type": ["array", "null"], "maxItems": 0}},
+        "required": ["content"],
+    },
+]
+"""A message has calls (an assistant's alone) or content; what :class:`projections.events.Message` checks by itself."""
+OTHER_TYPE = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}$"
+
+
+def envelope(kind: str, template: str) -> Schema:
+    """The schema of a type's CloudEvent, as it stands in a record's value; fields a newer version adds are allowed."""
+    data: Schema = {"$ref": template.format(name=DATA[kind].__name__)}
+    if kind in LOG_TYPES:
+        data = {"anyOf": [data, SEALED]}
+    properties: dict[str, Any] = {
+        "specversion": {"const": "1.0"},
+        "id": ID,
+        "type": {"const": full_type(kind)},
+        "source": SOURCE,
+        "time": {"anyOf": [TIME, {"type": "null"}]},
+        "traceparent": TRACEPARENT,
+        "data": data,
+    }
+    if kind in LOG_TYPES:
+        properties["tokens"] = {
+            "description": "what the producer counted: a claim the fold checks",
+            "anyOf": [{"$ref": template.format(name="Tokens")}, {"type": "null"}],
+        }
+    required = ["specversion", "id", "type", "source", "data"]
+    return {"title": full_type(kind), "description": ABOUT[kind], "type": "object", "properties": properties, "required": required}
+
+
+def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
+    """The schema of a type's flat form, as it is appended: no other field is taken."""
+    fields, required = fields_of(kind, parts)
+    if kind == "tool.result":
+        del fields["spill"]
+    properties: dict[str, Any] = {"type": {"const": kind}, "id": ID, "time": TIME, "traceparent": TRACEPARENT, "conversation": NAME}
+    schema = {
+        "title": kind,
+        "description": ABOUT[kind],
+        "type": "object",
+        "properties": {**properties, **fields},
+        "required": ["type", *required],
+        "additionalProperties": False,
+    }
+    return {**schema, "anyOf": _SAID_OR_CALLED} if kind == "message" else schema
+
+
+def told(kind: str, parts: Mapping[str, Schema]) -> Schema:
+    """The schema of a type's flat form, as history and streams give it: with its position, and whatever else the log holds."""
+    fields, required = fields_of(kind, parts)
+    # What another producer named like a field of the envelope stands under `data`; of the known types only event.dropped has such a one.
+    hidden = {name for name in fields if name in ("id", "time", "type", "position", "traceparent")}
+    schema: Schema = {
+        "title": kind,
+        "type": "object",
+        "properties": {
+            "id": ID,
+            "type": {"const": kind},
+            "time": {"anyOf": [TIME, {"type": "null"}]},
+            "position": POSITION,
+            "traceparent": TRACEPARENT,
+            **{name: value for name, value in fields.items() if name not in hidden},
+        },
+        "required": ["id", "type", "time", "position", *(name for name in required if name not in hidden)],
+    }
+    if hidden:
+        schema["properties"]["data"] = {"type": "object", "properties": {name: fields[name] for name in sorted(hidden)}}
+    return schema
+
+
+def other() -> Schema:
+    """The schema of an event of another family: kept in the log, skipped by the fold."""
+    return {
+        "title": "another family's event",
+        "description": "A type of your own, like `acme.ticket.assigned.v1`: kept in the log and given by history; no window holds it.",
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "pattern": OTHER_TYPE, "not": {"enum": sorted(full_type(kind) for kind in LOG_TYPES)}},
+            "id": ID,
+            "time": TIME,
+            "traceparent": TRACEPARENT,
+            "conversation": NAME,
+        },
+        "required": ["type"],
+        "additionalProperties": True,
+    }
