@@ -27,6 +27,7 @@ from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.erasure import Eraser, user_tag
 from threadfold.gateway import create_gateway
+from threadfold.live import Live
 
 SMALL = {
     "model_window": 6000,
@@ -40,6 +41,7 @@ SMALL = {
     "hard_clear_chars": 2000,
 }
 SECRET = "marmalade-in-the-attic"
+PARTIAL = "behind-the-clock"
 
 
 @pytest.fixture
@@ -154,6 +156,10 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             of = {key for key, value in rows if value is not None and SECRET.encode() in value}
             assert b"plain/talk" in of, topic
             assert b"sealed/talk" not in of, topic
+        live = await Live(backend).start()
+        for tenant in ("sealed", "plain"):
+            await live.partial(tenant, "talk", "t1", f"In the attic, {PARTIAL}")
+        assert await redis_keys_with(made, PARTIAL.encode())
         assert await redis_keys_with(made, SECRET.encode())  # windows hold text, until they are erased
         report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
         assert report.differing == []
@@ -183,6 +189,10 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         with pytest.raises(UnknownConversation):
             await eraser.conversation("sealed", "never-heard-of")
         assert await redis_keys_with(made, SECRET.encode()) == []
+        assert await redis_keys_with(made, PARTIAL.encode()) == []
+        with pytest.raises(Erased):
+            await live.partial("sealed", "talk", "t1", "and more")
+        await live.stop()
         with pytest.raises(Erased):
             await backend.append("sealed", [("talk", {"type": "message", "role": "user", "content": "again"})])
 
