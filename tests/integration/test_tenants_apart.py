@@ -97,6 +97,8 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("POST", "/v1/conversations/{conversation}/rollback"): at(
         "/v1/conversations/{c}/rollback?wait=applied", lambda p: {"to": p.event}, lambda p: {"to": p.position}
     ),
+    ("DELETE", "/v1/conversations/{conversation}"): at("/v1/conversations/{c}"),
+    ("DELETE", "/v1/users/{user}"): at("/v1/users/{p.tenant}"),
     ("POST", "/v1/conversations/{conversation}/close"): at("/v1/conversations/{c}/close?wait=applied"),
     ("POST", "/v1/events"): at(
         "/v1/events?wait=applied",
