@@ -8,6 +8,7 @@ where it was when it is asked for again, and one that is done answers the same r
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Literal
@@ -27,7 +28,6 @@ from streams.sealing import is_sealed
 from streams.topics import topic_configs
 from threadfold.backend import Backend
 from threadfold.lists import of_user
-from threadfold.live.held import Held
 
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
@@ -57,9 +57,11 @@ class Receipt(msgspec.Struct):
 class Eraser:
     """Erases conversations through a started backend."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]]) -> None:
+        """Args: ``forget_partial`` deletes what was said so far of messages in progress."""
         self._backend = backend
         self._keys = backend.keys
+        self._forget_partial = forget_partial
 
     async def conversation(self, tenant: str, conversation: str) -> Receipt:
         """Erase a conversation and return the receipt; one that is erased already answers its receipt again.
@@ -176,15 +178,6 @@ class Eraser:
         apply(window, min(checkpoint.offset, parse_position(position).offset), _event(key))
         applied = await backend.store.apply(generation, partition, checkpoint, [write_of(window, mark, checkpoint.timestamp)])
         return applied.verdict is Verdict.APPLIED
-
-    async def _forget_partial(self, key: Key) -> None:
-        """Delete what was said so far of a message in progress; none begins again, as the window says that it is erased."""
-        settings = self._backend.settings
-        held = Held(settings.redis, settings.topic_prefix, settings.partial_timeout)
-        try:
-            await held.forget(key)
-        finally:
-            await held.close_connections()
 
     # -- the receipt ---------------------------------------------------------------------------------------------------------
 

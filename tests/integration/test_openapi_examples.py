@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ class World:
     def __init__(self, served: Served) -> None:
         self.http = httpx.Client(base_url=served.url, headers=served.headers, timeout=20, trust_env=False)
         self.values: dict[str, Any] = {}
+        self.numbers = itertools.count(2)
         self.tenant = served.tenant
 
     def prepare(self) -> None:
@@ -62,8 +64,23 @@ class World:
         called = {"model": "m", "format": "openai", **{name: context[name] for name in ("render_digest", "position", "tokens")}}
         self.values["render_id"] = self.http.post(f"/v1/conversations/{CONVERSATION}/renders", json=called).json()["id"]
 
+        opened = {"type": "conversation.opened", "user": "u-7"}
+        self.http.post("/v1/conversations/of-u-7/events?wait=applied", json=opened).raise_for_status()
+        self.http.post("/v1/tenants", json={"name": "nord"}).raise_for_status()
+
+    def ready(self, name: str) -> None:
+        """Make what one request of an operation uses up: a turn in force, a key to revoke."""
+        if "{turn_id}" in name:
+            turn = {"turn_id": f"t-{next(self.numbers)}", "policy": "interrupt"}
+            begun = self.http.post(f"/v1/conversations/{CONVERSATION}/turns", json=turn).json()
+            self.values |= {"turn_id": turn["turn_id"], "Fencing-Token": begun["fencing_token"]}
+        elif "{key}" in name:
+            self.values["key"] = self.http.post("/v1/tenants/nord/keys", json={}).json()["id"]
+
     def real(self, value: Any) -> Any:
-        """A body with the log's own position where the example has one."""
+        """A body with the log's own position where the example has one, and a tenant that is new."""
+        if isinstance(value, dict) and value.get("name") == "nord":
+            value = {**value, "name": f"nord-{next(self.numbers)}"}
         if isinstance(value, dict):
             return {name: self.real(item) for name, item in value.items()}
         if isinstance(value, list):
@@ -93,14 +110,13 @@ def requests_of(name: str, operation: dict[str, Any], world: World) -> Iterator[
     """The requests the examples make: each body with what must be given, then with all parameters."""
     known = TABLE[tuple(name.split(" ", 1))]  # type: ignore[index]
     bodies: list[Any] = [None] if known.body is None else list(known.body.examples.values())
-    given = {**known.parameters, **{n: v for n, v in world.values.items() if n in known.parameters}}
-    path = re.sub(r"{(\w+)}", lambda match: str(given[match[1]]), name.split(" ", 1)[1])
-    optional = [
-        p for p in operation.get("parameters", ()) if not p.get("required") and p["in"] in ("query", "header") and p["name"] in given
-    ]
-    required = [p for p in operation.get("parameters", ()) if p.get("required") and p["in"] in ("query", "header")]
+    parameters = [p for p in operation.get("parameters", ()) if p["in"] in ("query", "header") and p["name"] in known.parameters]
+    required = [p for p in parameters if p.get("required")]
     for body in bodies:
-        for chosen in (required, [*required, *optional]):
+        for chosen in (required, parameters):
+            world.ready(name)
+            given = {**known.parameters, **{n: v for n, v in world.values.items() if n in known.parameters}}
+            path = re.sub(r"{(\w+)}", lambda match: str(given[match[1]]), name.split(" ", 1)[1])  # noqa: B023 (used at once)
             request: dict[str, Any] = {"url": path, "params": {p["name"]: given[p["name"]] for p in chosen if p["in"] == "query"}}
             request["headers"] = {p["name"]: str(world.real(given[p["name"]])) for p in chosen if p["in"] == "header"}
             if body is not None:

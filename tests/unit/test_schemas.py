@@ -40,6 +40,7 @@ FLATS: dict[str, dict[str, Any]] = {
     "session.closed": {"reason": "explicit", "after": "3-1"},
     "turn.started": {"turn_id": "t", "lease": {"token": 1}},
     "turn.ended": {"turn_id": "t"},
+    "compaction.requested": {},
     "loop.detected": {"tool": "t", "arguments_sha256": "ab" * 32, "count": 3},
     "summary": {
         "summary_id": "s",

@@ -22,12 +22,13 @@ class EventStream(Response):
     Args:
         batches: the stream.
         close: called at its end, whatever the cause.
+        status_code: that of the answer; the framework reads its default here.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, batches: AsyncIterator[list[Sent]], close: Callable[[], None], stall: float = STALL) -> None:
-        super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    def __init__(self, batches: AsyncIterator[list[Sent]], close: Callable[[], None], stall: float = STALL, status_code: int = 200) -> None:
+        super().__init__(None, status_code, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._batches = batches
         self._close = close

@@ -8,6 +8,7 @@ import msgspec
 
 from projections.events import CONTENT_TYPE, full_type
 from streams.control import Generation
+from streams.keytable import Erasure, KeyRecord
 from streams.requests import CompactionRequest
 from streams.tenants import ApiKey, Tenant
 from streams.topics import SPECS, TopicSpec
@@ -138,7 +139,7 @@ def _messages_of(topic: str) -> list[str]:
         "compactions": ["compaction.request"],
         "control": ["control.generation", "control.live", "control.tenant", "control.key"],
         "dead-letters": ["dead.letter"],
-        "keys": ["data.key"],
+        "keys": ["data.key", "erasure"],
     }[topic]
 
 
@@ -162,7 +163,8 @@ def _messages() -> dict[str, Schema]:
             "control.key", "What a key opens; the record's key has the hash.", _ref("ApiKey"), {"type": "string", "pattern": "^key/"}
         ),
         "dead.letter": _record("dead.letter", "Where a record stands that is no event, and why.", _ref("DeadLetter"), _CONVERSATION),
-        "data.key": _record("data.key", "A conversation's wrapped data key.", {"type": "object"}, {"type": "string"}),
+        "data.key": _record("data.key", "A conversation's data key, wrapped by a master key.", _ref("KeyRecord"), {"type": "string"}),
+        "erasure": _record("erasure", "That a conversation is being erased, or was.", _ref("Erasure"), {"type": "string"}),
     }
 
 
@@ -203,7 +205,7 @@ def _record(name: str, about: str, payload: Schema, key: Schema) -> Schema:
 def _schemas() -> dict[str, Schema]:
     made = dict(components(_SCHEMAS))
     made |= {_event_name(kind): envelope(kind, _SCHEMAS) for kind in DATA}
-    _, more = msgspec.json.schema_components([CompactionRequest, Generation, Tenant, ApiKey], ref_template=_SCHEMAS)
+    _, more = msgspec.json.schema_components([CompactionRequest, Generation, Tenant, ApiKey, KeyRecord, Erasure], ref_template=_SCHEMAS)
     for name, schema in more.items():
         schema["description"] = " ".join(schema.get("description", "").replace("``", "`").split())
         made[name] = schema

@@ -27,6 +27,13 @@ SEALED: Schema = {
     "properties": {name: {"type": "string"} for name in ("kid", "nonce", "ciphertext")},
     "required": ["kid", "nonce", "ciphertext"],
 }
+_CONDITIONS: dict[str, Schema] = {
+    "expect": {
+        "type": ["string", "null"],
+        "description": "condition: the position or id of the event before it, empty for none; the fold rejects the event otherwise",
+    },
+    "fence": {"type": ["integer", "null"], "description": "condition: the fencing token of the turn that must be in force"},
+}
 _SAID_OR_CALLED: list[Schema] = [
     {"properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]},
     {
@@ -51,6 +58,7 @@ def envelope(kind: str, template: str) -> Schema:
         "time": {"anyOf": [TIME, {"type": "null"}]},
         "traceparent": TRACEPARENT,
         "data": data,
+        **(_CONDITIONS if kind in LOG_TYPES else {}),
     }
     if kind in LOG_TYPES:
         properties["tokens"] = {

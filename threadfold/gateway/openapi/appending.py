@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from threadfold.gateway.openapi.components import COUNT, TEXT, nullable, record
+from threadfold.gateway.openapi.components import TEXT, nullable, record
 from threadfold.gateway.openapi.operation import Answer, Body, Operation, Table, ref
 from threadfold.schemas.structs import ID as ID_SCHEMA
 from threadfold.schemas.structs import TIME, TRACEPARENT
@@ -162,13 +162,10 @@ OPERATIONS: Table = {
         "Ask for a summary",
         "append",
         {
-            202: Answer(
-                record({}, {"position": TEXT, "status": TEXT, "tokens": COUNT}),
-                {"position": "3-17"},
-                "Asked for; the summary comes over the stream once the window took it.",
-            )
+            **appended(),
+            202: Answer(ref("Appended"), _APPENDED, "Asked for; the summary comes over the stream once the window took it."),
         },
-        problems=(400, 404, *_USUAL, 413),
-        parameters={"conversation": CONVERSATION},
+        problems=(400, *_USUAL),
+        parameters=_PARAMETERS,
     ),
 }

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from threadfold.erasure import Receipt
 from threadfold.gateway.openapi.operation import Schema, one_or_list, ref
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, other, told
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of
@@ -14,6 +17,8 @@ TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 OBJECT: Schema = {"type": "object"}
+STATE: Schema = {"enum": ["active", "awaiting_input", "idle", "closed"]}
+SCOPE: Schema = {"enum": ["append", "read", "subscribe", "admin", "erase"]}
 
 
 def nullable(schema: Schema) -> Schema:
@@ -54,6 +59,8 @@ def all_components() -> dict[str, Schema]:
     del called["generation"]
     made["NewModelCall"] = {"type": "object", "properties": called, "required": required, "additionalProperties": False}
     made |= _answers()
+    _, receipts = msgspec.json.schema_components([Receipt], ref_template=_TEMPLATE)
+    made |= {name: {k: v for k, v in schema.items() if k != "description"} for name, schema in receipts.items()}
     return dict(sorted(made.items()))
 
 
@@ -130,6 +137,46 @@ def _answers() -> dict[str, Schema]:
         ),
         "Step": record({"reducer": TEXT, "messages_before": COUNT, "messages_after": COUNT, "tokens_before": COUNT, "tokens_after": COUNT}),
         "Context": _context(),
+        "ListedConversation": record(
+            {"conversation": TEXT, "active_at": TEXT, "state": STATE, "position": POSITION, "count": COUNT, "tokens": COUNT}
+        ),
+        "Turn": record(
+            {
+                "turn_id": TEXT,
+                "status": {"enum": ["started", "queued"]},
+                "fencing_token": nullable({"type": "integer"}),
+                "position": POSITION,
+            },
+            {"place": COUNT},
+            "`fencing_token` grows with every turn of the conversation; null while it waits. `place`: how many turns are before it.",
+        ),
+        "Key": record(
+            {
+                "id": TEXT,
+                "name": nullable(TEXT),
+                "scopes": array(SCOPE),
+                "created": nullable(TEXT),
+                "expires_at": nullable(TEXT),
+                "expired": {"type": "boolean"},
+            },
+            about="A key as lists show it: nothing of it opens anything.",
+        ),
+        "NewKey": record(
+            {"id": TEXT, "scopes": array(SCOPE), "key": TEXT},
+            {"name": nullable(TEXT), "created": nullable(TEXT), "expires_at": nullable(TEXT), "expired": {"type": "boolean"}},
+            "A new key; `key` is shown in this answer and never again.",
+        ),
+        "Tenant": record(
+            {
+                "name": TEXT,
+                "policy": OBJECT,
+                "next_policy": nullable(OBJECT),
+                "quota": OBJECT,
+                "quota_in_force": OBJECT,
+                "keys": array(ref("Key")),
+            },
+            {"key": TEXT},
+        ),
         "History": record(
             {"events": array(ref("ToldEvent")), "next_before": nullable(TEXT)},
             about="Newest first; `next_before` is null at the beginning.",
@@ -166,7 +213,7 @@ def _context() -> Schema:
             "render_digest": DIGEST,
             "summary": nullable(ref("ContextSummary")),
             "suspensions": array(ref("OpenSuspension")),
-            "state": {"enum": ["active", "awaiting_input", "idle", "closed"]},
+            "state": STATE,
             "guard": {},
             "trace": array(ref("Step")),
         },

@@ -28,7 +28,7 @@ _TAGS = {
     "Service": "Health and documents; no key is needed.",
 }
 _SECURITY = "HTTPBearer"
-_NAMES = ("conversation", "tenant", "user")
+_NAMES = ("conversation", "tenant")
 
 
 def install(app: FastAPI) -> None:

@@ -53,6 +53,23 @@ _SUSPENSION: dict[str, Any] = {
     "expires_at": None,
     "position": "3-19",
 }
+SUMMARY: dict[str, Any] = {
+    "id": "c0ffee00c0ffee00c0ffee00c0ffee00",
+    "type": "summary",
+    "time": "2026-01-31T12:05:00.000Z",
+    "position": "3-60",
+    "summary_id": "c0ffee00c0ffee00c0ffee00c0ffee00",
+    "text": "The customer asked where order 1182 is; it was shipped by post.",
+    "tokens": 16,
+    "span": {"from": "3-17", "to": "3-41", "count": 3, "positions": [17, 12, 12], "digest": DIGEST},
+    "previous": None,
+    "reason": "budget",
+    "summarizer": "extractive",
+    "trust": "tool",
+    "tokens_before": 30400,
+    "tokens_after": 12100,
+    "policy": "0f1e2d3c4b5a6978",
+}
 _PAGED = {"limit": 50}
 
 OPERATIONS: Table = {
@@ -109,8 +126,20 @@ OPERATIONS: Table = {
         "read",
         {
             200: Answer(
-                record({"conversations": array(record({"conversation": TEXT}))}, {"next_before": nullable(TEXT), "next": nullable(TEXT)}),
-                {"conversations": [{"conversation": CONVERSATION, "position": "3-17", "state": "active"}], "next": None},
+                record({"conversations": array(ref("ListedConversation")), "next_before": nullable(TEXT)}),
+                {
+                    "conversations": [
+                        {
+                            "conversation": CONVERSATION,
+                            "active_at": "2026-01-31T12:00:00.000Z",
+                            "state": "active",
+                            "position": "3-17",
+                            "count": 2,
+                            "tokens": 23,
+                        }
+                    ],
+                    "next_before": None,
+                },
                 "The tenant's active and recent ones.",
             )
         },
@@ -122,8 +151,8 @@ OPERATIONS: Table = {
         "read",
         {
             200: Answer(
-                record({"summaries": array(record({"summary_id": TEXT}))}, {"next_before": nullable(TEXT), "next": nullable(TEXT)}),
-                {"summaries": [], "next": None},
+                record({"summaries": array(ref("ToldSummary")), "next_before": nullable(TEXT)}),
+                {"summaries": [SUMMARY], "next_before": None},
                 "Newest first.",
             )
         },
@@ -136,8 +165,13 @@ OPERATIONS: Table = {
         "read",
         {
             200: Answer(
-                record({"suspensions": array(record({"suspension_id": TEXT}))}, {"next_before": nullable(TEXT), "next": nullable(TEXT)}),
-                {"suspensions": [{"conversation": CONVERSATION, **_SUSPENSION}], "next": None},
+                record(
+                    {
+                        "suspensions": array({"allOf": [ref("OpenSuspension"), record({"conversation": TEXT})]}),
+                        "next_before": nullable(TEXT),
+                    }
+                ),
+                {"suspensions": [{"conversation": CONVERSATION, **_SUSPENSION}], "next_before": None},
                 "What waits for somebody, of all the tenant's conversations.",
             )
         },

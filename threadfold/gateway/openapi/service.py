@@ -23,7 +23,10 @@ OPERATIONS: Table = {
         problems=(503,),
     ),
     ("GET", "/metrics"): Operation(
-        "Service", "Metrics", None, {200: Answer(TEXT, "# TYPE threadfold_requests counter", "Prometheus' text format.", "text/plain")}
+        "Service",
+        "Metrics",
+        None,
+        {200: Answer(TEXT, "# TYPE threadfold_http_requests_total counter\n", "Prometheus' text format.", "text/plain")},
     ),
     ("GET", "/asyncapi.json"): Operation(
         "Service",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from threadfold.gateway.openapi import appending, reading, service, turns
+from threadfold.gateway.openapi import appending, erasing, reading, service, tenants, turns
 from threadfold.gateway.openapi.operation import Table
 
-TABLE: Table = {**appending.OPERATIONS, **reading.OPERATIONS, **turns.OPERATIONS, **service.OPERATIONS}
+TABLE: Table = {
+    **appending.OPERATIONS,
+    **reading.OPERATIONS,
+    **turns.OPERATIONS,
+    **erasing.OPERATIONS,
+    **tenants.OPERATIONS,
+    **service.OPERATIONS,
+}
