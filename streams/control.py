@@ -325,7 +325,7 @@ class Control:
             tenant,
             DEFAULT_SCOPES if scopes is None else check_scopes(scopes),
             check_key_name(name),
-            rfc3339(datetime.fromtimestamp(int(now), UTC)),
+            rfc3339(datetime.fromtimestamp(round(now, 3), UTC)),
             check_expiry(expires_at, now),
         )
         key = f"tf_{secrets.token_urlsafe(32)}"

@@ -57,8 +57,8 @@ class Receipt(msgspec.Struct):
 class Eraser:
     """Erases conversations through a started backend."""
 
-    def __init__(self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]] | None = None) -> None:
-        """Args: ``forget_partial`` deletes what was said so far of messages in progress; None where nothing of the kind is stored."""
+    def __init__(self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]]) -> None:
+        """Args: ``forget_partial`` deletes what was said so far of messages in progress."""
         self._backend = backend
         self._keys = backend.keys
         self._forget_partial = forget_partial
@@ -113,8 +113,7 @@ class Eraser:
         else:
             await self._elsewhere(key, erasure.position or "")
             await self._keys.wipe(name)
-        if self._forget_partial is not None:
-            await self._forget_partial(key)
+        await self._forget_partial(key)
         return await self._receipt(key, erasure)
 
     async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:

@@ -311,9 +311,9 @@ async def test_lists_that_come_at_once_are_not_all_let_in_on_the_last_token(worl
 
 
 def _room_of(app: Any) -> Room:
-    found = app.middleware_stack
+    found = app.front
     while not isinstance(found, Room):
-        found = getattr(found, "app", None) or found._app
+        found = found._app
     return found
 
 

@@ -27,6 +27,7 @@ from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.erasure import Eraser, user_tag
 from threadfold.gateway import create_gateway
+from threadfold.live import Live
 
 SMALL = {
     "model_window": 6000,
@@ -40,6 +41,7 @@ SMALL = {
     "hard_clear_chars": 2000,
 }
 SECRET = "marmalade-in-the-attic"
+PARTIAL = "behind-the-clock"
 
 
 @pytest.fixture
@@ -56,6 +58,11 @@ async def made(settings: Settings) -> AsyncIterator[Settings]:
 
 
 MASTER = new_master("first")
+
+
+async def no_text(key: Key) -> None:
+    """Nothing was in progress."""
+    del key
 
 
 @asynccontextmanager
@@ -154,12 +161,16 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             of = {key for key, value in rows if value is not None and SECRET.encode() in value}
             assert b"plain/talk" in of, topic
             assert b"sealed/talk" not in of, topic
+        live = await Live(backend).start()
+        for tenant in ("sealed", "plain"):
+            await live.partial(tenant, "talk", "t1", f"In the attic, {PARTIAL}")
+        assert await redis_keys_with(made, PARTIAL.encode())
         assert await redis_keys_with(made, SECRET.encode())  # windows hold text, until they are erased
         report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
         assert report.differing == []
 
         # -- erasing it
-        eraser = Eraser(backend)
+        eraser = Eraser(backend, lambda key: live.forget(key.tenant, key.conversation))
         receipt = await eraser.conversation("sealed", "talk")
         assert (receipt.conversation, receipt.log) == ("talk", "opaque")
         states = {name: store.state for name, store in receipt.stores.items()}
@@ -183,6 +194,10 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         with pytest.raises(UnknownConversation):
             await eraser.conversation("sealed", "never-heard-of")
         assert await redis_keys_with(made, SECRET.encode()) == []
+        assert await redis_keys_with(made, PARTIAL.encode()) == []
+        with pytest.raises(Erased):
+            await live.partial("sealed", "talk", "t1", "and more")
+        await live.stop()
         with pytest.raises(Erased):
             await backend.append("sealed", [("talk", {"type": "message", "role": "user", "content": "again"})])
 
@@ -218,7 +233,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         assert await redis_keys_with(made, SECRET.encode()) == []
         for row in await raw_records(made, "events"):
             assert row[0] != b"sealed/talk" or SECRET.encode() not in (row[1] or b"")
-        assert msgspec.json.encode(await Eraser(backend).conversation("sealed", "talk")) == msgspec.json.encode(receipt)
+        assert msgspec.json.encode(await Eraser(backend, no_text).conversation("sealed", "talk")) == msgspec.json.encode(receipt)
 
 
 async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_needs_its_scope(made: Settings) -> None:
@@ -275,7 +290,7 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
 async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) -> None:
     async with Backend(made) as backend:
         # No worker runs: the window cannot take it.
-        eraser = Eraser(backend)
+        eraser = Eraser(backend, no_text)
         async with running_worker(made):
             await say(backend, "sealed", "cut", talk(1))
         name = b"sealed/cut"
@@ -299,7 +314,7 @@ async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever
     async with stack(made) as (_, backend), Backend(made) as late:
         await say(backend, "sealed", "race", talk(1))
         stolen = next(value for key, value in await raw_records(made, "keys") if key.startswith(b"sealed/race/"))
-        await Eraser(backend).conversation("sealed", "race")
+        await Eraser(backend, no_text).conversation("sealed", "race")
         place = b"sealed/race/AAAAAAAAAAAAAAAA"
         await backend.keys.write({place: stolen})
 
@@ -326,7 +341,7 @@ async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(ma
                     return
 
         talkers = [asyncio.create_task(talker(at)) for at in (backend, rival, rival)]
-        receipt = await Eraser(backend).conversation("sealed", "busy")
+        receipt = await Eraser(backend, no_text).conversation("sealed", "busy")
         await asyncio.wait(talkers, timeout=10)
         stop.set()
         await asyncio.gather(*talkers)
@@ -344,7 +359,7 @@ async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_
     async with stack(made) as (_, backend):
         for name, user in (("u1", "bob/1"), ("u2", "bob/1"), ("u3", "eve")):
             await backend.append("sealed", [(name, {"type": "conversation.opened", "user": user}), (name, talk(1)[1])])
-        eraser = Eraser(backend)
+        eraser = Eraser(backend, no_text)
         # One was erased before the rest: as if it had been cut off in between.
         first = await eraser._erase(Key("sealed", "u1"), user_tag("sealed", "bob/1"))
         receipts = await eraser.user("sealed", "bob/1")
@@ -365,7 +380,7 @@ async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebui
         beside = await rebuild(made, backend.control, backend.log, backend.store, policy=policy)
         assert await redis_keys_with(made, SECRET.encode())
         building = asyncio.create_task(rebuild(made, backend.control, backend.log, backend.store, policy={**SMALL, "min_messages": 7}))
-        await Eraser(backend).conversation("sealed", "old")
+        await Eraser(backend, no_text).conversation("sealed", "old")
         third = await building
         left = await redis_keys_with(made, SECRET.encode())
         assert not any(b"sealed/old" in name for name in left)
@@ -384,7 +399,7 @@ async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(m
         kept = [f"kept{i}" for i in range(8)]
         for name in (*kept, "gone"):
             await say(backend, "sealed", name, talk(2))
-        await Eraser(backend).conversation("sealed", "gone")
+        await Eraser(backend, no_text).conversation("sealed", "gone")
         before = {name: await backend.context("sealed", name) for name in kept}
     await flush(made)
     async with stack(made) as (_, backend):
@@ -434,7 +449,7 @@ async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothin
         window = await backend.window("sealed", "unknown-master")
         assert window.meta.unknown == 0
         assert window.meta.count == 1
-        await Eraser(backend).conversation("sealed", "unknown-master")  # other tests have the first key only
+        await Eraser(backend, no_text).conversation("sealed", "unknown-master")  # other tests have the first key only
 
 
 async def test_rotating_wraps_all_keys_anew_and_the_old_master_key_may_go(made: Settings) -> None:

@@ -13,6 +13,7 @@ from streams.settings import Settings
 from threadfold.backend import Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
 from threadfold.erasure import Eraser, Receipt
+from threadfold.live.held import Held
 
 
 @click.command()
@@ -37,7 +38,11 @@ def erase(tenant: str, conversation: str | None, user: str | None, data: Path | 
 
 async def _erase(settings: Settings, tenant: str, conversation: str | None, user: str | None) -> list[Receipt]:
     async with Backend(settings) as backend:
-        eraser = Eraser(backend)
-        if conversation is not None:
-            return [await eraser.conversation(tenant, conversation)]
-        return await eraser.user(tenant, user or "")
+        texts = Held(settings.redis, settings.topic_prefix, settings.partial_timeout)
+        eraser = Eraser(backend, texts.forget)
+        try:
+            if conversation is not None:
+                return [await eraser.conversation(tenant, conversation)]
+            return await eraser.user(tenant, user or "")
+        finally:
+            await texts.close_connections()

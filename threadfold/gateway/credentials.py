@@ -48,6 +48,26 @@ class Credentials:
             raise Unauthorized(f"the key expired at {found.expires_at}: `threadfold tenants add` makes another")
         return Principal(found.tenant, frozenset(found.scopes))
 
+    def holds(self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State], principal: Principal) -> Callable[[], bool]:
+        """Whether the credential by which ``principal`` was identified still lets it in; asked again and again, it looks in memory only.
+
+        A token holds until it ends (what its issuer does meanwhile is not known), a key until it ends, is revoked or loses a scope.
+        """
+        given = bearer(headers)
+        if self._open is not None or given is None:
+            return lambda: True
+        if given.count(".") == 2 and self._tokens is not None:
+            until = self._tokens.until(given)
+            return lambda: time.time() < until
+
+        def known() -> bool:
+            found = state().key_of(given)
+            if found is None or (found.expires_at and time.time() >= moment(found.expires_at)):
+                return False
+            return found.tenant == principal.tenant and principal.scopes <= set(found.scopes)
+
+        return known
+
     async def close(self) -> None:
         """End what is under way."""
         if self._keys is not None:

@@ -11,10 +11,11 @@ from fastapi.responses import Response
 
 from projections.errors import InvalidRequest
 from projections.names import check_name
-from threadfold.gateway.access import Caller, caller_with
+from threadfold.gateway.access import PRINCIPAL, Caller, Connection, caller_with
 from threadfold.gateway.bodies import read_json
 from threadfold.gateway.event_stream import EventStream
 from threadfold.gateway.problems import NotConnected
+from threadfold.gateway.tokens import Principal
 from threadfold.live import Live
 
 router = APIRouter(prefix="/v1")
@@ -34,7 +35,7 @@ async def get_stream(
     last_event_id: LastEventId = None,
 ) -> Response:
     """The conversation as it goes on, as server-sent events: `event`, `summary`, `partial` and `state` (docs/streams.md)."""
-    allowed = still_allowed(request, caller, "subscribe")
+    allowed = still_allowed(request)
     subscription = await live_of(request).open(caller.tenant, conversation, last_event_id or after, allowed)
     return EventStream(subscription.batches(), subscription.close)
 
@@ -51,7 +52,7 @@ async def get_summaries_stream(
 
     Delivery is at least once: dedupe on `summary_id`. A conversation's come in order.
     """
-    allowed = still_allowed(request, caller, "subscribe")
+    allowed = still_allowed(request)
     subscription, close = await live_of(request).open_summaries(
         caller.tenant, last_event_id or cursor, beginning=begin is not None, still_allowed=allowed
     )
@@ -115,12 +116,10 @@ def live_of(request: Request) -> Live:
     return live
 
 
-def still_allowed(request: Request, caller: Caller, scope: str) -> Callable[[], bool]:
-    """A function that tells whether the request's key still lets its caller in; it looks in memory only."""
-    key = request.headers.get("authorization", "").partition(" ")[2].strip()
-
-    def allowed() -> bool:
-        found = caller.backend.control.state.key_of(key)
-        return found is not None and found.tenant == caller.tenant and scope in found.scopes
-
-    return allowed
+def still_allowed(request: Request) -> Callable[[], bool]:
+    """A function that tells whether the request's credential still lets its caller in."""
+    connection: Connection = request.app.state.connection
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    if principal is None:
+        return lambda: True  # a caller in this process
+    return connection.credentials.holds(request.scope["headers"], lambda: connection.get().control.state, principal)

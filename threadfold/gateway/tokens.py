@@ -71,6 +71,11 @@ class Tokens:
             self._held.popitem(last=False)
         return principal
 
+    def until(self, token: str) -> float:
+        """When a token that was verified a moment ago ends, in seconds since 1970; 0 where it is not remembered."""
+        held = self._held.get(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+        return 0.0 if held is None else held.until
+
     async def _claims(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_LENGTH:
             raise Unauthorized(f"the token is over {MAX_LENGTH} characters")

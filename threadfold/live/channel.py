@@ -26,7 +26,7 @@ from threadfold.live.windows import AGAIN, State, Windows
 logger = logging.getLogger(__name__)
 MOST_WAITING = 20_000
 MOST_WAITING_BYTES = 32 << 20
-"""What may wait behind a summary that cannot be judged: records, and bytes of them; beyond, the subscribers have to come again."""
+"""What may wait behind an event that cannot be judged: records, and bytes of them; beyond, the subscribers have to come again."""
 STATE_EVERY = 0.05
 """Seconds between two looks at a conversation's state."""
 GONE = "the conversation is erased"
@@ -146,13 +146,13 @@ class Channel:
         self._inbox.append(item)
         self._inbox_bytes += size
         if len(self._inbox) > MOST_WAITING or self._inbox_bytes > MOST_WAITING_BYTES:
-            logger.warning("too much waits behind a summary of %s that cannot be judged: its subscribers have to come again", self.key)
+            logger.warning("too much waits behind an event of %s that cannot be judged: its subscribers have to come again", self.key)
             self.broken("more waits than may wait here: connect again with Last-Event-ID")
         elif not self._held:
             self._drain()
 
     def _drain(self) -> None:
-        """Tell what waits in the inbox, up to a summary that is to be judged first."""
+        """Tell what waits in the inbox, up to an event that is to be judged first."""
         while self._inbox:
             item = self._inbox[0]
             if isinstance(item, tuple) and item[1].judged:
@@ -168,7 +168,7 @@ class Channel:
 
     async def _judge(self, item: tuple[int, Told]) -> None:
         offset, found = item
-        accepted = await self._windows.accepted(self.key, offset, found.id)
+        accepted = await self._windows.accepted(self.key, offset, found.id, found.sent.event == "summary")
         if self._inbox and self._inbox[0] is item:
             self._inbox.popleft()
             if accepted:

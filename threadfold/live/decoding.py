@@ -25,8 +25,8 @@ ERASED = "threadfold.conversation.erased.v1"
 class Told(NamedTuple):
     """A record as it is told to a conversation's subscribers.
 
-    ``judged``: the fold has to have accepted it first. ``ends``: an assistant's message, which ends a partial text: ``complete`` or
-    ``interrupted``. ``last``: the conversation is erased with it.
+    ``judged``: the fold has to have accepted it first (summaries, and events with a condition). ``ends``: an assistant's message, which
+    ends a partial text: ``complete`` or ``interrupted``. ``last``: the conversation is erased with it.
     """
 
     sent: Sent
@@ -72,11 +72,12 @@ def told(sealed: Row, partition: int, key: Key, seals: Seals) -> Told | None:
     if row is None or event is None or type(event) is ToolResultChunkEvent:
         return None
     data = _joined(row.value or b"", row.position) or _encode(flat_event(row, key, _PLAIN))
-    judged = type(event) is SummaryEvent
+    summary = type(event) is SummaryEvent
+    judged = summary or event.expect is not None or event.fence is not None
     ends = None
     if type(event) is MessageEvent and event.data.role == "assistant":
         ends = event.data.status or "complete"
-    return Told(Sent("summary" if judged else "event", str(row.position), data), event.id, judged, ends, type(event) is ErasedEvent)
+    return Told(Sent("summary" if summary else "event", str(row.position), data), event.id, judged, ends, type(event) is ErasedEvent)
 
 
 def _joined(value: bytes, at: Position) -> bytes | None:

@@ -91,7 +91,8 @@ class Subscription:
                 if batch:
                     yield batch
                     batch, size = [], 0
-                verdict = asyncio.ensure_future(self._windows.accepted(self._channel.key, row.offset, found.id, chain))
+                summary = found.sent.event == "summary"
+                verdict = asyncio.ensure_future(self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain))
                 try:
                     while not (await asyncio.wait({verdict}, timeout=self._heartbeat))[0]:
                         yield [HEARTBEAT]

@@ -47,8 +47,10 @@ class Windows:
         """Nobody subscribes to the conversation any more."""
         self._bases.pop(key, None)
 
-    async def accepted(self, key: Key, offset: int, id: str, chain: dict[int, None] | None = None) -> bool:  # noqa: A002
-        """Whether the fold accepted the summary event of that id at ``offset``; waits until that can be told, however long.
+    async def accepted(self, key: Key, offset: int, id: str, summary: bool, chain: dict[int, None] | None = None) -> bool:  # noqa: A002
+        """Whether the fold accepted the event of that id at ``offset``; waits until that can be told, however long.
+
+        Of an event that is no summary and none of the last 1,024, it is not known any more: it passes for accepted.
 
         Args:
             chain: the summaries in force and before, where they were asked for already; filled in for the next question.
@@ -63,6 +65,8 @@ class Windows:
                 seen = stored.recent_ids(key).find(id_hash_of(id))
                 if seen is not None:
                     return seen.offset == offset and not seen.rejected
+                if not summary:
+                    return True
                 if chain is None:
                     chain = {}
                 if not chain:
@@ -70,7 +74,7 @@ class Windows:
                     chain |= dict.fromkeys(await _chain(self._backend.log, window, offset))
                 return offset in chain
             except ThreadfoldError as error:
-                logger.debug("a summary of %s waits for its window: %s", key, error)
+                logger.debug("an event of %s waits for its window: %s", key, error)
                 await asyncio.sleep(AGAIN)
 
     async def reach(self, position: Position) -> None:
