@@ -11,6 +11,7 @@ from projections.errors import InvalidPosition
 from projections.intake import make_record
 from projections.names import Key, Position
 from streams.log import Raw
+from streams.sealing import Unsealed
 from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told, told_summary
 from threadfold.live.reader import SLOW, Reader
@@ -18,6 +19,7 @@ from threadfold.live.sent import HEARTBEAT, Sent, comment
 from threadfold.pages import flat_event
 
 KEY = Key("acme", "c1")
+PLAIN = Unsealed()
 
 
 def raw(flat: dict[str, object] | None = None, value: bytes | None = None, offset: int = 7) -> Raw:
@@ -45,9 +47,9 @@ def test_frames_stand_as_the_standard_says() -> None:
 )
 def test_what_is_told_is_the_flat_event_that_history_gives(flat: dict[str, object]) -> None:
     row = raw(flat)
-    found = told(row, 2, KEY)
+    found = told(row, 2, KEY, PLAIN)
     assert found is not None
-    assert json.loads(found.sent.data) == flat_event(row, KEY)
+    assert json.loads(found.sent.data) == flat_event(row, KEY, PLAIN)
     assert b"\n" not in found.sent.data
     assert found.sent.id == "2-7"
     assert found.last == (flat["type"] == "conversation.erased")
@@ -56,7 +58,7 @@ def test_what_is_told_is_the_flat_event_that_history_gives(flat: dict[str, objec
 
 def test_another_producers_line_ends_do_not_break_a_frame() -> None:
     value = json.dumps(json.loads(raw({"type": "message", "role": "user", "content": "x"}).value or b""), indent=1).encode()
-    found = told(raw(value=value), 2, KEY)
+    found = told(raw(value=value), 2, KEY, PLAIN)
     assert found is not None
     assert b"\n" not in found.sent.data
     assert json.loads(found.sent.data)["content"] == "x"
@@ -64,12 +66,12 @@ def test_another_producers_line_ends_do_not_break_a_frame() -> None:
 
 def test_nothing_is_told_of_another_conversation_garbage_or_a_piece_of_a_result() -> None:
     row = raw({"type": "message", "role": "user", "content": "x"})
-    assert told(row._replace(key=b"acme/c2"), 2, KEY) is None
-    assert told(raw(value=b"{"), 2, KEY) is None
-    assert told(raw(value=None), 2, KEY) is None
-    assert told(raw({"type": "tool.result.chunk", "spill_id": "s", "index": 0, "count": 1, "content": "x"}), 2, KEY) is None
-    assert told_summary(raw(value=b"["), KEY) is None
-    assert told_summary(row, KEY) is None
+    assert told(row._replace(key=b"acme/c2"), 2, KEY, PLAIN) is None
+    assert told(raw(value=b"{"), 2, KEY, PLAIN) is None
+    assert told(raw(value=None), 2, KEY, PLAIN) is None
+    assert told(raw({"type": "tool.result.chunk", "spill_id": "s", "index": 0, "count": 1, "content": "x"}), 2, KEY, PLAIN) is None
+    assert told_summary(raw(value=b"["), KEY, PLAIN) is None
+    assert told_summary(row, KEY, PLAIN) is None
 
 
 def test_cursors_are_read_back_and_those_of_others_refused() -> None:
