@@ -70,8 +70,8 @@ def test_nothing_is_told_of_another_conversation_garbage_or_a_piece_of_a_result(
     assert told(raw(value=b"{"), 2, KEY, PLAIN) is None
     assert told(raw(value=None), 2, KEY, PLAIN) is None
     assert told(raw({"type": "tool.result.chunk", "spill_id": "s", "index": 0, "count": 1, "content": "x"}), 2, KEY, PLAIN) is None
-    assert told_summary(raw(value=b"["), KEY, PLAIN) is None
-    assert told_summary(row, KEY, PLAIN) is None
+    assert told_summary(raw(value=b"["), 2, KEY, PLAIN) is None
+    assert told_summary(row, 2, KEY, PLAIN) is None
 
 
 def test_cursors_are_read_back_and_those_of_others_refused() -> None:
