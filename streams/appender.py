@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerClosed
 
 from projections.events import CONTENT_TYPE
+from streams.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
 Pair = tuple[bytes, bytes]
@@ -68,9 +69,7 @@ class Appender:
 
     async def stop(self) -> None:
         """Send nothing more; who still waits is told that the producer is closed."""
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+        await end_tasks([self._sending])
         self._end([])  # a task that is cancelled before its first step ends without a word
 
     async def _send_all(self, producer: AIOKafkaProducer) -> None:

@@ -7,7 +7,6 @@ the generation. A tenant's policy is fixed by its first record; a later change t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
@@ -26,6 +25,7 @@ from streams.callables import load_callables
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings
 from streams.summarizers.registry import known_summarizers
+from streams.tasks import end_tasks
 from streams.tenants import (
     DEFAULT_SCOPES,
     ApiKey,
@@ -168,10 +168,7 @@ class Control:
     async def stop(self) -> None:
         """Stop following, and close the clients."""
         await self._producer.stop()
-        if self._follower is not None:
-            self._follower.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._follower
+        await end_tasks([self._follower])
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)
         self._follower = self._consumer = None

@@ -8,7 +8,6 @@ key that a record names and the topic does not hold, once it is read to its end,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -30,6 +29,7 @@ from streams.keytable import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.masters import MasterKeys, master_keys_of
 from streams.sealing import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
 from streams.settings import Settings
+from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -111,10 +111,7 @@ class KeyRing:
 
     async def stop(self) -> None:
         """Stop following, and close the clients."""
-        for task in [*self._tasks, *([self._follower] if self._follower is not None else [])]:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ThreadfoldError):
-                await task
+        await end_tasks([*self._tasks, self._follower])
         await self._producer.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)

@@ -33,6 +33,7 @@ from streams.requests import request_for
 from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
+from streams.tasks import end_tasks
 from streams.timers import ring
 
 logger = logging.getLogger(__name__)
@@ -97,9 +98,8 @@ class Projector:
         finally:
             self._stopping.set()
             background = [tick, *self._preparing.values()]
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, *(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
+            await end_tasks(background)
+            await asyncio.gather(*(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
             await self._last_commit()
             await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()

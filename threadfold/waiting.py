@@ -8,6 +8,7 @@ from collections.abc import Callable
 from projections.errors import WaitTimedOut
 from projections.names import Position
 from projections.persistence import WindowStore
+from streams.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
 LAST_INTERVAL = 0.05
@@ -56,10 +57,7 @@ class Waiting:
         """End the pollers; whoever still waits gets :class:`WaitTimedOut`."""
         for waiters in self._waiters.values():
             _end(waiters, WaitTimedOut("waiting ended, because this process is stopping: the events are safe in the log"))
-        tasks = list(self._pollers.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._pollers.values())
 
     async def _poll(self, partition: int) -> None:
         waiters = self._waiters[partition]

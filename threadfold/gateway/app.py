@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from streams.masters import master_keys_of
 from streams.settings import Settings
+from streams.tasks import end_tasks
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.backend import Backend
 from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
@@ -68,8 +69,7 @@ def create_gateway(settings: Settings) -> FastAPI:
         try:
             yield
         finally:
-            connecting.cancel()
-            await asyncio.gather(connecting, return_exceptions=True)
+            await end_tasks([connecting])
             if app.state.live is not None:
                 await app.state.live.stop()
                 app.state.live = None

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from streams.tasks import end_tasks
 from threadfold.live.sent import RETRY, Sent
 
 logger = logging.getLogger(__name__)
@@ -41,10 +42,10 @@ class EventStream(Response):
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sending.cancel()
-            leaving.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
-            self._close()
+            try:
+                await end_tasks((sending, leaving))
+            finally:
+                self._close()
         if not sending.cancelled():
             sending.result()
 

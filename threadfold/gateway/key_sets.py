@@ -15,6 +15,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from projections.errors import KeySetUnavailable
+from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 REFETCH = 10.0
@@ -76,9 +77,7 @@ class KeySet:
 
     async def close(self) -> None:
         """End a fetch that is under way."""
-        if self._background is not None:
-            self._background.cancel()
-            await asyncio.gather(self._background, return_exceptions=True)
+        await end_tasks([self._background])
 
     def _known(self, kid: str | None) -> list[SigningKey]:
         if kid is None:

@@ -12,6 +12,7 @@ import redis.asyncio as aredis
 from redis.exceptions import RedisError
 
 from projections.errors import RedisUnavailable
+from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 AGAIN = 0.3
@@ -68,10 +69,8 @@ class Hearing:
 
     async def stop(self) -> None:
         """End it, and close the connection."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end_tasks([self._task])
+        self._task = None
 
     async def _tell(self, what: str, channel: str) -> None:
         async with self._writing:

@@ -10,6 +10,7 @@ from projections.errors import Erased, InvalidPosition, KafkaUnavailable, RedisU
 from projections.fold import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.recents import Recents
+from streams.tasks import end_tasks
 from threadfold.backend import Backend
 from threadfold.live.catchup import SCAN, missed
 from threadfold.live.channel import Channel
@@ -84,10 +85,7 @@ class Live:
         """End every stream and everything under way, and close the connections."""
         self.end_streams()
         self.backend.on_appended = None
-        tasks = [*self._tasks, *self._reading.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._tasks, *self._reading.values()])
         for channel in list(self._channels.values()):
             channel.close(STOPPING)
         await self._partials.stop()

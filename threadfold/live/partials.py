@@ -19,6 +19,7 @@ from projections.errors import Erased, PartialConflict, RedisUnavailable, Reques
 from projections.events import full_type
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
+from streams.tasks import end_tasks
 from threadfold.backend import Backend
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
@@ -201,9 +202,7 @@ class Partials:
 
     async def stop(self) -> None:
         """End what is under way."""
-        for task in list(self._ending):
-            task.cancel()
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await end_tasks(self._ending)
 
     async def _beginning(self, key: Key) -> int:
         if await self._windows.erased(key):

@@ -19,6 +19,7 @@ from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Row
 from streams.sealing import Seals
 from streams.settings import Settings
+from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 250
@@ -106,9 +107,7 @@ class Tail:
 
     async def stop(self) -> None:
         """Stop reading, and close the consumer."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks([self._task])
         if self._consumer is not None:
             await stop_client(self._consumer, self._settings)
         self._task = self._consumer = None

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
+from streams.tasks import end_tasks
 from streams.tenants import Quota
 from threadfold.quotas.bucket import Lease
 from threadfold.quotas.shared import Settling, SharedBuckets
@@ -82,10 +83,8 @@ class Quotas:
 
     async def stop(self) -> None:
         """Lease no more, and close the connection."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end_tasks([self._task])
+        self._task = None
         await self._buckets.close()
 
     def refresh(self) -> None:

@@ -1,0 +1,34 @@
+"""Ending background tasks for sure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+AGAIN = 2.0
+LONGEST = 10.0
+"""Seconds until a task that goes on is cancelled once more, and until it is left alone."""
+
+
+async def end_tasks(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
+    """Cancel tasks and wait until they are over; what they raise is dropped. ``None`` among them is passed over.
+
+    A single cancellation is not enough: clients that wait with a time-out of their own can swallow it in the moment in which their answer
+    comes, and a loop around them goes on for ever. A task that does not end within :data:`LONGEST` seconds is left behind with a warning,
+    so that a process that stops does stop.
+    """
+    every = {task for task in tasks if task is not None}
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LONGEST
+    while (pending := {task for task in every if not task.done()}) and loop.time() < deadline:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=AGAIN)
+    for task in every - pending:
+        if not task.cancelled():
+            task.exception()  # looked at, so that nothing is said of it later
+    for task in pending:
+        logger.warning("a task does not end, and is left behind: %s", task.get_name() if isinstance(task, asyncio.Task) else task)
