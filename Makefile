@@ -1,13 +1,14 @@
 # Commands for people and CI. GNU make 3.81 or newer (what macOS ships) and Python 3.11 or newer are all a machine needs.
 #
 #   PYTHON=python3.12    the interpreter that .venv is made with (otherwise the newest of 3.13, 3.12, 3.11, then python3)
-#   TEST_ARGS='-k fold'  passed to pytest
+#   TEST_ARGS='-k fold'  passed to pytest; JOBS=2 is how many processes it runs, each with a Kafka and a Redis of its own
 #   DEMO_ARGS='--help'   passed to the demo
 #   FIGURE=projection    the figures that bench measures (otherwise all); BENCH_ARGS=--quick is passed to it
 
 SHELL = /bin/sh
 PYTHON ?=
 TEST_ARGS ?=
+JOBS ?= 2
 DEMO_ARGS ?=
 FIGURE ?=
 BENCH_ARGS ?=
@@ -28,7 +29,7 @@ setup: ## make .venv from the hashed lock, with the threadfold command in it; do
 	@PYTHON='$(PYTHON)' .ci/setup
 
 test: setup ## run the whole test suite, on the embedded Kafka and Redis
-	$(VENV)/pytest $(TEST_ARGS)
+	$(VENV)/pytest -n $(JOBS) --dist loadfile $(TEST_ARGS)
 
 demo: setup ## play real conversations through the pipeline, wipe Redis, and see every window come back
 	$(VENV)/python -m threadfold.demo $(DEMO_ARGS)

@@ -20,11 +20,11 @@ def write_cursor(about: str, packed: bytes) -> str:
     return base64.urlsafe_b64encode(packed + _check(about, packed)).decode().rstrip("=")
 
 
-def read_cursor(about: str, cursor: str, whose: str) -> bytes:
+def read_cursor(about: str, cursor: str, whose: str, use: str = "the one that its last page gave") -> bytes:
     """What :func:`write_cursor` packed.
 
     Raises:
-        InvalidPosition: it is not a cursor of this; ``whose`` says of what it should be, in the error.
+        InvalidPosition: it is not a cursor of this; in the error, ``whose`` says of what it should be, and ``use`` which one is meant.
     """
     try:
         raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
@@ -33,7 +33,7 @@ def read_cursor(about: str, cursor: str, whose: str) -> bytes:
     packed, check = raw[:-_CHECK], raw[-_CHECK:]
     if len(raw) <= _CHECK or check != _check(about, packed):
         shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
-        raise InvalidPosition(f"cursor {shown} is not one of {whose}: use the one that its last page gave")
+        raise InvalidPosition(f"cursor {shown} is not one of {whose}: use {use}")
     return packed
 
 

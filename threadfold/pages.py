@@ -6,12 +6,9 @@ summary event whose span that one is in, so the next page begins there, however 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,9 +20,9 @@ from projections.window import Window
 from streams.history import event_of, pieces_backwards
 from streams.log import Log, Raw
 from streams.sealing import Seals, open_value
+from threadfold import cursors
 
 _PLACE = struct.Struct(">qq")
-_CHECK = 8
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
 
@@ -37,9 +34,8 @@ class Place(NamedTuple):
 
 
 def write_cursor(key: Key, place: Place) -> str:
-    """An opaque cursor; the check in it makes a cursor of another conversation an error and not a puzzle (it is no secret)."""
-    packed = _PLACE.pack(place.offset, -1 if place.span_of is None else place.span_of)
-    return base64.urlsafe_b64encode(packed + _check(key, packed)).decode()
+    """An opaque cursor of this conversation's history."""
+    return cursors.write_cursor(f"history\n{key}", _PLACE.pack(place.offset, -1 if place.span_of is None else place.span_of))
 
 
 def read_cursor(key: Key, cursor: str) -> Place:
@@ -48,20 +44,9 @@ def read_cursor(key: Key, cursor: str) -> Place:
     Raises:
         InvalidPosition: it is not a cursor of this conversation.
     """
-    try:
-        raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raw = b""
-    packed, check = raw[: _PLACE.size], raw[_PLACE.size :]
-    if len(raw) != _PLACE.size + _CHECK or check != _check(key, packed):
-        shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
-        raise InvalidPosition(f"cursor {shown} is not one of conversation {key.conversation}: use next_before of its last page")
+    packed = cursors.read_cursor(f"history\n{key}", cursor, f"conversation {key.conversation}", "next_before of its last page")
     offset, span_of = _PLACE.unpack(packed)
     return Place(offset, None if span_of < 0 else span_of)
-
-
-def _check(key: Key, packed: bytes) -> bytes:
-    return sha256(b"history\n" + str(key).encode() + b"\n" + packed).digest()[:_CHECK]
 
 
 async def page(log: Log, window: Window, before: str | None, limit: int) -> dict[str, Any]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
-from hashlib import sha256
 
 from projections.errors import InvalidPosition
+from threadfold import cursors
 
-_CHECK = 8
+WHOSE = "this tenant's summaries"
 
 
 def write_cursor(topic: str, tenant: str, offsets: Sequence[int]) -> str:
-    """The cursor of these next offsets; the check in it makes another tenant's, or another topic's, an error (it is no secret)."""
-    packed = b"".join(map(_varint, offsets))
-    return base64.urlsafe_b64encode(_check(topic, tenant, packed) + packed).rstrip(b"=").decode()
+    """The cursor of these next offsets; another tenant's, or another topic's, is an error."""
+    return cursors.write_cursor(_about(topic, tenant), b"".join(map(_varint, offsets)))
 
 
 def read_cursor(topic: str, tenant: str, partitions: int, cursor: str) -> list[int]:
@@ -24,20 +21,15 @@ def read_cursor(topic: str, tenant: str, partitions: int, cursor: str) -> list[i
     Raises:
         InvalidPosition: it is not a cursor of this tenant's stream.
     """
-    try:
-        raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raw = b""
-    check, packed = raw[:_CHECK], raw[_CHECK:]
-    offsets = _varints(packed) if check and check == _check(topic, tenant, packed) else None
+    packed = cursors.read_cursor(_about(topic, tenant), cursor, WHOSE, "the id of an event of this stream")
+    offsets = _varints(packed)
     if offsets is None or len(offsets) != partitions:
-        shown = repr(cursor if len(cursor) <= 40 else cursor[:40] + "…")
-        raise InvalidPosition(f"cursor {shown} is not one of this tenant's summaries: use the id of an event of this stream")
+        raise InvalidPosition(f"the cursor is not one of {WHOSE} as it is now: begin anew, from the beginning or from now on")
     return offsets
 
 
-def _check(topic: str, tenant: str, packed: bytes) -> bytes:
-    return sha256(b"summaries\n" + f"{topic}\n{tenant}\n".encode() + packed).digest()[:_CHECK]
+def _about(topic: str, tenant: str) -> str:
+    return f"summaries\n{topic}\n{tenant}"
 
 
 def _varint(value: int) -> bytes:
