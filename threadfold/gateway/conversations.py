@@ -19,7 +19,7 @@ from threadfold.documents import FORMATS, check_format
 from threadfold.drafts import UNCONDITIONED, Conditions
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import MAX_ITEMS, as_list, read_json
-from threadfold.gateway.conditions import conditions_of, conflict
+from threadfold.gateway.conditions import HEADERS, conditions_of, conflict
 from threadfold.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 router = APIRouter(prefix="/v1")
@@ -33,6 +33,10 @@ MessageFormat = Annotated[str, Query(description="`openai` or `anthropic`")]
 ContextFormat = Annotated[str, Query(description=f"{', '.join(f'`{name}`' for name in FORMATS)}")]
 
 
+# The OpenAPI document changes them in place, so each module that names them has its own.
+_CONDITIONS: dict[str, Any] = {"parameters": [{**header, "schema": dict(header["schema"])} for header in HEADERS]}
+
+
 def _takes(noun: str, *, array: bool = True) -> dict[str, Any]:
     """The request body's place in the OpenAPI document; the bodies themselves are read and checked by hand."""
     one: dict[str, Any] = {"type": "object", "description": noun}
@@ -40,7 +44,7 @@ def _takes(noun: str, *, array: bool = True) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-@router.post("/conversations/{conversation}/events", status_code=202, openapi_extra=_takes("an event: type and its fields"))
+@router.post("/conversations/{conversation}/events", status_code=202, openapi_extra=_takes("an event: type and its fields") | _CONDITIONS)
 async def post_events(
     request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -53,7 +57,7 @@ async def post_events(
     return await append(caller, conversation, flats, "event", wait, idempotency_key, conditions_of(request))
 
 
-@router.post("/conversations/{conversation}/messages", status_code=202, openapi_extra=_takes("a message in the given format"))
+@router.post("/conversations/{conversation}/messages", status_code=202, openapi_extra=_takes("a message in the given format") | _CONDITIONS)
 async def post_messages(
     request: Request,
     conversation: str,
@@ -106,7 +110,9 @@ async def post_events_of_several(request: Request, caller: Appender, wait: Wait 
     return _json({"events": listed, "positions": last}, 200 if wait else 202)
 
 
-@router.post("/conversations/{conversation}/rollback", status_code=202, openapi_extra=_takes("`to`: the last that stays", array=False))
+@router.post(
+    "/conversations/{conversation}/rollback", status_code=202, openapi_extra=_takes("`to`: the last that stays", array=False) | _CONDITIONS
+)
 async def post_rollback(
     request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -115,7 +121,7 @@ async def post_rollback(
     return await append(caller, conversation, [flat], "rollback", wait, idempotency_key, conditions_of(request))
 
 
-@router.post("/conversations/{conversation}/close", status_code=202)
+@router.post("/conversations/{conversation}/close", status_code=202, openapi_extra=_CONDITIONS)
 async def post_close(
     request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -124,7 +130,7 @@ async def post_close(
     return await append(caller, conversation, [flat], "close", wait, idempotency_key, conditions_of(request))
 
 
-@router.post("/conversations/{conversation}/compact", status_code=202)
+@router.post("/conversations/{conversation}/compact", status_code=202, openapi_extra=_CONDITIONS)
 async def post_compact(
     request: Request, conversation: str, caller: Appender, wait: Wait = None, idempotency_key: IdempotencyKey = None
 ) -> Response:
