@@ -207,3 +207,13 @@ async def test_forgetting_deletes_the_text_and_tells_subscribers(pair: Pair) -> 
         await one.until(lambda: one.of("partial")[-1].get("ended") == "interrupted")
     assert await pair.a.app.state.live._held.read(make_key("acme", "forgotten")) is None
     assert not await pair.a.app.state.live.forget("acme", "forgotten")
+
+
+async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_takes_its_text_away_first(pair: Pair) -> None:
+    held, key = pair.a.app.state.live._held, make_key("acme", "overtaken")
+    assert (await held.append(key, "one", "half", None, 7)).name == "ok"
+    assert await held.close(key, text=("one", 7), superseded=True)
+    assert await pair.b.app.state.live._held.end(key, "one", 7), "it heard of the message that keeps the text"
+    assert (await held.append(key, "one", "more", None, 8)).name == "over"
+    assert (await held.append(key, "two", "anew", None, 8)).name == "ok"
+    assert await held.forget(key)

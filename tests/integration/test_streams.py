@@ -53,7 +53,7 @@ def say(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 async def pair(settings: Settings) -> AsyncIterator[Pair]:
-    quick = msgspec.structs.replace(settings, stream_heartbeat=0.3, partial_timeout=0.6)
+    quick = msgspec.structs.replace(settings, stream_heartbeat=0.3, partial_timeout=1.5)
     control = await Control(quick).start()
     await control.write({"generation/1": Generation(1, quick.partitions, POLICY), "generation/live": 1})
     keys = {}

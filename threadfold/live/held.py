@@ -87,22 +87,24 @@ class Held:
                 found += [(key, int(until)) for key in keys if key is not None]
         return found
 
-    async def close(self, key: Key, *, claimed: int | None = None, text: tuple[str, int] | None = None) -> Text | None:
-        """Let nothing more be added to a text, and return it; None when something came since the claim, or it is not that text."""
-        turn, since = text if text is not None else ("", None)
-        async with self._guarded():
-            args: list[Any] = [str(key), _or_empty(claimed), turn, _or_empty(since)]
-            return _text(await self._close(keys=self._keys(key)[:3], args=args))
-
-    async def end(self, key: Key, turn: str, since: int, *, superseded: bool = False, dropped: bool = False) -> bool:
-        """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word on the channel.
+    async def close(
+        self, key: Key, *, claimed: int | None = None, text: tuple[str, int] | None = None, superseded: bool = False
+    ) -> Text | None:
+        """Let nothing more be added to a text, and return it; None when something came since the claim, or it is not that text.
 
         Args:
-            superseded: a later turn takes its place: nothing more of this one is taken.
+            superseded: a later turn takes its place: nothing more of this turn is taken.
         """
-        args: list[Any] = [str(key), turn, since, "1" if superseded else "", self.channel(key), "1" if dropped else ""]
+        turn, since = text if text is not None else ("", None)
         async with self._guarded():
-            return bool(await self._end(keys=self._keys(key), args=args))
+            args: list[Any] = [str(key), _or_empty(claimed), turn, _or_empty(since), "1" if superseded else ""]
+            return _text(await self._close(keys=self._keys(key), args=args))
+
+    async def end(self, key: Key, turn: str, since: int, *, dropped: bool = False) -> bool:
+        """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word on the channel."""
+        args: list[Any] = [str(key), turn, since, self.channel(key), "1" if dropped else ""]
+        async with self._guarded():
+            return bool(await self._end(keys=self._keys(key)[:3], args=args))
 
     async def forget(self, key: Key) -> bool:
         """Delete everything of a conversation; returns whether there was anything."""

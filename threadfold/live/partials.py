@@ -144,10 +144,10 @@ class Partials:
 
     async def finish(self, key: Key, *, text: tuple[str, int], superseded: bool = False) -> None:
         """End this text now: keep it as an interrupted message, unless it has its message; raises what appending raises."""
-        closed = await self._held.close(key, text=text)
+        closed = await self._held.close(key, text=text, superseded=superseded)
         if closed is not None:
             partition = partition_of(key, self._backend.log.partitions)
-            await self.settle(key, closed, await self.came_since(partition, {key: closed.since}), superseded=superseded)
+            await self.settle(key, closed, await self.came_since(partition, {key: closed.since}))
 
     async def came_since(self, partition: int, wanted: Mapping[Key, int]) -> dict[Key, int]:
         """Of conversations of a partition the last assistant's message (or erasure) at or after an offset, where there is one."""
@@ -163,7 +163,7 @@ class Partials:
                     found[key] = raw.offset
         return found
 
-    async def settle(self, key: Key, closed: Text, ended: Mapping[Key, int], *, superseded: bool = False) -> None:
+    async def settle(self, key: Key, closed: Text, ended: Mapping[Key, int]) -> None:
         """Keep a closed text as a message, unless it has one already or says nothing; then take it away."""
         writing = self._writing.get(key)
         if writing is not None and (writing.turn, writing.since) == closed[:2]:
@@ -186,7 +186,7 @@ class Partials:
                 logger.warning("the text in progress of %s cannot be kept: %s", key, error)
                 keep = False
         dropped = key not in ended and not keep
-        await self._held.end(key, closed.turn, closed.since, superseded=superseded, dropped=dropped)
+        await self._held.end(key, closed.turn, closed.since, dropped=dropped)
 
     async def forget(self, key: Key) -> bool:
         """Delete what is held of a conversation; returns whether there was anything."""

@@ -55,8 +55,8 @@ return {found, ms + ARGV[1]}
 """
 
 CLOSE = """
--- KEYS: meta, text, deadlines. ARGV: member, the end of the claim or '', turn and since or ''. Returns {turn, since, text} or nothing, when
--- something came since the claim, or the text is another one.
+-- KEYS: meta, text, deadlines, over. ARGV: member, the end of the claim or '', turn and since or '', '1' if a later turn takes its place.
+-- Returns {turn, since, text} or nothing, when something came since the claim, or the text is another one.
 local meta = redis.call('HMGET', KEYS[1], 'turn', 'since')
 if not meta[1] then
   redis.call('ZREM', KEYS[3], ARGV[1])
@@ -65,21 +65,23 @@ end
 if ARGV[2] ~= '' and tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0') ~= tonumber(ARGV[2]) then return {} end
 if ARGV[3] ~= '' and (meta[1] ~= ARGV[3] or meta[2] ~= ARGV[4]) then return {} end
 redis.call('HSET', KEYS[1], 'closing', '1')
+if ARGV[5] == '1' then
+  -- Now and not at its end, which another gateway may bring about as soon as the message that keeps it is in the log.
+  redis.call('LREM', KEYS[4], 0, meta[1])
+  redis.call('LPUSH', KEYS[4], meta[1])
+  redis.call('LTRIM', KEYS[4], 0, 15)
+  redis.call('EXPIRE', KEYS[4], 3600)
+end
 return {meta[1], meta[2], redis.call('GET', KEYS[2]) or ''}
 """
 
 END = """
--- KEYS: meta, text, deadlines, over. ARGV: member, turn, since, '1' if a later turn takes its place, channel, '1' if there is no message.
+-- KEYS: meta, text, deadlines. ARGV: member, turn, since, channel, '1' if there is no message.
 local meta = redis.call('HMGET', KEYS[1], 'turn', 'since')
 if meta[1] ~= ARGV[2] or meta[2] ~= ARGV[3] then return 0 end
 redis.call('DEL', KEYS[1], KEYS[2])
 redis.call('ZREM', KEYS[3], ARGV[1])
-if ARGV[4] == '1' then
-  redis.call('LPUSH', KEYS[4], ARGV[2])
-  redis.call('LTRIM', KEYS[4], 0, 15)
-  redis.call('EXPIRE', KEYS[4], 3600)
-end
-if ARGV[6] == '1' then redis.call('PUBLISH', ARGV[5], 'dropped\\n' .. meta[2] .. '\\n0\\n' .. meta[1] .. '\\n') end
+if ARGV[5] == '1' then redis.call('PUBLISH', ARGV[4], 'dropped\\n' .. meta[2] .. '\\n0\\n' .. meta[1] .. '\\n') end
 return 1
 """
 
