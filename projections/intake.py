@@ -26,6 +26,8 @@ RESERVED = frozenset({"event.dropped", "conversation.erased"})
 OWN = frozenset({"tool.result.chunk"})
 """Types that only threadfold itself writes."""
 _ENVELOPE = ("conversation", "id", "time", "traceparent")
+_SEALED = {"kid", "nonce", "ciphertext"}
+"""The fields of a sealed payload (``streams.sealing``): an event of just these would be taken for one, and would not be sealed."""
 _FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -174,6 +176,8 @@ def _checked(name: str, fields: dict[str, Any], where: str, operator: bool) -> m
     if name in events.DATA_TYPES:
         return _typed(name, fields, where, operator)
     if _OTHER_TYPE.fullmatch(name) and not events.is_known(name):
+        if fields.keys() == _SEALED:
+            raise InvalidEvent(f"{where}: fields kid, nonce, ciphertext: just these stand for a sealed payload: give them other names")
         return None
     raise InvalidEvent(f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}")
 

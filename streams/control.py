@@ -2,6 +2,10 @@
 
 A generation records the rules its windows were built with, because the fold may know no setting that is not in the log or recorded with
 the generation. A tenant's policy is fixed by its first record; a later change takes effect with the next generation (a rebuild).
+
+Any process may change a tenant. A record counts only if its version is beyond the one before it, so that of two written at once everybody
+takes the first; the other's writer sees that and makes its change anew on top. Compaction keeps a topic's last record, so it ends with one
+that counts.
 """
 
 from __future__ import annotations
@@ -13,12 +17,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from projections.errors import TenantExists, TopicMismatch, UnknownTenant
+from projections.errors import Conflict, TenantExists, TopicMismatch, UnknownTenant
 from projections.names import check_name
 from projections.policy import Callables, Rules
 from streams.callables import load_callables
@@ -40,6 +45,8 @@ from streams.tenants import (
 )
 
 logger = logging.getLogger(__name__)
+ATTEMPTS = 20
+"""How often a change of a tenant's record is made anew because another one came first."""
 
 
 class Generation(msgspec.Struct, omit_defaults=True):
@@ -83,9 +90,17 @@ class State:
         elif kind == "generation":
             _set(self.generations, int(name), value, Generation)
         elif kind == "tenant":
-            _set(self.tenants, name, value, Tenant)
+            self._put_tenant(name, value)
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
+
+    def _put_tenant(self, name: str, value: bytes | None) -> None:
+        known = self.tenants.get(name)
+        # The records of earlier releases have no version.
+        if not value or known is None or not 0 < (new := msgspec.json.decode(value, type=Tenant)).version <= known.version:
+            _set(self.tenants, name, value, Tenant)
+        else:
+            logger.debug("a record of tenant %s is passed over: version %d was there before it", name, new.version)
 
     @property
     def live_generation(self) -> Generation:
@@ -149,6 +164,7 @@ class Control:
         self._read = 0
         self._advanced = asyncio.Condition()
         self._changed: list[Callable[[State], None]] = []
+        self._tenant_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self) -> Control:
         """Read the topic to its end and go on following it; returns itself."""
@@ -254,17 +270,48 @@ class Control:
             InvalidName, InvalidPolicy: as named.
         """
         check_name("tenant", name)
-        state = await self.sync()
+        await self.sync()
         self._check_policy(policy)
-        known = state.tenants.get(name)
-        if known is None:
-            known = Tenant(name, policy or {})
-        elif policy is not None and policy != known.policy:
-            known = msgspec.structs.replace(known, next_policy=policy)
-        else:
-            return known
-        await self.write({f"tenant/{name}": known})
-        return known
+
+        def change(known: Tenant | None) -> Tenant:
+            if known is None:
+                return Tenant(name, policy or {})
+            return known if policy is None or policy == known.policy else msgspec.structs.replace(known, next_policy=policy)
+
+        return await self._put_tenant(name, change)
+
+    async def _put_tenant(self, name: str, change: Callable[[Tenant | None], Tenant]) -> Tenant:
+        """Record what ``change`` makes of a tenant's record (None: there is none), of the one that stands when it is written.
+
+        Raises:
+            Conflict: others changed it all the time.
+            ThreadfoldError: whatever ``change`` raises, when nothing is written of it.
+        """
+        async with self._tenant_locks.setdefault(name, asyncio.Lock()):  # within a process they take turns
+            for _ in range(ATTEMPTS):
+                known = self.state.tenants.get(name)
+                wanted = change(known)
+                if wanted == known or await self._counted(name, wanted.after(known)):
+                    return wanted.after(known) if wanted != known else wanted
+                # The topic's last record of a tenant must be one that counts, whatever comes of the change.
+                while not await self._counted(name, (known := self.state.tenants[name]).after(known)):
+                    pass
+        raise Conflict(f"tenant {name} is being changed by others all the time: try again")
+
+    async def _counted(self, name: str, tenant: Tenant) -> bool:
+        """Write a tenant's record; returns whether it counted, or one that says the same."""
+        counted = False
+
+        def look(state: State) -> None:
+            nonlocal counted
+            counted = counted or state.tenants.get(name) == tenant
+
+        self._changed.append(look)
+        try:
+            await self.write({f"tenant/{name}": tenant})
+        finally:
+            self._changed.remove(look)
+        return counted
 
     def _check_policy(self, policy: dict[str, Any] | None) -> None:
         state = self.state
@@ -272,42 +319,56 @@ class Control:
         Rules(deployment, callables=state.callables, summarizers=state.summarizers).check(policy)
 
     async def new_tenant(self, name: str, policy: dict[str, Any] | None, quota: Quota) -> Tenant:
-        """Record a tenant that is not known yet. Two calls at the same moment may both do so; the later record stands.
+        """Record a tenant that is not known yet. Two calls at the same moment that say the very same may both do so.
 
         Raises:
             TenantExists: it is known.
             InvalidName, InvalidPolicy: as named.
         """
         check_name("tenant", name)
-        if name in (await self.sync()).tenants:
-            raise TenantExists(f"tenant {name} is known already: change it with PATCH, or make another key for it")
-        self._check_policy(policy)
-        made = Tenant(name, policy or {}, quota=quota)
-        await self.write({f"tenant/{name}": made})
-        return made
+        await self.sync()
+
+        def change(known: Tenant | None) -> Tenant:
+            if known is not None:
+                raise TenantExists(f"tenant {name} is known already: change it with PATCH, or make another key for it")
+            self._check_policy(policy)
+            return Tenant(name, policy or {}, quota=quota)
+
+        return await self._put_tenant(name, change)
 
     async def change_tenant(self, name: str, policy: dict[str, Any] | None, quota: Callable[[Quota], Quota] | None) -> Tenant:
         """Change a tenant's quota at once, and its policy with the next generation; None leaves each as it is.
 
-        Giving the policy that is in force takes back one that waits. Of two changes at the same moment the later one stands.
+        Giving the policy that is in force takes back one that waits. Of changes at the same moment each is made on top of the other.
 
         Raises:
             UnknownTenant, InvalidPolicy: as named.
         """
-        state = await self.sync()
-        known = state.tenant(name)
-        changed = known
-        if policy is not None:
-            self._check_policy(policy)
-            waits = name in state.tenants and policy != state.policy_of(known)
-            # Nothing can be in the log of a tenant that has no record yet: its policy is in force at once.
-            first = {} if name in state.tenants else {"policy": policy}
-            changed = msgspec.structs.replace(changed, next_policy=policy if waits else None, **first)
-        if quota is not None:
-            changed = msgspec.structs.replace(changed, quota=quota(known.quota))
-        if changed != known or name not in state.tenants:
-            await self.write({f"tenant/{name}": changed})
-        return changed
+        await self.sync()
+
+        def change(recorded: Tenant | None) -> Tenant:
+            changed = self.state.tenant(name)
+            if policy is not None:
+                self._check_policy(policy)
+                waits = recorded is not None and policy != self.state.policy_of(changed)
+                # Nothing can be in the log of a tenant that has no record yet: its policy is in force at once.
+                first = {} if recorded is not None else {"policy": policy}
+                changed = msgspec.structs.replace(changed, next_policy=policy if waits else None, **first)
+            return changed if quota is None else msgspec.structs.replace(changed, quota=quota(changed.quota))
+
+        return await self._put_tenant(name, change)
+
+    async def settle_policies(self, live: Generation) -> None:
+        """Take the policies that the live generation was built with from those that wait; those in force already stay as they are."""
+        for name in live.tenants:
+
+            def change(known: Tenant | None, name: str = name) -> Tenant:
+                tenant = Tenant(name) if known is None else known
+                waits = tenant.next_policy is not None and tenant.next_policy == live.tenants[name]
+                return msgspec.structs.replace(tenant, policy=live.tenants[name], next_policy=None) if waits else tenant
+
+            if name in self.state.tenants:
+                await self._put_tenant(name, change)
 
     async def add_key(
         self, tenant: str, scopes: Sequence[str] | None = None, *, name: str | None = None, expires_at: str | None = None

@@ -79,6 +79,8 @@ async def rebuild(
     if switch:
         records |= _switched(control.state, ready)
     await control.write(records)
+    if switch:
+        await control.settle_policies(ready)  # of tenants that were changed in that moment
     return RebuildReport(ready.number, folded.events, resumed, switch)
 
 
@@ -125,7 +127,7 @@ def _switched(state: State, ready: Generation) -> dict[str, msgspec.Struct | int
     for tenant in state.tenants.values():
         # A policy that came after the rebuild was begun is not the one these windows were folded under: it waits for the next one.
         if tenant.next_policy is not None and ready.tenants.get(tenant.name) == tenant.next_policy:
-            records[f"tenant/{tenant.name}"] = msgspec.structs.replace(tenant, policy=tenant.next_policy, next_policy=None)
+            records[f"tenant/{tenant.name}"] = msgspec.structs.replace(tenant, policy=tenant.next_policy, next_policy=None).after(tenant)
     records["generation/live"] = ready.number
     return records
 

@@ -71,12 +71,20 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
 
 
 class Tenant(msgspec.Struct, omit_defaults=True):
-    """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first recorded with."""
+    """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first recorded with.
+
+    ``version`` counts its records: of two that were written at once, with the same one, the first counts (``streams.control``).
+    """
 
     name: str
     policy: dict[str, Any] = {}
     next_policy: dict[str, Any] | None = None
     quota: Quota = NO_QUOTA
+    version: int = 0
+
+    def after(self, known: Tenant | None) -> Tenant:
+        """This tenant as the record that comes next after ``known``."""
+        return msgspec.structs.replace(self, version=1 if known is None else known.version + 1)
 
 
 class ApiKey(msgspec.Struct, omit_defaults=True):

@@ -67,7 +67,7 @@ class Eraser:
         """Erase a conversation and return the receipt; one that is erased already answers its receipt again.
 
         Raises:
-            UnknownConversation: nothing was appended to it.
+            UnknownConversation: nothing was appended to it; what was said so far of a message in progress is deleted.
             WaitTimedOut: the window did not take it in time (does a worker run?): it is begun, and refused everywhere; ask again.
             Healing, KafkaUnavailable, RedisUnavailable: as named; ask again.
         """
@@ -102,7 +102,13 @@ class Eraser:
         await self._keys.sync()
         erasure = self._keys.table.erasure(name)
         if erasure is None:
-            erasure = Erasure("begun", _now(), await self._verdict(key), user=user)
+            try:
+                verdict = await self._verdict(key)
+            except UnknownConversation:
+                # It may be spoken in for the first time now: that text would become its first message.
+                await self._forget_partial(key)
+                raise
+            erasure = Erasure("begun", _now(), verdict, user=user)
             await self._keys.put_erasure(name, erasure)
         if erasure.state == "begun":
             position = await self._append(key)

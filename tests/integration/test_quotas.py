@@ -165,3 +165,23 @@ async def test_a_bucket_goes_away_when_it_would_be_full_again(settings: Settings
     with pytest.raises(RedisUnavailable, match="cannot be reached"):
         await gone.settle([Settling("t", "k", 1.0, 1.0, 0.0, 1.0)])
     await gone.close()
+
+
+async def test_what_is_owed_to_a_tiny_rate_is_waited_for_a_day_at_most(settings: Settings) -> None:
+    quotas = gateway(settings, Quota(tokens_per_minute=1e-308))
+    await quotas.start()
+    try:
+        await quotas.admit("tiny", appends=True)
+        quotas.charge("tiny", 1, 10)
+
+        async def refused() -> bool:
+            try:
+                await quotas.admit("tiny", appends=True)
+            except QuotaExceeded as error:
+                assert 1 <= error.retry_after <= 86_400
+                return True
+            return False
+
+        await until(refused)
+    finally:
+        await quotas.stop()

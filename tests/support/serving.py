@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tests.support.worker import until
-from threadfold.gateway.server import _listen
+from threadfold.gateway.server import _listen, http_protocol
 
 
 class _Server(uvicorn.Server):
@@ -23,7 +23,8 @@ class _Server(uvicorn.Server):
 async def serving(app: FastAPI) -> AsyncIterator[str]:
     """The address of the application, served by uvicorn until the block ends."""
     listening = _listen("127.0.0.1", 0)
-    server = _Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1))
+    config = uvicorn.Config(app, http=http_protocol(), log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+    server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await until(lambda: asyncio.sleep(0, server.started or task.done()))

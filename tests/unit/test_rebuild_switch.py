@@ -17,7 +17,7 @@ def test_a_policy_that_came_after_the_rebuild_began_waits_for_the_next_one() -> 
         "late": Tenant("late", {}, {"working_budget": 700}),
     }
     records = _switched(state, ready)
-    assert records["tenant/built"] == Tenant("built", {"working_budget": 900})
+    assert records["tenant/built"] == Tenant("built", {"working_budget": 900}, version=1)
     assert "tenant/late" not in records
 
 

@@ -110,6 +110,11 @@ def _by_hand(header: dict[str, object], claims: dict[str, object], signer: Signe
     return (signed + b"." + _part(signature)).decode()
 
 
+async def test_an_end_beyond_all_numbers_is_refused_and_is_no_error_of_ours(source: Path, signers: dict[str, Signer]) -> None:
+    with pytest.raises(Unauthorized, match="the token does not hold"):
+        await verifier(source).verify(signers["RS"].token(exp=10**400))
+
+
 async def test_no_symmetric_and_no_missing_signature_is_taken(source: Path, signers: dict[str, Signer]) -> None:
     tokens, claims = verifier(source), signers["RS"].claims()
     public = json.dumps(signers["RS"].jwk).encode()

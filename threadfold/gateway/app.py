@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -20,9 +20,9 @@ from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tasks import end_tasks
 from streams.tenants import NO_QUOTA, Quota
-from threadfold.backend import Backend
+from threadfold.backend import Appended, Backend
 from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
-from threadfold.gateway.access import Connection
+from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
 from threadfold.gateway.metrics import Measured, Metrics
@@ -124,7 +124,8 @@ async def _connect(settings: Settings, app: FastAPI) -> None:
         try:
             await backend.start()
             app.state.live = await Live(backend).start()
-            connection.quotas = await _quotas(settings, backend).start()
+            connection.quotas = quotas = await _quotas(settings, backend).start()
+            app.state.live.on_kept(_charging(backend, quotas))
             connection.backend = backend
         except Exception as error:  # whatever it was, a gateway that listens has to go on trying
             if app.state.live is not None:
@@ -150,6 +151,15 @@ def _quotas(settings: Settings, backend: Backend) -> Quotas:
     quotas = Quotas(SharedBuckets(settings.redis, settings.topic_prefix), quota_of)
     backend.control.on_change(lambda _: quotas.refresh())
     return quotas
+
+
+def _charging(backend: Backend, quotas: Quotas) -> Callable[[str, Sequence[Appended]], None]:
+    """What charges the texts in progress that were kept as messages: nobody's request appended them."""
+
+    def charge(tenant: str, appended: Sequence[Appended]) -> None:
+        Caller(tenant, backend, quotas).charge(appended)
+
+    return charge
 
 
 async def _ready(connection: Connection) -> dict[str, object]:

@@ -49,7 +49,8 @@ class Gate:
             elif _appends(scope):
                 await self._append(quotas, principal.tenant, scope, receive, send)
             else:
-                await quotas.admit(principal.tenant, appends=False)
+                # Text in progress costs nothing until it is kept, but who may not append may not begin to speak either.
+                await quotas.admit(principal.tenant, appends=scope["method"] == "POST" and scope["path"].endswith("/partial"))
                 await self._app(scope, receive, send)
         except QuotaExceeded as error:
             await self._refuse(principal.tenant, error, scope, receive, send)

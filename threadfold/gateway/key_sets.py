@@ -95,7 +95,7 @@ class KeySet:
             async with asyncio.timeout(TIMEOUT):
                 raw = await (self._download() if self.source.startswith(("http://", "https://")) else asyncio.to_thread(self._read))
             keys = _keys_of(raw) if raw != self._raw else self._keys
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             self._failure = f"no answer within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else _reason(error)
             logger.warning("the key set %s cannot be fetched: %s", self.source, self._failure)
             return

@@ -6,6 +6,7 @@ A stream counts when it ends; its seconds are not observed.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -13,6 +14,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from threadfold.gateway.problems import unforeseen
+
+logger = logging.getLogger(__name__)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Bounds of the histogram's buckets: an append takes some milliseconds, a wait up to ten seconds."""
 
@@ -58,6 +62,12 @@ class Measured:
         metrics.under_way.inc()
         try:
             await self._app(scope, receive, noted)
+        except Exception as error:
+            if status:
+                raise
+            # From before the routes, which answer their own.
+            logger.exception("an error that was not foreseen")
+            await unforeseen(error)(scope, receive, noted)
         finally:
             metrics.under_way.dec()
             # A path that no route has is no label: anybody can make up any number of them.

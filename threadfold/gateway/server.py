@@ -57,7 +57,7 @@ def serve(settings: Settings) -> None:
     listening = _listen(settings.gateway_host, settings.gateway_port)
     config = uvicorn.Config(
         app,
-        http="auto",  # httptools where it is installed, else h11: docs/decisions/0018
+        http=http_protocol(),  # httptools where it is installed, else h11: docs/decisions/0018
         log_level=settings.log_level.lower(),
         access_log=False,
         server_header=False,
@@ -66,6 +66,15 @@ def serve(settings: Settings) -> None:
     )
     with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(_Server(config), listening))
+
+
+def http_protocol() -> Any:
+    """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11, which has its own."""
+    try:
+        from threadfold.gateway.protocol import BoundedProtocol
+    except ImportError:
+        return "h11"
+    return BoundedProtocol
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

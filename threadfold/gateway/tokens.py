@@ -66,7 +66,7 @@ class Tokens:
             return held.principal
         claims = await self._claims(token)
         principal = self._principal(claims)
-        self._held[digest] = _Held(float(claims["exp"]), self._keys.version, principal)
+        self._held[digest] = _Held(claims["exp"], self._keys.version, principal)
         if len(self._held) > KEPT:
             self._held.popitem(last=False)
         return principal
@@ -107,6 +107,7 @@ class Tokens:
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
+            claims["exp"] = float(claims["exp"])
         except jwt.ExpiredSignatureError:
             raise Unauthorized("the token has expired: get a new one") from None
         except jwt.InvalidAudienceError:

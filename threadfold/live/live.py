@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from projections.errors import Erased, InvalidPosition, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.fold import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.recents import Recents
 from streams.tasks import end_tasks
-from threadfold.backend import Backend
+from threadfold.backend import Appended, Backend
 from threadfold.live.catchup import SCAN, missed
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
@@ -220,6 +220,10 @@ class Live:
         """Add to an assistant's text in progress; returns the characters held now. Raises like :meth:`Partials.post`, and
         :class:`InvalidName` for a turn that is none."""
         return await self._partials.post(make_key(tenant, conversation), check_name("turn_id", turn_id), delta, offset)
+
+    def on_kept(self, callback: Callable[[str, Sequence[Appended]], None]) -> None:
+        """Call back with the tenant and what was appended, whenever a text in progress was kept as an interrupted message."""
+        self._partials.on_kept = callback
 
     async def forget(self, tenant: str, conversation: str) -> bool:
         """Delete what is held of a conversation's text in progress (it is not sealed); returns whether there was anything.

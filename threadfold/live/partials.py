@@ -20,7 +20,7 @@ from projections.events import full_type
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.tasks import end_tasks
-from threadfold.backend import Backend
+from threadfold.backend import Appended, Backend
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
 from threadfold.live.held import MOST_TEXT, Held, Text
@@ -81,6 +81,8 @@ class Partials:
         self._timeout = timeout
         self._writing: dict[Key, Writing] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self.on_kept: Callable[[str, Sequence[Appended]], None] = lambda tenant, appended: None
+        """Told of each text that was kept as a message: the tenant, and what was appended."""
 
     async def post(self, key: Key, turn: str, delta: str, offset: int | None) -> int:
         """Add ``delta`` to what ``turn`` is saying; returns the characters held.
@@ -179,7 +181,7 @@ class Partials:
                 "status": "interrupted",
             }
             try:
-                await self._backend.append(key.tenant, [(key.conversation, flat)])
+                self.on_kept(key.tenant, await self._backend.append(key.tenant, [(key.conversation, flat)]))
             except ThreadfoldError as error:
                 if error.problem >= 500:
                     raise

@@ -61,6 +61,10 @@ class _Tenant:
                 self.leases[kind] = Lease(rate, capacity)
 
 
+MOST_WAIT = 86_400
+"""Seconds that a caller is told to wait at most: what a large list owes to a tiny rate may be any time."""
+
+
 class Quotas:
     """The quotas of all tenants, as far as they use this gateway. Start it before use, stop it after."""
 
@@ -168,7 +172,7 @@ class Quotas:
                 return True
 
     def _exceeded(self, name: str, tenant: _Tenant, kind: str, lease: Lease) -> QuotaExceeded:
-        seconds = max(1, math.ceil(lease.wait(self._clock())))
+        seconds = max(1, math.ceil(min(lease.wait(self._clock()), MOST_WAIT)))
         return QuotaExceeded(
             f"tenant {name} has used up its quota {kind} ({getattr(tenant.quota, kind):g}): try again in {seconds} s", seconds
         )

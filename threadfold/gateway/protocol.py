@@ -1,0 +1,91 @@
+"""The server's HTTP protocol, with bounds: what of a request is neither body nor a finished head, and how long a head may take.
+
+Without them whoever reaches the port fills the process' memory with one header that does not end, no key needed: uvicorn bounds the heads
+of h11 (https://www.uvicorn.org/settings/, ``--h11-max-incomplete-event-size``), not those of httptools. Needs httptools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from threadfold.gateway.problems import problem
+
+MAX_HEAD = 64 << 10
+"""Bytes of a head, or of what follows a body (trailers, chunks' extensions), beyond which no more is read; one that comes whole in a single
+read of the socket (256 KiB at most) is taken."""
+HEAD_SECONDS = 30.0
+"""Seconds from a connection's begin, or a head's first byte, to the head's end."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection; httptools' protocol with bounds."""
+
+    _quiet = 0
+    _told = False
+    _in_head = False
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._told = False
+        super().data_received(data)
+        if self._told:
+            self._quiet = 0
+        else:
+            self._quiet += len(data)
+            if self._quiet > MAX_HEAD and not self.transport.is_closing():
+                self._refuse(431, f"the request's head is over the limit of {MAX_HEAD} bytes")
+        if self._in_head and self._late is None and not self.transport.is_closing():
+            self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._told, self._in_head = True, False
+        self._in_time()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._told = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._told = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is no request of HTTP that can be read")
+
+    def _in_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _too_late(self) -> None:
+        self._late = None
+        if self._in_head:
+            self._refuse(408, f"the request's head did not end within {HEAD_SECONDS:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer with a problem document, unless another answer is under way, and close."""
+        if self.cycle is None or self.cycle.response_complete:
+            known = HTTPStatus(status)
+            answer = problem(status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"})
+            lines = [f"HTTP/1.1 {status} {known.phrase}".encode(), *(name + b": " + value for name, value in answer.raw_headers)]
+            self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self._in_time()
+        self.transport.close()
