@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from projections.errors import ThreadfoldError
+from projections.errors import Erased, ThreadfoldError
 from projections.fold import id_hash_of
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.meta import InForce
@@ -112,6 +112,17 @@ class Windows:
         fields = await self._backend.stored_fields(key, [HEAD])
         with stored_form(key):
             return HEAD in fields and decode_head(fields[HEAD]).erased
+
+    async def token(self, key: Key) -> int | None:
+        """The fencing token in force, None where no turn is; raises like :meth:`state`, and :class:`Erased`."""
+        fields = await self._backend.stored_fields(key, [HEAD])
+        if HEAD not in fields:
+            return None
+        with stored_form(key):
+            head = decode_head(fields[HEAD])
+        if head.erased:
+            raise Erased(f"conversation {key.conversation} was erased")
+        return None if head.turns is None else head.turns.token
 
     async def _rendered(self, key: Key) -> State | None:
         """The state of a window that has to be rendered to tell its tokens, or is not small."""
