@@ -82,7 +82,7 @@ async def get_summaries_stream(
                     "example": {"turn_id": "t-1", "delta": "Hel", "offset": 0},
                 }
             },
-        }
+        },
     },
 )
 async def post_partial(request: Request, conversation: str, caller: Appender) -> Response:

@@ -34,7 +34,8 @@ class Missed:
         self._key = key
         self._partition = partition
         self._offsets = offsets
-        self._first = first
+        self.first = first
+        """From here on the log was scanned; what comes before is of the history, and so was accepted."""
         self._upto = upto
 
     async def rows(self) -> AsyncIterator[Row]:
@@ -49,7 +50,7 @@ class Missed:
             held = sum(len(raw.value or b"") for raw in found.values())
             size = max(1, size // 4) if held > PAGE_BYTES else min(PAGE, 2 * size)
         name = str(self._key).encode()
-        async for raw in self._log.scan(self._partition, self._first, self._upto - 1):
+        async for raw in self._log.scan(self._partition, self.first, self._upto - 1):
             if raw.key == name:
                 yield raw
 
