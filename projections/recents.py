@@ -94,8 +94,8 @@ class Recents:
 
     @property
     def since(self) -> int:
-        """From this offset on every id is held that was added; 0 while none has left."""
-        return int.from_bytes(self._marks[:8], byteorder) >> 1 if self.added * _HASH > len(self._hashes) else 0
+        """From this offset on every id is held that was added; 0 while none can have left."""
+        return int.from_bytes(self._marks[:8], byteorder) >> 1 if len(self._hashes) >= _BYTES else 0
 
     def packed(self) -> bytes:
         """All records, oldest first."""

@@ -35,7 +35,7 @@ class Missed:
         self._partition = partition
         self._offsets = offsets
         self.first = first
-        """From here on the log was scanned; what comes before is of the history, and so was accepted."""
+        """From here on the log was scanned; what comes before is of the history."""
         self._upto = upto
 
     async def rows(self) -> AsyncIterator[Row]:

@@ -18,7 +18,6 @@ from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.view import view_of
 from projections.window import Window
-from streams.history import pieces_backwards
 from streams.log import Log
 from threadfold.backend import Backend
 from threadfold.live.decoding import previous_of
@@ -51,7 +50,7 @@ class Windows:
     async def accepted(self, key: Key, offset: int, id: str, summary: bool, chain: dict[int, None] | None = None) -> bool:  # noqa: A002
         """Whether the fold accepted the event of that id at ``offset``; waits until that can be told, however long.
 
-        Of an event that is no summary and none of the last 1,024, the history tells: one that a rollback took back passes for refused then.
+        Of an event that is no summary and none of the last 1,024, it is not known any more: it passes for accepted, as in the history.
 
         Args:
             chain: the summaries in force and before, where they were asked for already; filled in for the next question.
@@ -66,13 +65,12 @@ class Windows:
                 seen = stored.recent_ids(key).find(id_hash_of(id))
                 if seen is not None:
                     return seen.offset == offset and not seen.rejected
+                if not summary:
+                    return True
                 if chain is None:
                     chain = {}
-                if not summary or not chain:
-                    window = stored.load(key, position.partition, self._backend.live_rules())
-                if not summary:
-                    return await _in_history(self._backend.log, window, offset)
                 if not chain:
+                    window = stored.load(key, position.partition, self._backend.live_rules())
                     chain |= dict.fromkeys(await _chain(self._backend.log, window, offset))
                 return offset in chain
             except ThreadfoldError as error:
@@ -179,13 +177,6 @@ def _state(position: int, key: Key, log: Log, state: str, tokens: int, summary: 
     }
     data = _encode({**core, "position": at(position)})
     return State(_encode(core), Sent("state", None, data))
-
-
-async def _in_history(log: Log, window: Window, offset: int) -> bool:
-    async for _, piece in pieces_backwards(log, window, below=offset + 1):
-        if piece:
-            return offset in piece
-    return False
 
 
 async def _chain(log: Log, window: Window, down_to: int) -> list[int]:
