@@ -92,6 +92,11 @@ class Recents:
             slot = (id_hash[0] << 8) | id_hash[1]
             self._filter[slot >> 3] |= 1 << (slot & 7)
 
+    @property
+    def since(self) -> int:
+        """From this offset on every id is held that was added; 0 while none can have left."""
+        return int.from_bytes(self._marks[:8], byteorder) >> 1 if len(self._hashes) >= _BYTES else 0
+
     def packed(self) -> bytes:
         """All records, oldest first."""
         return self._pack(0, len(self._hashes) // _HASH)

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from projections.errors import Conflict, InvalidEvent
+from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.intake import explain
+from projections.names import check_name
 from projections.turns import MAX_SECONDS, NONE, Turns
 from threadfold.backend import Appended, Backend
 from threadfold.drafts import Conditions, new_id
@@ -66,12 +67,12 @@ async def begin(backend: Backend, tenant: str, conversation: str, body: object, 
     tells how it stands now, so a request whose answer was lost may be repeated, and a queued one followed.
 
     Raises:
-        InvalidEvent: the body is wrong.
+        InvalidEvent, InvalidName: the body is wrong.
         Conflict: another turn is in force and the policy is to reject, too many wait, or it was interrupted at once.
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: unknown whether it began; ask again with the same ``turn_id``.
     """
     wanted = read_wanted(body)
-    turn_id = wanted.turn_id or new_id()
+    turn_id = new_id() if wanted.turn_id is None else _named(wanted.turn_id)
     flat = {"type": "turn.started", "turn_id": turn_id, "lease": {"policy": wanted.policy, "seconds": wanted.seconds}}
     if wanted.model is not None:
         flat["model"] = wanted.model
@@ -138,6 +139,20 @@ async def _appended(
     if applied.status == "rejected" and not may_fail:
         raise Conflict(f"turn {flat['turn_id']} of conversation {conversation} is not under way{_holder(turns)}")
     return turns, str(applied.position)
+
+
+def _named(turn_id: str) -> str:
+    """The id of a turn that is to begin: one that its other routes can name, as it could not be ended by them otherwise."""
+    check_name("turn_id", turn_id)
+    if turn_id in (".", ".."):
+        raise InvalidName(f"turn_id {turn_id!r} cannot be named in a URL: the turn could not be ended")
+    return turn_id
+
+
+def not_in_force(fence: int, token: int | None) -> Conflict:
+    """What is answered to the fencing token ``fence`` while ``token`` is the one in force (None: no turn is)."""
+    now = "no turn is" if token is None else f"that of token {token} is"
+    return Conflict(f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was changed")
 
 
 def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import ThreadfoldError
@@ -43,6 +44,7 @@ class DirectTransport:
         self._starting = asyncio.Lock()
         self._backend: Backend | None = None
         self._routes: HttpTransport | None = None
+        self._inside: FastAPI | None = None
         self._live: Any = None
         self._closed = False
         self._calls: Mapping[str, Callable[[Backend, Call], Awaitable[bytes]]] = {
@@ -61,6 +63,8 @@ class DirectTransport:
             plain = self._calls.get(call.name) if not call.headers else None
             if plain is None:
                 assert self._routes is not None
+                if call.name == "partial" or call.method == "DELETE":
+                    await self._lively()  # text in progress is what these routes need beside the backend
                 return await self._routes.request(call)
             async with asyncio.timeout(self._timeout):
                 return await plain(backend, call)
@@ -97,7 +101,7 @@ class DirectTransport:
                 await self._routes.close()
             if self._backend is not None:
                 await self._backend.stop()
-            self._live = self._routes = self._backend = None
+            self._live = self._routes = self._backend = self._inside = None
 
     async def _started(self) -> Backend:
         if self._backend is not None and not self._closed:
@@ -112,8 +116,10 @@ class DirectTransport:
                 except BaseException:
                     await backend.stop()
                     raise
-                inside = _inside(self._settings, backend, self._tenant)
-                self._routes = HttpTransport("http://threadfold", None, timeout=self._timeout, transport=httpx.ASGITransport(inside))
+                inside = _inside(self._settings, backend)
+                transport = httpx.ASGITransport(_as(Caller(self._tenant, backend), inside))
+                self._routes = HttpTransport("http://threadfold", None, timeout=self._timeout, transport=transport)
+                self._inside = inside
                 self._backend = backend
             return self._backend
 
@@ -122,10 +128,11 @@ class DirectTransport:
 
         async with self._starting:
             if self._live is None:
-                assert self._backend is not None
+                if self._backend is None or self._inside is None:
+                    raise ClientClosed("the client is closed: make another one")
                 live = Live(self._backend)
                 await live.start()
-                self._live = live
+                self._live = self._inside.state.live = live
             return self._live
 
     async def _append(self, backend: Backend, call: Call) -> bytes:
@@ -170,11 +177,15 @@ class DirectTransport:
         return _json({"turn_id": body["turn_id"], "offset": held})
 
 
-def _inside(settings: Settings, backend: Backend, tenant: str) -> ASGIApp:
-    """The gateway's application on this backend, every request that tenant's: no server ever sees it."""
+def _inside(settings: Settings, backend: Backend) -> FastAPI:
+    """The gateway's application on this backend: no server ever sees it."""
     app = create_gateway(settings)
     app.state.connection.backend = backend
-    caller = Caller(tenant, backend)
+    return app
+
+
+def _as(caller: Caller, app: ASGIApp) -> ASGIApp:
+    """The application, every request that caller's."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, INSIDE: caller}, receive, send)

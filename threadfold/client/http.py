@@ -46,6 +46,8 @@ class HttpTransport:
         request = self._request(call)
         try:
             response = await self._http.send(request)
+        except httpx.LocalProtocolError as error:
+            raise _unsendable(call, error) from None
         except httpx.HTTPError as error:
             raise self._broken(error) from None
         if response.status_code >= 300:
@@ -76,6 +78,8 @@ class HttpTransport:
                         yield ServerSent("", parser.last_id, "")
             finally:
                 await response.aclose()
+        except httpx.LocalProtocolError as error:
+            raise _unsendable(call, error) from None
         except httpx.HTTPError as error:
             raise self._broken(error) from None
         except StreamTooLong as error:
@@ -98,7 +102,7 @@ class HttpTransport:
                 call.method, f"{self.url}/v1{call.path}", params=dict(call.query), content=content, headers=headers
             )
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
-            raise Invalid(f"{call.method} {call.path} cannot be sent: {error}") from None
+            raise _unsendable(call, error) from None
 
     def _broken(self, error: httpx.HTTPError) -> Unavailable:
         # Only where no connection came about is it certain that nothing was done.
@@ -107,6 +111,11 @@ class HttpTransport:
         words = f" ({error})" if str(error) else f" ({type(error).__name__})"
         tail = "; unknown whether it took effect: repeat it with the same ids" if unknown else ""
         return Unavailable(f"{self.url} {what}{words}{tail}", unknown=unknown)
+
+
+def _unsendable(call: Call, error: Exception) -> Invalid:
+    """What no attempt can send: a header's value with a line break, say."""
+    return Invalid(f"{call.method} {call.path} cannot be sent: {error}")
 
 
 def _encode(body: Any) -> bytes:

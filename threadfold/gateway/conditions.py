@@ -10,6 +10,7 @@ from fastapi import Request
 from projections.errors import Conflict, InvalidRequest
 from threadfold.backend import Backend
 from threadfold.drafts import UNCONDITIONED, Conditions
+from threadfold.turns import not_in_force
 
 _FENCE = re.compile(r"[0-9]{1,18}")
 HEADERS: list[dict[str, Any]] = [
@@ -33,6 +34,8 @@ HEADERS: list[dict[str, Any]] = [
     },
 ]
 """The headers' place in the OpenAPI document."""
+FENCE = [header for header in HEADERS if header["name"] == "Fencing-Token"]
+"""The same where only this one has a meaning."""
 
 
 def conditions_of(request: Request) -> Conditions:
@@ -65,7 +68,6 @@ async def conflict(backend: Backend, tenant: str, conversation: str, conditions:
     meta = (await backend.window(tenant, conversation)).meta
     token = None if meta.turns is None else meta.turns.token
     if conditions.fence is not None and token != conditions.fence:
-        now = "no turn is" if token is None else f"that of token {token} is"
-        return Conflict(f"header Fencing-Token: the turn of token {conditions.fence} is not in force, {now}: nothing was changed")
+        return not_in_force(conditions.fence, token)
     said = "there are events already" if conditions.expect == "" else f"other events came after {conditions.expect}"
     return Conflict(f"conversation {conversation}: {said}: nothing was changed; read the context again")

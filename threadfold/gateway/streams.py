@@ -13,6 +13,7 @@ from projections.errors import InvalidRequest
 from projections.names import check_name
 from threadfold.gateway.access import PRINCIPAL, Caller, Connection, caller_with
 from threadfold.gateway.bodies import read_json
+from threadfold.gateway.conditions import FENCE, conditions_of
 from threadfold.gateway.event_stream import EventStream
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal
@@ -63,6 +64,7 @@ async def get_summaries_stream(
     "/conversations/{conversation}/partial",
     status_code=202,
     openapi_extra={
+        "parameters": FENCE,
         "requestBody": {
             "required": True,
             "content": {
@@ -80,17 +82,20 @@ async def get_summaries_stream(
                     "example": {"turn_id": "t-1", "delta": "Hel", "offset": 0},
                 }
             },
-        }
+        },
     },
 )
 async def post_partial(request: Request, conversation: str, caller: Appender) -> Response:
     """Add to the assistant's text in progress: `turn_id`, `delta`, and `offset`, the characters said before it, which makes repeats safe.
 
     Answers the characters held now. The text is never in the log: append the message once it is complete. Without a word for some time
-    (the setting `partial_timeout`) it is kept as an interrupted message.
+    (the setting `partial_timeout`) it is kept as an interrupted message. With `Fencing-Token`: 409 once that turn is over.
     """
     turn, delta, offset = _piece(await read_json(request, MAX_BODY))
-    held = await live_of(request).partial(caller.tenant, conversation, turn, delta, offset)
+    conditions = conditions_of(request)
+    if conditions.expect is not None:
+        raise InvalidRequest("headers If-Match and If-None-Match: text in progress has no position; they belong to its message")
+    held = await live_of(request).partial(caller.tenant, conversation, turn, delta, offset, conditions.fence)
     return Response(msgspec.json.encode({"turn_id": turn, "offset": held}), 202, media_type="application/json")
 
 

@@ -12,13 +12,12 @@ from projections.errors import InvalidRequest
 from threadfold import turns
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import decode, read_body
-from threadfold.gateway.conditions import HEADERS, conditions_of
+from threadfold.gateway.conditions import FENCE, conditions_of
 
 router = APIRouter(prefix="/v1/conversations/{conversation}/turns")
 Appender = Annotated[Caller, Depends(caller_with("append"))]
 Reader = Annotated[Caller, Depends(caller_with("read"))]
 _WANTED = {"type": "object", "description": "turn_id, model, policy queue|reject|interrupt, seconds, wait; all of them optional"}
-_FENCE = [header for header in HEADERS if header["name"] == "Fencing-Token"]
 
 
 @router.post("", status_code=202, openapi_extra={"requestBody": {"content": {"application/json": {"schema": _WANTED}}}})
@@ -38,7 +37,7 @@ async def get_turns(conversation: str, caller: Reader) -> Response:
     return _json(await turns.shown(caller.backend, caller.tenant, conversation), 200)
 
 
-@router.post("/{turn_id}/renew", status_code=202, openapi_extra={"parameters": [{**_FENCE[0], "required": True}]})
+@router.post("/{turn_id}/renew", status_code=202, openapi_extra={"parameters": [{**FENCE[0], "required": True}]})
 async def post_renewal(request: Request, conversation: str, turn_id: str, caller: Appender) -> Response:
     """Let the lease of the turn in force run on: for `seconds` (60) from now. 409 when the turn is over."""
     fence = conditions_of(request).fence
@@ -49,7 +48,7 @@ async def post_renewal(request: Request, conversation: str, turn_id: str, caller
     return _json(await turns.renew(caller.backend, caller.tenant, conversation, turn_id, seconds, fence, caller.charge))
 
 
-@router.post("/{turn_id}/end", status_code=202, openapi_extra={"parameters": _FENCE})
+@router.post("/{turn_id}/end", status_code=202, openapi_extra={"parameters": FENCE})
 async def post_end(request: Request, conversation: str, turn_id: str, caller: Appender) -> Response:
     """End a turn, or take it out of the queue; the next one that waits is in force then. 409 when another one is in force."""
     await _body(request)

@@ -1,7 +1,8 @@
 """From a position in a conversation's past up to its channel: what was missed, read from the log, in ascending order.
 
-The latest part of the partition is scanned: that is exact, and needs no window. What lies further back is found through the window's tail
-and its summaries' spans, as history is, so other conversations' events need not be read. There only summaries that are in force count.
+The latest part of the partition is scanned, as far as the conversation's last 1,024 ids reach, which tell repeats and rejected events:
+that is exact. What lies further back is found through the window's tail and its summaries' spans, as history is, so other conversations'
+events need not be read. There only summaries that are in force count.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Missed:
         self._key = key
         self._partition = partition
         self._offsets = offsets
-        self._first = first
+        self.first = first
+        """From here on the log was scanned; what comes before is of the history."""
         self._upto = upto
 
     async def rows(self) -> AsyncIterator[Row]:
@@ -48,23 +50,31 @@ class Missed:
             held = sum(len(raw.value or b"") for raw in found.values())
             size = max(1, size // 4) if held > PAGE_BYTES else min(PAGE, 2 * size)
         name = str(self._key).encode()
-        async for raw in self._log.scan(self._partition, self._first, self._upto - 1):
+        async for raw in self._log.scan(self._partition, self.first, self._upto - 1):
             if raw.key == name:
                 yield raw
 
 
-async def missed(backend: Backend, key: Key, partition: int, after: int, upto: int, scan: int = SCAN, most: int = MOST_BEHIND) -> Missed:
+async def missed(
+    backend: Backend, key: Key, partition: int, after: int, upto: int, scan: int = SCAN, most: int = MOST_BEHIND, known: int = 0
+) -> Missed:
     """Find what came after the offset ``after`` and before ``upto``; both excluded.
+
+    Args:
+        known: from this offset on the caller knows which ids were there before. What is further back is not scanned, as nobody could
+            tell a repeat, or an event that was rejected, from others; unless the windows do not tell of it yet.
 
     Raises:
         TooFarBehind: it is more than ``most`` events.
         Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be told now.
     """
-    first = max(after + 1, upto - scan)
+    scanned = max(after + 1, upto - scan)
+    first = max(scanned, min(known, upto))
     offsets: list[int] = []
     if after + 1 < first:
         checkpoint, stored = await backend.stored(key)
-        if checkpoint.offset < first:
+        first = max(scanned, min(first, checkpoint.offset + 1))
+        if checkpoint.offset + 1 < first:
             raise Healing(f"the windows of partition {partition} are not up to the log yet: try again shortly")
         if stored is not None:
             window = stored.load(key, partition, backend.live_rules())

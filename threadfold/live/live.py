@@ -25,6 +25,7 @@ from threadfold.live.summaries import Summaries, SummariesSubscription
 from threadfold.live.sweeper import Sweeper
 from threadfold.live.tail import Tail
 from threadfold.live.windows import AGAIN, Windows
+from threadfold.turns import not_in_force
 
 logger = logging.getLogger(__name__)
 CHECK_EVERY = 1.0
@@ -216,10 +217,23 @@ class Live:
 
     # -- text in progress ----------------------------------------------------------------------------------------------------
 
-    async def partial(self, tenant: str, conversation: str, turn_id: str, delta: str, offset: int | None = None) -> int:
-        """Add to an assistant's text in progress; returns the characters held now. Raises like :meth:`Partials.post`, and
-        :class:`InvalidName` for a turn that is none."""
-        return await self._partials.post(make_key(tenant, conversation), check_name("turn_id", turn_id), delta, offset)
+    async def partial(
+        self, tenant: str, conversation: str, turn_id: str, delta: str, offset: int | None = None, fence: int | None = None
+    ) -> int:
+        """Add to an assistant's text in progress; returns the characters held now.
+
+        Args:
+            fence: a fencing token: its turn has to be in force, as the window tells when this is called.
+
+        Raises like :meth:`Partials.post`, and :class:`InvalidName` for a turn that is none, :class:`Conflict` for one that is over.
+        """
+        key = make_key(tenant, conversation)
+        check_name("turn_id", turn_id)
+        if fence is not None:
+            token = await self._windows.token(key)
+            if token != fence:
+                raise not_in_force(fence, token)
+        return await self._partials.post(key, turn_id, delta, offset)
 
     def on_kept(self, callback: Callable[[str, Sequence[Appended]], None]) -> None:
         """Call back with the tenant and what was appended, whenever a text in progress was kept as an interrupted message."""
@@ -278,7 +292,8 @@ class Live:
             upto = channel.add(reader)
             if after + 1 >= upto:
                 return Joined(None, after + 1)
-            return Joined(await missed(self.backend, channel.key, channel.partition, after, upto), upto)
+            known = channel.recents.since
+            return Joined(await missed(self.backend, channel.key, channel.partition, after, upto, known=known), upto)
 
         return join
 
@@ -339,7 +354,7 @@ class Live:
             return
         ended = {}
         if text.since < first:
-            ended = await self._partials.came_since(channel.partition, {channel.key: text.since})
+            ended = await self._partials.came_since(channel.partition, {channel.key: text})
         if channel.key in ended and ended[channel.key] < first:
             channel.saying.message(ended[channel.key], "complete")
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
@@ -31,6 +32,7 @@ ATTEMPTS = 50
 CLOSING = 0.1
 """How often a delta is tried that meets a text being ended, and the seconds in between."""
 _MESSAGE = full_type("message")
+_KEPT = re.compile(r"partial-[0-9a-f]{32}")
 
 
 class _Role(msgspec.Struct):
@@ -131,6 +133,8 @@ class Partials:
             writing = self._writing.get(record.key)
             if writing is None or writing.turn is None or record.type != _MESSAGE or position.offset < writing.since:
                 continue
+            if not ends_text(record.id, record.key, writing.turn, writing.since):
+                continue
             try:
                 if _said.decode(record.value).data.role == "assistant":
                     await self._end(record.key, writing.turn, writing.since)
@@ -149,19 +153,21 @@ class Partials:
         closed = await self._held.close(key, text=text, superseded=superseded)
         if closed is not None:
             partition = partition_of(key, self._backend.log.partitions)
-            await self.settle(key, closed, await self.came_since(partition, {key: closed.since}))
+            await self.settle(key, closed, await self.came_since(partition, {key: closed}))
 
-    async def came_since(self, partition: int, wanted: Mapping[Key, int]) -> dict[Key, int]:
-        """Of conversations of a partition the last assistant's message (or erasure) at or after an offset, where there is one."""
+    async def came_since(self, partition: int, wanted: Mapping[Key, Text]) -> dict[Key, int]:
+        """Of texts of a partition's conversations the last message (or erasure) that ends them, where there is one."""
         log = self._backend.log
         names = {str(key).encode(): key for key in wanted}
         found: dict[Key, int] = {}
         end = (await log.ends())[partition]
-        async for raw in log.scan(partition, min(wanted.values()), end - 1):
+        async for raw in log.scan(partition, min(text.since for text in wanted.values()), end - 1):
             key = names.get(raw.key or b"")
-            if key is not None and raw.offset >= wanted[key]:
+            if key is not None and raw.offset >= wanted[key].since:
                 what = told(raw, partition, key, log.seals)
-                if what is not None and (what.ends is not None or what.last):
+                if what is None or (what.ends is None and not what.last):
+                    continue
+                if what.last or ends_text(what.id, key, wanted[key].turn, wanted[key].since):
                     found[key] = raw.offset
         return found
 
@@ -171,11 +177,10 @@ class Partials:
         if writing is not None and (writing.turn, writing.since) == closed[:2]:
             writing.turn = None
         keep = key not in ended and bool(closed.text)
-        named = sha256("\n".join((str(key), closed.turn, str(closed.since))).encode()).hexdigest()[:32]
         if keep:
             flat = {
                 "type": "message",
-                "id": f"partial-{named}",
+                "id": kept_id(key, closed.turn, closed.since),
                 "role": "assistant",
                 "content": closed.text,
                 "status": "interrupted",
@@ -237,7 +242,7 @@ class Partials:
         if delta.startswith(held):
             return offset + len(held), delta[len(held) :]
         if offset == 0:
-            found = await self.came_since(partition_of(key, self._backend.log.partitions), {key: since})
+            found = await self.came_since(partition_of(key, self._backend.log.partitions), {key: text})
             if found:
                 await self._end(key, turn, since)
                 return 0, delta
@@ -254,6 +259,17 @@ class Partials:
             await self._end(key, turn, since)
         except RedisUnavailable as error:
             logger.debug("the text in progress of %s is ended later: %s", key, error)
+
+
+def kept_id(key: Key, turn: str, since: int) -> str:
+    """The id of the message that a text is kept as: whoever keeps it says the same."""
+    return "partial-" + sha256("\n".join((str(key), turn, str(since))).encode()).hexdigest()[:32]
+
+
+def ends_text(id: str, key: Key, turn: str, since: int) -> bool:  # noqa: A002
+    """Whether an assistant's message of that id ends this text. One that another text was kept as does not: where two ended that text,
+    the second such message may come when the next text has begun."""
+    return _KEPT.fullmatch(id) is None or id == kept_id(key, turn, since)
 
 
 def _conflict(turn: str, why: str, held: int) -> PartialConflict:

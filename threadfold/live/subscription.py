@@ -87,11 +87,11 @@ class Subscription:
             found = told(row, self._channel.partition, self._channel.key, self._channel.seals)
             if found is None or self._repeats(row, found.id):
                 continue
-            if found.judged:
+            summary = found.sent.event == "summary"
+            if found.judged and (summary or row.offset >= missed.first):
                 if batch:
                     yield batch
                     batch, size = [], 0
-                summary = found.sent.event == "summary"
                 verdict = asyncio.ensure_future(self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain))
                 try:
                     while not (await asyncio.wait({verdict}, timeout=self._heartbeat))[0]:

@@ -46,7 +46,7 @@ class Sweeper:
                 closed.setdefault(partition_of(key, self._partitions), {})[key] = text
         for partition, texts in closed.items():
             # One look at the log for all of a partition's: what was not ended by its message is kept.
-            ended = await self._partials.came_since(partition, {key: text.since for key, text in texts.items()})
+            ended = await self._partials.came_since(partition, texts)
             for key, text in texts.items():
                 await self._partials.settle(key, text, ended)
         return sum(map(len, closed.values()))

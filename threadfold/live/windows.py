@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from projections.errors import ThreadfoldError
+from projections.errors import Erased, ThreadfoldError
 from projections.fold import id_hash_of
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.meta import InForce
@@ -50,7 +50,7 @@ class Windows:
     async def accepted(self, key: Key, offset: int, id: str, summary: bool, chain: dict[int, None] | None = None) -> bool:  # noqa: A002
         """Whether the fold accepted the event of that id at ``offset``; waits until that can be told, however long.
 
-        Of an event that is no summary and none of the last 1,024, it is not known any more: it passes for accepted.
+        Of an event that is no summary and none of the last 1,024, it is not known any more: it passes for accepted, as in the history.
 
         Args:
             chain: the summaries in force and before, where they were asked for already; filled in for the next question.
@@ -112,6 +112,17 @@ class Windows:
         fields = await self._backend.stored_fields(key, [HEAD])
         with stored_form(key):
             return HEAD in fields and decode_head(fields[HEAD]).erased
+
+    async def token(self, key: Key) -> int | None:
+        """The fencing token in force, None where no turn is; raises like :meth:`state`, and :class:`Erased`."""
+        fields = await self._backend.stored_fields(key, [HEAD])
+        if HEAD not in fields:
+            return None
+        with stored_form(key):
+            head = decode_head(fields[HEAD])
+        if head.erased:
+            raise Erased(f"conversation {key.conversation} was erased")
+        return None if head.turns is None else head.turns.token
 
     async def _rendered(self, key: Key) -> State | None:
         """The state of a window that has to be rendered to tell its tokens, or is not small."""

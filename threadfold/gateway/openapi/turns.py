@@ -35,7 +35,7 @@ OPERATIONS: Table = {
             record(
                 {},
                 {
-                    "turn_id": nullable({"type": "string", "minLength": 1, "maxLength": 256}),
+                    "turn_id": nullable({"type": "string", "minLength": 1, "maxLength": 128}),
                     "model": nullable(TEXT),
                     "policy": {"enum": ["queue", "reject", "interrupt"]},
                     "seconds": _SECONDS,
