@@ -2,10 +2,10 @@
 
 Our side is one gateway process; a worker folds what comes, whoever appended it. ``bare`` is a FastAPI application under the same server
 with the same settings: its append sends aiokafka a record of as many bytes and waits for all in-sync replicas, its read gets the document's
-bytes from Redis in one round trip (``benchmarks.sides.bare_routes``). It is the goal's peer, as the goal says *that moves the same bytes*: a
-route that moves none is no gateway. Told beside it: ``bare_starlette``, the same without FastAPI's own work, and ``no_io``, a FastAPI route
-that reads the body and answers as many bytes out of its memory. Thirty-two connections each ask again once they are answered, from one
-other process. ``read`` is of windows of about 1,700 tokens, ``read_long`` of 26,000.
+bytes from Redis in one round trip (``benchmarks.sides.bare_routes``). It is the goal's peer, because the goal says *moves the same bytes*:
+a route without Kafka and Redis moves none of them. Told beside it: ``bare_starlette``, the same without FastAPI's own work, and ``no_io``,
+a FastAPI route that reads the body and answers as many bytes out of its memory. Thirty-two connections of one other process each ask again
+once they are answered. ``read`` is of windows of about 1,700 tokens, ``read_long`` of 26,000.
 """
 
 from __future__ import annotations

@@ -98,9 +98,8 @@ def until(requests: Iterator[bytes], seconds: float) -> Iterator[bytes]:
     return itertools.takewhile(lambda _: time.perf_counter() < end, requests)
 
 
-async def run(job: dict[str, Any], groups: dict[str, list[int]]) -> None:
+async def run(job: dict[str, Any], groups: dict[str, list[int]], made: list[bytes]) -> None:
     """Warm up for a quarter of the time, then ask for all of it; answer with requests a second."""
-    made = [raw(*request) for request in json.loads(Path(job["requests"]).read_text())]
     turn = itertools.cycle(made)
     address, status, callers, seconds = job["address"], job["status"], job["callers"], job["seconds"]
     await call_all(address, until(turn, seconds / 4), status, callers)
@@ -113,4 +112,4 @@ async def run(job: dict[str, Any], groups: dict[str, list[int]]) -> None:
 
 if __name__ == "__main__":
     _, groups, job = read_job()
-    asyncio.run(run(job, groups))
+    asyncio.run(run(job, groups, [raw(*request) for request in json.loads(Path(job["requests"]).read_text())]))

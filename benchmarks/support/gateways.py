@@ -40,7 +40,7 @@ class Gateway:
 
 
 async def prepare(settings: Settings, tenants: Mapping[str, Quota | None] | Sequence[str] = (TENANT,)) -> dict[str, str]:
-    """Make the topics, a generation, and tenants with their quotas; returns the header ``Authorization`` of each, with every scope but admin."""
+    """Make the topics, a generation, and tenants with their quotas; returns each one's header ``Authorization`` (all scopes but admin)."""
     await create_topics(settings)
     control = await Control(settings).start()
     try:
@@ -75,7 +75,7 @@ async def running_server(bench: Bench, settings: Settings, authorization: str, s
         async with asyncio.timeout(STARTS):
             line = (await process.stdout.readline()).decode()
             address = line.strip().rpartition("//")[2]
-            while not await _connected(address, authorization):
+            while not await _connected(address, authorization):  # noqa: ASYNC110 (another process, which tells nothing)
                 await asyncio.sleep(0.05)
         yield Gateway(address, authorization, process.pid)
     finally:
@@ -96,7 +96,7 @@ async def running_worker(bench: Bench, settings: Settings) -> AsyncIterator[int]
 
 @asynccontextmanager
 async def served(bench: Bench, settings: Settings, keys: Mapping[str, str]) -> AsyncIterator[tuple[Gateway, int]]:
-    """A gateway and a worker on what :func:`prepare` has made; yields the gateway, with the first of the keys, and the worker's process' id."""
+    """A gateway and a worker on what :func:`prepare` has made; yields the gateway, with the first key, and the worker's pid."""
     async with AsyncExitStack() as stack:
         worker = await stack.enter_async_context(running_worker(bench, settings))
         gateway = await stack.enter_async_context(running_server(bench, settings, next(iter(keys.values()))))
