@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 
 from fastapi import FastAPI
@@ -19,7 +18,8 @@ def end_with_stdin() -> None:
     """Send this process SIGTERM once its stdin ends: whoever started it is gone, or wants no more of it."""
 
     def wait() -> None:
-        sys.stdin.read()
+        while os.read(0, 4096):  # not sys.stdin: a process that is forked meanwhile would hang on its lock
+            pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()
