@@ -113,7 +113,7 @@ def _result(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
 
 
 def _row(own: Rounds) -> dict[str, Any]:
-    """Of each side of a route: requests a second, p50 and p99 (ms, medians of the rounds), and ours over it."""
+    """Of each side of a route: requests a second, p50 and p99 (ms), processor time of the server a request, and ours over it; all medians."""
 
     def middle(taken: list[Measured], name: str) -> float:
         return rounded(statistics.median(one.more[name] for one in taken))
@@ -123,6 +123,7 @@ def _row(own: Rounds) -> dict[str, Any]:
             "requests_s": rounded(own.median(name)),
             "ms_p50": middle(taken, "ms_p50"),
             "ms_p99": middle(taken, "ms_p99"),
+            "server_us": rounded(statistics.median(one.usage["server"]["cores"] / one.value * 1e6 for one in taken)),
             **({} if name == "ours" else {"ours_over_it": rounded(statistics.median(own.ratios(name)))}),
         }
         for name, taken in own.taken.items()

@@ -27,7 +27,7 @@ LATENCIES = {"ms_p50": 1.0, "ms_p99": 2.0}
 def taken(rounds: dict[str, list[float]]) -> Rounds:
     found = Rounds(list(rounds))
     for name, values in rounds.items():
-        found.taken[name] = [Measured(value, more=LATENCIES) for value in values]
+        found.taken[name] = [Measured(value, {"server": {"cores": 0.5}}, LATENCIES) for value in values]
     return found
 
 
@@ -43,7 +43,7 @@ def test_each_route_is_held_against_the_bare_route_that_moves_its_bytes_round_by
     assert result.ratios == {"append.bare": 0.7, "read.bare": 0.9, "read_long.bare": 1.0}
     assert result.conditions["ratio_spread"]["read.bare"] == [0.5, 1.5]
     told = result.conditions["table"]["append"]["no_io"]
-    assert (told["requests_s"], told["ours_over_it"], told["ms_p99"]) == (400.0, 0.175, 2.0)
+    assert (told["requests_s"], told["ours_over_it"], told["ms_p99"], told["server_us"]) == (400.0, 0.175, 2.0, 1250.0)
 
 
 def test_a_servers_ratio_is_ours_over_it_by_route() -> None:
