@@ -113,7 +113,7 @@ def _result(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
 
 
 def _row(own: Rounds) -> dict[str, Any]:
-    """Of each side of a route: requests a second, p50 and p99 (ms), processor time of the server a request, and ours over it; all medians."""
+    """Of each side of a route: requests a second, p50 and p99 (ms), the server's processor time a request, and ours over it; medians."""
 
     def middle(taken: list[Measured], name: str) -> float:
         return rounded(statistics.median(one.more[name] for one in taken))

@@ -17,7 +17,7 @@ from benchmarks.harness import Measured, Rounds, figures
 from benchmarks.sides.http_load import call_all
 from benchmarks.sides.mixed_tenants import Talk
 from benchmarks.support.http import Asker, keep, raw
-from benchmarks.support.single import made
+from benchmarks.support.single import ROUTES, made
 from projections.intake import make_record
 from projections.names import Key
 
@@ -37,7 +37,7 @@ def test_the_figures_of_the_gateway_are_found() -> None:
 
 def test_each_route_is_held_against_the_bare_route_that_moves_its_bytes_round_by_round() -> None:
     sides = ("ours", "bare", "bare_starlette", "no_io")
-    values = {f"{route}.{side}": [100.0, 100.0, 100.0] for route in gateway_single.ROUTES for side in sides}
+    values = {f"{route}.{side}": [100.0, 100.0, 100.0] for route in ROUTES for side in sides}
     values |= {"append.ours": [80.0, 60.0, 70.0], "read.ours": [50.0, 150.0, 90.0], "append.no_io": [400.0] * 3}
     result = gateway_single._result("gateway_single", taken(values), {})
     assert result.ratios == {"append.bare": 0.7, "read.bare": 0.9, "read_long.bare": 1.0}
