@@ -1,10 +1,10 @@
 """Figure `gateway_noisy`: how far a tenant over its quota moves the p99 of another one, on one gateway.
 
 The quiet tenant's four connections append single events and read contexts, with a pause of 10 ms between two requests. The noisy one may
-ask 50 times a second; its 200 connections ask again as soon as they are answered, each second time with a list of 20 events. Alone and with
-noise take turns within one run: between its turns the noisy tenant's process is frozen (SIGSTOP). The value is the p99 of all rounds' requests
-with noise over that of all rounds' alone, of the route where that is worse. The noisy process itself takes its part of the machine's
-cores, which is in the figure.
+ask 50 times a second; its 200 connections ask again as soon as they are answered, each second time with a list of 20 events. Alone and
+with noise take turns within one run: between its turns the noisy tenant's process is frozen (SIGSTOP). The value is the p99 of all rounds'
+requests with noise over that of all rounds' alone, of the route where that is worse. The noisy process itself takes its part of the
+machine's cores, which is in the figure.
 """
 
 from __future__ import annotations
