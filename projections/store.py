@@ -29,6 +29,8 @@ LAYOUT = b"4"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
+CONNECTIONS = 64
+"""Connections of one store at most; whoever finds them all in use waits."""
 ZSTD = b"\x28\xb5\x2f\xfd"
 """How every zstd frame begins, and no field of a window does."""
 
@@ -48,7 +50,11 @@ class RedisStore:
         self.url = url
         self.prefix = prefix
         self._packed = _compressed if compress else bytes
-        self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64)
+        # One that waits: a list asks every partition at once, so some lists side by side are more than the connections there may be.
+        pool = aredis.BlockingConnectionPool.from_url(
+            url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=CONNECTIONS, timeout=timeout
+        )
+        self._redis = aredis.Redis.from_pool(pool)
         self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
         self._fields = Gathered(self._redis, files("projections").joinpath("lua/fields.lua").read_text())
         self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())

@@ -316,14 +316,16 @@ class Backend:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         partition = partition_of(key, self.log.partitions)
+        before = self.served(partition)
         checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
-        return await self.check_served(partition, checkpoint), found[0]
+        return await self.check_served(partition, checkpoint, before), found[0]
 
     async def stored_fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
         """Some fields of a window as it is stored (``projections.layout``); raises like :meth:`stored`."""
         partition = partition_of(key, self.log.partitions)
+        before = self.served(partition)
         checkpoint, fields = await self.store.fields(self.control.state.live_generation.number, partition, key, names)
-        await self.check_served(partition, checkpoint)
+        await self.check_served(partition, checkpoint, before)
         return fields
 
     # -- parts ---------------------------------------------------------------------------------------------------------------
@@ -344,8 +346,9 @@ class Backend:
         kept = self._cache.get(place)
         with stored_form(key):
             if kept is not None:
+                before = self.served(partition)
                 checkpoint, fields = await self.store.fields(generation, partition, key, kept.names())
-                await self.check_served(partition, checkpoint)
+                await self.check_served(partition, checkpoint, before)
                 missing = kept.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
                 if missing:
                     # What the head names stays as it is or goes; what came instead has another seal and is not used.
@@ -369,20 +372,28 @@ class Backend:
     async def _stored(self, key: Key, *, recents: bool = True) -> Stored | None:
         return (await self.stored(key, recents=recents))[1]
 
-    async def check_served(self, partition: int, checkpoint: Checkpoint | None) -> Checkpoint:
-        """The checkpoint; raises :class:`Healing` when what was read with it is not to be served."""
-        if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset):
+    def served(self, partition: int) -> int:
+        """The offset up to which windows of the partition were served here; to be asked before they are read (:meth:`check_served`)."""
+        return self._served.get(partition, -1)
+
+    async def check_served(self, partition: int, checkpoint: Checkpoint | None, before: int) -> Checkpoint:
+        """The checkpoint; raises :class:`Healing` when what was read with it is not to be served.
+
+        ``before`` is what :meth:`served` told before it was read: of two reads side by side the one that is answered last may be the older.
+        """
+        if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset, before):
             raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
         return checkpoint
 
-    async def _stepped_back(self, partition: int, offset: int) -> bool:
+    async def _stepped_back(self, partition: int, offset: int, before: int) -> bool:
         """Whether windows at ``offset`` are older than what was served here before (Redis was set back, or a generation switched)."""
-        served = self._served.get(partition, -1)
-        if offset < served:
-            # A topic made anew is shorter than what was served: then there is nothing to wait for.
-            served = min(served, (await self.log.ends())[partition] - 1)
-        self._served[partition] = max(served, offset)
-        return offset < served
+        if offset >= before:
+            self._served[partition] = max(self.served(partition), offset)
+            return False
+        # A topic made anew is shorter than what was served: then there is nothing to wait for.
+        before = min(before, (await self.log.ends())[partition] - 1)
+        self._served[partition] = max(before, offset)
+        return offset < before
 
     def live_rules(self) -> Rules:
         """The rules of the live generation."""

@@ -120,7 +120,8 @@ async def _merged(backend: Backend, name: str, before: Found | None, limit: int)
     generation = backend.control.state.live_generation.number
 
     async def of_one(partition: int) -> list[Place]:
-        await backend.check_served(partition, await backend.store.checkpoint(generation, partition))
+        served = backend.served(partition)
+        await backend.check_served(partition, await backend.store.checkpoint(generation, partition), served)
         return [Place(found, partition) for found in await backend.store.listed(generation, partition, name, before, limit)]
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))

@@ -1,7 +1,7 @@
 """Callers over keep-alive connections, as cheap as Python gets, so that the server is what is measured.
 
 Each connection sends its next request when its last answer is there. Requests are made before the clock starts; of an answer only status
-and length are looked at. The job has ``address``, ``callers``, ``count`` (requests in all), ``status`` and ``requests``: a list of
+and length are looked at. The job has ``address``, ``callers``, ``seconds``, ``status`` and ``requests``: a file with a JSON list of
 ``[method, path, headers, body]`` that is gone through in turn.
 """
 
@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import percentile
 from benchmarks.support.children import answer, read_job
+from benchmarks.support.http import raw
 from benchmarks.support.meters import Meter
-
-
-def raw(method: str, path: str, headers: dict[str, str], body: str) -> bytes:
-    """A request's bytes."""
-    data = body.encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: gateway", *(f"{name}: {value}" for name, value in headers.items())]
-    if data:
-        lines.append(f"Content-Length: {len(data)}")
-    return "\r\n".join([*lines, "", ""]).encode() + data
 
 
 class Caller(asyncio.Protocol):
@@ -97,20 +92,24 @@ async def call_all(address: str, requests: Iterator[bytes], status: int, callers
     return took
 
 
-async def run(job: dict[str, Any], groups: dict[str, list[int]]) -> None:
-    """Warm up, send everything, answer with requests a second."""
-    made = [raw(*request) for request in job["requests"]]
+def until(requests: Iterator[bytes], seconds: float) -> Iterator[bytes]:
+    """The requests until so many seconds are over."""
+    end = time.perf_counter() + seconds
+    return itertools.takewhile(lambda _: time.perf_counter() < end, requests)
+
+
+async def run(job: dict[str, Any], groups: dict[str, list[int]], made: list[bytes]) -> None:
+    """Warm up for a quarter of the time, then ask for all of it; answer with requests a second."""
     turn = itertools.cycle(made)
-    address, status, callers = job["address"], job["status"], job["callers"]
-    await call_all(address, itertools.islice(turn, job.get("warm", job["count"] // 5)), status, callers)
+    address, status, callers, seconds = job["address"], job["status"], job["callers"], job["seconds"]
+    await call_all(address, until(turn, seconds / 4), status, callers)
     meter, begin = Meter(groups), time.perf_counter()
-    took = await call_all(address, itertools.islice(turn, job["count"]), status, callers)
-    seconds = time.perf_counter() - begin
+    took = await call_all(address, until(turn, seconds), status, callers)
+    lasted = time.perf_counter() - begin
     usage = meter.stop()
-    took.sort()
-    answer(len(took) / seconds, usage=usage, ms_p50=round(took[len(took) // 2], 3), ms_p99=round(took[len(took) * 99 // 100], 3))
+    answer(len(took) / lasted, usage=usage, ms_p50=round(percentile(took, 0.5), 3), ms_p99=round(percentile(took, 0.99), 3))
 
 
 if __name__ == "__main__":
     _, groups, job = read_job()
-    asyncio.run(run(job, groups))
+    asyncio.run(run(job, groups, [raw(*request) for request in json.loads(Path(job["requests"]).read_text())]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
+    *("uvicorn", "uvloop", "httptools", "h11", "fastapi", "starlette", "granian"),
     *("aiokafka", "faust-streaming", "quixstreams", "redis", "hiredis"),
     *("openai-agents", "langgraph", "langgraph-checkpoint-sqlite", "langchain-core"),
 )

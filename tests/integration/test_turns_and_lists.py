@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from projections.store import CONNECTIONS
 from streams.settings import Settings
 from tests.support.gateway import Client, is_problem, say, serving
 from tests.support.worker import until
@@ -229,3 +230,10 @@ async def test_what_waits_for_somebody_is_listed_until_it_is_resolved(call: Clie
     await call("POST", "/v1/conversations/ask-2/events?wait=applied", resolution)
     listed = (await call("GET", "/v1/suspensions")).json()["suspensions"]
     assert [item["conversation"] for item in listed] == ["ask-1"]
+
+
+async def test_more_lists_at_once_than_there_are_connections_are_all_answered(call: Client) -> None:
+    await call("POST", "/v1/conversations/crowd/events?wait=applied", say("hello"))
+    # Each asks every partition at the same time.
+    answers = await asyncio.gather(*(call("GET", "/v1/conversations") for _ in range(2 * CONNECTIONS)))
+    assert {answer.status_code for answer in answers} == {200}, answers[-1].text

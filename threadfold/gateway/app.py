@@ -16,6 +16,7 @@ from fastapi.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
+from projections.tokens import count_all
 from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tasks import end_tasks
@@ -122,6 +123,8 @@ async def _connect(settings: Settings, app: FastAPI) -> None:
     while connection.backend is None:
         backend = Backend(settings)
         try:
+            # The first count makes its tables, for half a second: not in the loop, and not while somebody waits for an append.
+            await asyncio.to_thread(count_all, ["warm"])
             await backend.start()
             app.state.live = await Live(backend).start()
             connection.quotas = quotas = await _quotas(settings, backend).start()

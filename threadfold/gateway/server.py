@@ -7,14 +7,14 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
 from streams.settings import Settings
-from threadfold.gateway.app import create_gateway, end_streams
+from threadfold.gateway.app import Gateway, create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
@@ -38,7 +38,7 @@ class _Server(uvicorn.Server):
             print(f"ready: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if isinstance(self.config.app, FastAPI):
+        if isinstance(self.config.app, Gateway):
             end_streams(self.config.app)
         await super().shutdown(sockets)
 
@@ -53,18 +53,30 @@ def serve(settings: Settings) -> None:
         InvalidSettings: an address is missing, auth is off and the host not loopback, or host and port cannot be listened on.
     """
     check_exposure(settings)
-    app = create_gateway(settings)
+    serve_app(create_gateway(settings), settings)
+
+
+def serve_app(app: FastAPI, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True) -> None:
+    """Serve any application as :func:`serve` does the gateway: on its host and port, by the same server with the same settings.
+
+    Args:
+        http: the parser of requests; `auto` is httptools (bounded) where it is installed, else h11 (docs/decisions/0018).
+        uvloop: its event loop, where it is installed; else asyncio's own.
+
+    Raises:
+        InvalidSettings: host and port cannot be listened on.
+    """
     listening = _listen(settings.gateway_host, settings.gateway_port)
     config = uvicorn.Config(
         app,
-        http=http_protocol(),  # httptools where it is installed, else h11: docs/decisions/0018
+        http=http_protocol() if http == "auto" else http,
         log_level=settings.log_level.lower(),
         access_log=False,
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=GRACE,
     )
-    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
         runner.run(_run(_Server(config), listening))
 
 
