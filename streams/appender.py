@@ -4,16 +4,20 @@ So batches adapt to load by themselves: a single event that finds nothing under 
 what came during the one before. At most one batch of a partition is under way, which is all that an idempotent aiokafka producer allows
 anyway; it waits for its place in the order of arrival (aiokafka's own ``send_batch`` lets many callers race for it, and counts the time of
 those that lose several times over).
+
+aiokafka has one request under way to a broker, with a batch of each partition the broker leads. A batch that is closed while another
+partition's is under way would wait for that and miss what comes meanwhile, so partitions of one broker fill theirs together, when it has
+nothing under way (:class:`Brokers`): as many rows a request as there can be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerClosed
 
 from projections.events import CONTENT_TYPE
@@ -22,6 +26,39 @@ from streams.tasks import end_tasks
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
 Pair = tuple[bytes, bytes]
 """A record's key and value."""
+LONGEST_TURN = 0.05
+"""Seconds that a partition waits for the others of its broker at most: a batch that is tried again and again must not hold them up."""
+
+
+class Brokers:
+    """What appenders that share a producer have under way, by broker."""
+
+    def __init__(self) -> None:
+        self._under_way: Counter[int] = Counter()
+        self._idle: dict[int, asyncio.Event] = {}
+
+    async def turn(self, broker: int | None) -> None:
+        """Wait until nothing is under way to a broker, but not for long; None (nobody leads the partition just now) is not waited for."""
+        if broker is None or self._under_way[broker] <= 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_TURN):
+                await self._idle.setdefault(broker, asyncio.Event()).wait()
+
+    def begin(self, broker: int | None) -> None:
+        """A batch goes to the broker. Whoever finds it idle in this moment still goes along, as aiokafka sends a moment later."""
+        if broker is not None:
+            asyncio.get_running_loop().call_soon(self._count, broker, 1)
+
+    def end(self, broker: int | None) -> None:
+        """It is acknowledged, or failed."""
+        if broker is not None:
+            self._count(broker, -1)
+
+    def _count(self, broker: int, by: int) -> None:
+        self._under_way[broker] += by
+        if self._under_way[broker] <= 0 and broker in self._idle:
+            self._idle.pop(broker).set()
 
 
 class _Job:
@@ -39,9 +76,11 @@ class _Job:
 class Appender:
     """Appends to one partition. One instance serves any number of callers in one event loop; their number and bytes are theirs to bound."""
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, brokers: Brokers | None = None) -> None:
+        """Args: ``brokers`` is shared by the appenders that use one producer."""
         self._topic = topic
         self._partition = partition
+        self._brokers = brokers or Brokers()
         self._jobs: deque[_Job] = deque()
         self._sending: asyncio.Task[None] | None = None
 
@@ -76,9 +115,12 @@ class Appender:
         aboard: list[tuple[_Job, int]] = []
         try:
             while self._jobs:
+                broker = self._leader(producer)
+                await self._brokers.turn(broker)
                 batch, aboard = self._fill(producer)
                 if not aboard:
                     break  # all who waited are gone
+                self._brokers.begin(broker)
                 try:
                     acknowledged = await producer.send_batch(batch, self._topic, partition=self._partition)
                     offset = (await acknowledged).offset
@@ -86,8 +128,15 @@ class Appender:
                     self._fail([job for job, _ in aboard], error)
                 else:
                     self._tell(aboard, offset)
+                finally:
+                    self._brokers.end(broker)
         finally:
             self._end(aboard)
+
+    def _leader(self, producer: AIOKafkaProducer) -> int | None:
+        """The broker that leads the partition, as far as is known."""
+        leader: int | None = producer.client.cluster.leader_for_partition(TopicPartition(self._topic, self._partition))
+        return None if leader is None or leader < 0 else leader
 
     def _fill(self, producer: AIOKafkaProducer) -> tuple[object, list[tuple[_Job, int]]]:
         """A batch of what waits, as much as it takes; and whose rows are in it, and how many of each."""

@@ -45,6 +45,8 @@ class SharedProducer:
 
     async def get(self) -> AIOKafkaProducer:
         """The running producer; raises aiokafka's errors when it cannot be started (see :func:`kafka_errors`)."""
+        if self._producer is not None:
+            return self._producer
         async with self._starting:
             if self._producer is None:
                 producer = make_producer(self._settings)

@@ -21,7 +21,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
-from streams.appender import Appender, Pair
+from streams.appender import Appender, Brokers, Pair
 from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client, stop_client
 from streams.sealing import Seals, Unsealed
 from streams.settings import Settings
@@ -152,7 +152,8 @@ class KafkaLog:
         self.partitions = partitions
         self.topic = settings.topic(topic)
         self._producer = SharedProducer(settings)
-        self._appenders = [Appender(self.topic, partition) for partition in range(partitions)]
+        brokers = Brokers()
+        self._appenders = [Appender(self.topic, partition, brokers) for partition in range(partitions)]
         self._load = Load()
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]

@@ -7,10 +7,12 @@ import gc
 import json
 import random
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 import redis.asyncio as aredis
+from aiokafka.cluster import ClusterMetadata
 
 from projections.errors import InvalidPolicy, KafkaUnavailable, ThreadfoldError
 from projections.intake import Record
@@ -45,6 +47,8 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
 async def test_callers_that_gave_up_while_kafka_does_not_answer_leave_no_bytes_behind() -> None:
     class Frozen:
         """A producer whose broker does not answer; an idempotent one tries for ever."""
+
+        client = SimpleNamespace(cluster=ClusterMetadata())
 
         def create_batch(self):  # type: ignore[no-untyped-def]
             from aiokafka.producer.message_accumulator import BatchBuilder

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.cluster import ClusterMetadata
 
 from projections import events
 from projections.context import context_document, stored_context
@@ -84,6 +86,8 @@ class _Batch:
 
 class _Away:
     """A producer whose broker is away: aiokafka's idempotent one never gives a batch up."""
+
+    client = SimpleNamespace(cluster=ClusterMetadata())
 
     def __init__(self) -> None:
         self.sent = asyncio.Event()

@@ -1,0 +1,106 @@
+"""Which rows go out together: partitions of one broker fill their batches when it has nothing under way."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from streams.appender import Appender, Brokers
+from tests.support.worker import until
+
+
+class Producer:
+    """A producer whose batches the test acknowledges; partitions below 10 are led by broker 1, the others by 2, and 99 by nobody."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int]] = []
+        self.acknowledge: list[asyncio.Future[Any]] = []
+        self.client = SimpleNamespace(cluster=self)
+
+    def leader_for_partition(self, partition: TopicPartition) -> int:
+        return -1 if partition.partition == 99 else 1 if partition.partition < 10 else 2
+
+    def create_batch(self) -> BatchBuilder:
+        return BatchBuilder(1 << 20, 0, is_transactional=False)
+
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.sent.append((partition, batch.record_count()))
+        self.acknowledge.append(asyncio.get_running_loop().create_future())
+        return self.acknowledge[-1]
+
+    async def quiet(self) -> list[tuple[int, int]]:
+        """What was sent once nothing more happens by itself."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.sent
+
+    def settle(self, number: int) -> None:
+        self.acknowledge[number].set_result(SimpleNamespace(offset=0))
+
+
+def appenders(*partitions: int) -> dict[int, Appender]:
+    brokers = Brokers()
+    return {partition: Appender("events", partition, brokers) for partition in partitions}
+
+
+async def append(appender: Appender, producer: Any, rows: int = 1) -> asyncio.Task[list[int]]:
+    task = asyncio.create_task(appender.append(producer, [(b"k", b"v")] * rows))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_partitions_that_find_their_broker_idle_in_one_moment_go_along_and_later_rows_go_together() -> None:
+    to, producer = appenders(0, 1), Producer()
+    first = [asyncio.create_task(to[partition].append(producer, [(b"k", b"v")])) for partition in (0, 1)]  # type: ignore[arg-type]
+    assert sorted(await producer.quiet()) == [(0, 1), (1, 1)]
+    later = [await append(to[0], producer), await append(to[1], producer), await append(to[1], producer, 2)]
+    producer.settle(0)
+    assert len(await producer.quiet()) == 2, "the other batch is under way to the same broker"
+    producer.settle(1)
+    assert sorted((await producer.quiet())[2:]) == [(0, 1), (1, 3)]
+    producer.settle(2)
+    producer.settle(3)
+    assert sorted([await task for task in later], key=len) == [[0], [0], [1, 2]]
+    assert [await task for task in first] == [[0], [0]]
+
+
+async def test_another_brokers_partitions_and_those_nobody_leads_wait_for_nothing() -> None:
+    to, producer = appenders(0, 10, 99), Producer()
+    tasks = [await append(to[partition], producer) for partition in (0, 10, 99)]
+    assert sorted(await producer.quiet()) == [(0, 1), (10, 1), (99, 1)]
+    for number in range(3):
+        producer.settle(number)
+    assert await asyncio.gather(*tasks) == [[0], [0], [0]]
+
+
+async def test_a_batch_that_is_never_acknowledged_holds_its_brokers_other_partitions_up_for_a_moment_only() -> None:
+    to, producer = appenders(0, 1), Producer()
+    stuck = await append(to[0], producer)
+    await producer.quiet()
+    other = await append(to[1], producer)
+
+    async def went_on() -> bool:
+        return len(producer.sent) == 2
+
+    await until(went_on, 5)
+    producer.settle(1)
+    assert await other == [0]
+    stuck.cancel()
+    await asyncio.gather(stuck, return_exceptions=True)
+    await to[0].stop()
+
+
+async def test_a_failed_batch_lets_the_others_go_on() -> None:
+    to, producer = appenders(0, 1), Producer()
+    failed = await append(to[0], producer)
+    await producer.quiet()
+    other = await append(to[1], producer)
+    producer.acknowledge[0].set_exception(ConnectionError("away"))
+    assert (await producer.quiet())[1:] == [(1, 1)]
+    producer.settle(1)
+    assert await other == [0]
+    assert isinstance((await asyncio.gather(failed, return_exceptions=True))[0], ConnectionError)
