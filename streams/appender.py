@@ -39,25 +39,30 @@ class Brokers:
 
     async def turn(self, broker: int | None) -> None:
         """Wait until nothing is under way to a broker, but not for long; None (nobody leads the partition just now) is not waited for."""
-        if broker is None or self._under_way[broker] <= 0:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_TURN):
-                await self._idle.setdefault(broker, asyncio.Event()).wait()
+        idle = None if broker is None else self._idle.get(broker)
+        if idle is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_TURN):
+                    await idle.wait()
 
     def begin(self, broker: int | None) -> None:
         """A batch goes to the broker. Whoever finds it idle in this moment still goes along, as aiokafka sends a moment later."""
         if broker is not None:
-            asyncio.get_running_loop().call_soon(self._count, broker, 1)
+            asyncio.get_running_loop().call_soon(self._depart, broker)
 
     def end(self, broker: int | None) -> None:
         """It is acknowledged, or failed."""
         if broker is not None:
-            self._count(broker, -1)
+            # Not at once: the batches of a request end one after the other, and the last one's partition must not run ahead.
+            asyncio.get_running_loop().call_soon(self._arrive, broker)
 
-    def _count(self, broker: int, by: int) -> None:
-        self._under_way[broker] += by
-        if self._under_way[broker] <= 0 and broker in self._idle:
+    def _depart(self, broker: int) -> None:
+        self._under_way[broker] += 1
+        self._idle.setdefault(broker, asyncio.Event())
+
+    def _arrive(self, broker: int) -> None:
+        self._under_way[broker] -= 1
+        if not self._under_way[broker]:
             self._idle.pop(broker).set()
 
 

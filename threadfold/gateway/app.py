@@ -54,8 +54,11 @@ class Gateway(FastAPI):
         await super().__call__(scope, receive, send)
 
 
-def create_gateway(settings: Settings) -> FastAPI:
+def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda: None) -> FastAPI:
     """The ASGI application. Nothing connects before its lifespan begins.
+
+    Args:
+        on_connected: called once everything that lives as long as the process has been made.
 
     Raises:
         InvalidSettings: an address is missing, or a master key is wrong.
@@ -66,7 +69,7 @@ def create_gateway(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connecting = asyncio.create_task(_connect(settings, app), name="gateway-connecting")
+        connecting = asyncio.create_task(_connect(settings, app, on_connected), name="gateway-connecting")
         try:
             yield
         finally:
@@ -117,7 +120,7 @@ def end_streams(app: FastAPI) -> None:
         app.state.live.end_streams()
 
 
-async def _connect(settings: Settings, app: FastAPI) -> None:
+async def _connect(settings: Settings, app: FastAPI, on_connected: Callable[[], None]) -> None:
     """Try until it is connected; after that the clients reconnect by themselves."""
     connection: Connection = app.state.connection
     while connection.backend is None:
@@ -142,6 +145,7 @@ async def _connect(settings: Settings, app: FastAPI) -> None:
                 logger.exception("not connected yet")
                 connection.reason = f"an error that was not foreseen ({type(error).__name__})"
             await asyncio.sleep(RECONNECT)
+    on_connected()
 
 
 def _quotas(settings: Settings, backend: Backend) -> Quotas:

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
+from streams.collector import rest_collector
 from streams.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure
@@ -53,7 +54,7 @@ def serve(settings: Settings) -> None:
         InvalidSettings: an address is missing, auth is off and the host not loopback, or host and port cannot be listened on.
     """
     check_exposure(settings)
-    serve_app(create_gateway(settings), settings)
+    serve_app(create_gateway(settings, rest_collector), settings)
 
 
 def serve_app(app: FastAPI, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True) -> None:
