@@ -13,6 +13,7 @@ from projections.intake import Intake
 from projections.names import Key
 from projections.policy import Rules
 from projections.window import Window
+from streams.requests import piece_offsets, request_for
 from tests.support.stories import Story
 
 KEY = Key("acme", "c")
@@ -160,3 +161,17 @@ def test_no_summary_is_due_where_the_policy_pays_for_none() -> None:
     told.user("another", 20)
     told.say(events.CompactionRequested())
     assert told.window.meta.due is None
+
+
+def test_the_text_of_a_refused_event_is_kept_out_of_summaries() -> None:
+    talk = Talk()
+    talk.say("one", "two", "three")
+    assert statuses(talk.say("a rival's words", expect="2-1")) == ["rejected"]
+    talk.say("four", "five")
+    assert talk.raw("threadfold.compaction.requested.v1", {}).status is Status.APPLIED
+    request = request_for(talk.window, 1)
+    assert request is not None
+    live = [offset for piece in request.pieces if piece.live for offset in piece_offsets(piece) or []]
+    assert live[:3] == [1, 2, 3]
+    assert 4 not in live
+    assert 4 in [offset for piece in request.pieces if not piece.live for offset in piece_offsets(piece) or []]
