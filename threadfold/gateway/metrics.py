@@ -33,6 +33,18 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.under_way = Gauge("threadfold_http_under_way", "Requests that are not answered yet.", registry=self.registry)
+        self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
+
+    def answered(self, route: str, method: str, status: int | str, seconds: float) -> None:
+        """Count one request; the seconds of a stream say nothing, and are not observed."""
+        series = self._series.get((route, method, status))
+        if series is None:
+            # Kept, because looking them up by their labels costs more than counting.
+            observed = None if route.endswith("/stream") else self.seconds.labels(route, method)
+            series = self._series[route, method, status] = (self.requests.labels(route, method, status), observed)
+        series[0].inc()
+        if series[1] is not None:
+            series[1].observe(seconds)
 
     def page(self) -> Response:
         """All of it as Prometheus reads it."""
@@ -73,6 +85,4 @@ class Measured:
             # A path that no route has is no label: anybody can make up any number of them.
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if route != "none" else "any"
-            metrics.requests.labels(route, method, status or "none").inc()
-            if not route.endswith("/stream"):
-                metrics.seconds.labels(route, method).observe(time.perf_counter() - began)
+            metrics.answered(route, method, status or "none", time.perf_counter() - began)
