@@ -22,7 +22,8 @@ from benchmarks.support.children import job_of, start_side
 from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, conversation, text
-from threadfold.backend import Appended, Backend
+from threadfold.appended import Appended
+from threadfold.backend import Backend
 
 LIST = 50
 SPREAD = 50

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
-from projections.fold import id_hash_of
 from projections.intake import Record
 from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
@@ -29,6 +27,7 @@ from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.spans import compaction_span
 from streams.topics import partition_count
+from threadfold.appended import Appended, Applied, applied_of, make_appended
 from threadfold.documents import check_format, document_of
 from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
 from threadfold.ledger import Ledger
@@ -39,26 +38,6 @@ from threadfold.window_cache import WindowCache
 
 MAX_PAGE = 500
 """Events in one page of history at most."""
-
-
-class Appended(NamedTuple):
-    """An event that is safe in the log, and how many tokens it counts (a spilled result: of what stands in the window)."""
-
-    id: str
-    position: Position
-    tokens: int = 0
-
-
-# What Appended(…) does, without a call of Python for each.
-_make_appended: partial[Appended] = partial(tuple.__new__, Appended)
-
-
-class Applied(NamedTuple):
-    """What the fold made of an appended event: ``status`` is applied, duplicate or rejected; a duplicate's position is the first one's."""
-
-    id: str
-    position: Position
-    status: str
 
 
 class Backend:
@@ -173,7 +152,7 @@ class Backend:
             ) from None
         if self.on_appended is not None:
             await self.on_appended(drafts.records, positions)
-        return list(map(_make_appended, zip([record.id for record in drafts.records], positions, drafts.tokens, strict=True)))
+        return list(map(make_appended, zip([record.id for record in drafts.records], positions, drafts.tokens, strict=True)))
 
     async def wait_applied(self, tenant: str, conversation: str, appended: Sequence[Appended], timeout: float = 10.0) -> list[Applied]:  # noqa: ASYNC109
         """Wait until the window holds these events of one conversation, and tell what the fold made of each.
@@ -195,7 +174,7 @@ class Backend:
         if erased:
             raise Erased(f"conversation {conversation} was erased")
         recents = Recents() if stored is None else stored.recent_ids(key)
-        return [_applied(item, recents) for item in appended]
+        return [applied_of(item, recents) for item in appended]
 
     async def applied(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of the position's partition include it; raises like :meth:`caught_up`."""
@@ -417,15 +396,6 @@ class Backend:
 
     def _forget_rules(self, state: State) -> None:
         self._rules = None
-
-
-def _applied(item: Appended, recents: Recents) -> Applied:
-    seen = recents.find(id_hash_of(item.id))
-    if seen is None:
-        return Applied(item.id, item.position, "applied")
-    if seen.offset != item.position.offset:
-        return Applied(item.id, Position(item.position.partition, seen.offset), "duplicate")
-    return Applied(item.id, item.position, "rejected" if seen.rejected else "applied")
 
 
 def _not_its_position(key: Key, text: str) -> InvalidPosition:

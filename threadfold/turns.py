@@ -17,7 +17,8 @@ from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.intake import explain
 from projections.names import check_name
 from projections.turns import MAX_SECONDS, NONE, Turns
-from threadfold.backend import Appended, Backend
+from threadfold.appended import Appended
+from threadfold.backend import Backend
 from threadfold.drafts import Conditions, new_id
 
 SECONDS = 60

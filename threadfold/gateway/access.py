@@ -11,7 +11,8 @@ from starlette.types import Scope
 
 from projections.errors import Forbidden, Unauthorized
 from streams.settings import Settings
-from threadfold.backend import Appended, Backend
+from threadfold.appended import Appended
+from threadfold.backend import Backend
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal

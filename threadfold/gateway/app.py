@@ -21,7 +21,8 @@ from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tasks import end_tasks
 from streams.tenants import NO_QUOTA, Quota
-from threadfold.backend import Appended, Backend
+from threadfold.appended import Appended
+from threadfold.backend import Backend
 from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
 from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.gate import Gate

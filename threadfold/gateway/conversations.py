@@ -14,7 +14,8 @@ from fastapi.responses import Response
 from projections.anthropic_in import from_anthropic
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.openai import to_flat
-from threadfold.backend import MAX_PAGE, Appended, Applied
+from threadfold.appended import Appended, Applied
+from threadfold.backend import MAX_PAGE
 from threadfold.documents import FORMATS, check_format
 from threadfold.drafts import UNCONDITIONED, Conditions
 from threadfold.gateway.access import Caller, caller_with

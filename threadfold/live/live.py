@@ -11,7 +11,8 @@ from projections.fold import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.recents import Recents
 from streams.tasks import end_tasks
-from threadfold.backend import Appended, Backend
+from threadfold.appended import Appended
+from threadfold.backend import Backend
 from threadfold.live.catchup import SCAN, missed
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told

@@ -21,7 +21,8 @@ from projections.events import full_type
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.tasks import end_tasks
-from threadfold.backend import Appended, Backend
+from threadfold.appended import Appended
+from threadfold.backend import Backend
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
 from threadfold.live.held import MOST_TEXT, Held, Text

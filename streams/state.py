@@ -1,0 +1,114 @@
+"""What the control topic says: generations, tenants, keys; taken in record by record, without any I/O."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from projections.errors import TopicMismatch, UnknownTenant
+from projections.policy import Callables, Rules
+from streams.tenants import ApiKey, Tenant, hash_key
+
+logger = logging.getLogger(__name__)
+
+
+class Generation(msgspec.Struct, omit_defaults=True):
+    """One complete set of windows: its number, the rules it is built with, and the log's shape it was built on."""
+
+    number: int
+    partitions: int
+    policy: dict[str, Any] = {}
+    tenants: dict[str, dict[str, Any]] = {}
+    state: str = "ready"
+
+    def check_partitions(self, topic: str, partitions: int) -> None:
+        """Refuse a log whose partition count is not the one these windows were built on.
+
+        Raises:
+            TopicMismatch: it is another.
+        """
+        if partitions != self.partitions:
+            raise TopicMismatch(
+                f"topic {topic} has {partitions} partitions, its windows were built on {self.partitions}: "
+                f"a changed count moves conversations; copy the log into a new topic instead"
+            )
+
+
+class State:
+    """The control topic's content."""
+
+    def __init__(self) -> None:
+        self.generations: dict[int, Generation] = {}
+        self.live: int | None = None
+        self.tenants: dict[str, Tenant] = {}
+        self.keys: dict[str, ApiKey] = {}
+        self.callables: Callables = {}
+        self.summarizers: frozenset[str] | None = None
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Take one record in; records of unknown kinds are left to newer releases."""
+        kind, _, name = key.decode("utf-8", "replace").partition("/")
+        if kind == "generation" and name == "live":
+            self.live = msgspec.json.decode(value, type=int) if value else None
+        elif kind == "generation":
+            _set(self.generations, int(name), value, Generation)
+        elif kind == "tenant":
+            self._put_tenant(name, value)
+        elif kind == "key":
+            _set(self.keys, name, value, ApiKey)
+
+    def _put_tenant(self, name: str, value: bytes | None) -> None:
+        known = self.tenants.get(name)
+        # The records of earlier releases have no version.
+        if not value or known is None or not 0 < (new := msgspec.json.decode(value, type=Tenant)).version <= known.version:
+            _set(self.tenants, name, value, Tenant)
+        else:
+            logger.debug("a record of tenant %s is passed over: version %d was there before it", name, new.version)
+
+    @property
+    def live_generation(self) -> Generation:
+        """The generation that readers see.
+
+        Raises:
+            TopicMismatch: there is none yet.
+        """
+        if self.live is None or self.live not in self.generations:
+            raise TopicMismatch("there is no live generation yet: run `threadfold topics create`")
+        return self.generations[self.live]
+
+    def rules(self, generation: Generation) -> Rules:
+        """The rules of a generation: its own record, and tenants that came after it was begun."""
+        tenants = {t.name: t.policy for t in self.tenants.values() if t.policy}
+        return Rules(generation.policy, {**tenants, **generation.tenants}, self.callables, self.summarizers)
+
+    def key_of(self, key: str) -> ApiKey | None:
+        """What an API key opens, None for an unknown key; whether it has expired is for the caller to see."""
+        return self.keys.get(hash_key(key))
+
+    def keys_of(self, tenant: str) -> dict[str, ApiKey]:
+        """A tenant's keys by their hashes, oldest first."""
+        mine = [(hashed, key) for hashed, key in self.keys.items() if key.tenant == tenant]
+        return dict(sorted(mine, key=lambda item: (item[1].created, item[0])))
+
+    def policy_of(self, tenant: Tenant) -> dict[str, Any]:
+        """The tenant's layer of policy that windows are folded with now."""
+        live = self.generations.get(self.live) if self.live is not None else None
+        return tenant.policy if live is None else live.tenants.get(tenant.name, tenant.policy)
+
+    def tenant(self, name: str) -> Tenant:
+        """A recorded tenant, or one that has keys only; raises :class:`UnknownTenant`."""
+        known = self.tenants.get(name)
+        if known is None and any(key.tenant == name for key in self.keys.values()):
+            known = Tenant(name)
+        if known is None:
+            raise UnknownTenant(f"tenant {name} is not known: `threadfold tenants list` names those that are")
+        return known
+
+
+def _set(where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgspec.Struct]) -> None:
+    if value:
+        where[name] = msgspec.json.decode(value, type=type_)
+    else:
+        where.pop(name, None)

@@ -1,0 +1,40 @@
+"""What became of events that were appended: where they are, and what the fold made of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from projections.fold import id_hash_of
+from projections.names import Position
+from projections.recents import Recents
+
+
+class Appended(NamedTuple):
+    """An event that is safe in the log, and how many tokens it counts (a spilled result: of what stands in the window)."""
+
+    id: str
+    position: Position
+    tokens: int = 0
+
+
+# What Appended(…) does, without a call of Python for each.
+make_appended: partial[Appended] = partial(tuple.__new__, Appended)
+
+
+class Applied(NamedTuple):
+    """What the fold made of an appended event: ``status`` is applied, duplicate or rejected; a duplicate's position is the first one's."""
+
+    id: str
+    position: Position
+    status: str
+
+
+def applied_of(item: Appended, recents: Recents) -> Applied:
+    """What the fold made of it, as the window's recent ids tell."""
+    seen = recents.find(id_hash_of(item.id))
+    if seen is None:
+        return Applied(item.id, item.position, "applied")
+    if seen.offset != item.position.offset:
+        return Applied(item.id, Position(item.position.partition, seen.offset), "duplicate")
+    return Applied(item.id, item.position, "rejected" if seen.rejected else "applied")
