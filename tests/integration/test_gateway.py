@@ -117,6 +117,7 @@ async def test_events_of_several_conversations_are_each_told_of(call: Client) ->
     context = (await call("GET", f"/v1/conversations/m2/context?after={document['positions']['m2']}")).json()
     assert [m["content"] for m in context["messages"]] == ["m2 1", "m2 4"]
     is_problem(await call("POST", "/v1/events", [say("x")]), 422, "event 1", "conversation", "missing")
+    is_problem(await call("POST", "/v1/events", [{"conversation": "c", **say("x")}, None]), 422, "event 2", "object")
 
 
 async def test_rollback_and_close_move_the_window(call: Client) -> None:

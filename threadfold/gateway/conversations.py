@@ -90,7 +90,9 @@ async def post_events_of_several(request: Request, caller: Appender, wait: Wait 
         raise InvalidRequest("headers If-Match, If-None-Match and Fencing-Token are of one conversation: append to it by its own route")
     items: list[tuple[str, object]] = []
     for i, flat in enumerate(as_list(await read_json(request), "event"), 1):
-        named = flat.get("conversation") if isinstance(flat, dict) else ""
+        if not isinstance(flat, dict):
+            raise InvalidEvent(f"event {i}: expected an object with its conversation")
+        named = flat.get("conversation")
         if not isinstance(named, str):
             raise InvalidEvent(f"event {i}: field conversation: " + ("missing" if named is None else "expected a string"))
         items.append((named, flat))
