@@ -11,7 +11,7 @@ if (!url || !key) {
   process.exit(2);
 }
 const cursorFile = process.argv[2];
-const SILENCE = 45_000; // the service sends a heart-beat every 15 s: after three missed ones the connection is dead
+const SILENCE = 45_000; // the service sends a heart-beat every 10 s: after four missed ones the connection is dead
 const REMEMBERED = 4096;
 
 let cursor = cursorFile && existsSync(cursorFile) ? readFileSync(cursorFile, "utf8").trim() : "";
