@@ -152,7 +152,12 @@ async def test_a_signed_token_that_does_not_hold_says_why(world: World, signer: 
 
 async def test_a_key_set_that_cannot_be_fetched_is_503_and_named_while_keys_go_on(settings: Settings, world: World, tmp_path: Path) -> None:
     told = msgspec.structs.replace(settings, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_keys=str(tmp_path / "none.json"))
-    async with serving(create_gateway(told)) as url, httpx.AsyncClient(base_url=url) as http:
+    with pytest.raises(InvalidSettings, match=r"there is no file .*none\.json"):
+        create_gateway(told)
+    (tmp_path / "none.json").touch()
+    app = create_gateway(told)
+    (tmp_path / "none.json").unlink()
+    async with serving(app) as url, httpx.AsyncClient(base_url=url) as http:
 
         async def connected() -> bool:
             headers = {"Authorization": f"Bearer {world.keys['acme']}"}
@@ -278,7 +283,9 @@ async def test_a_tenant_over_its_quota_is_429_at_both_gateways_and_no_other_is(w
     refusals = sum(answer.status_code == 429 for answer in answers)
     assert refusals >= 12
     assert time.monotonic() - begun >= 0.1, "refusals are held back"
-    await world("PATCH", "/v1/tenants/beta", "root", {"quota": {"requests_per_second": None}})
+    changed = (await world("PATCH", "/v1/tenants/beta", "root", {"quota": {"requests_per_second": None}})).json()
+    assert changed["quota"] == {"requests_burst": 1}
+    assert (await world("PATCH", "/v1/tenants/beta", "root", {"quota": None})).json()["quota"] == {}
 
     async def free() -> bool:
         return all([(await world("GET", CONTEXT, "beta", gateway=i)).status_code == 404 for i in (0, 1)])

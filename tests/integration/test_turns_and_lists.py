@@ -135,6 +135,7 @@ async def test_an_append_that_is_repeated_with_its_ids_is_a_duplicate_and_no_con
     [
         ({"If-Match": ""}, "If-Match"),
         ({"If-Match": "*"}, "If-Match"),
+        ({"If-Match": "abc"}, "If-Match"),
         ({"If-None-Match": "0-1"}, "If-None-Match"),
         ({"If-Match": "0-1", "If-None-Match": "*"}, "excludes"),
         ({"Fencing-Token": "-1"}, "Fencing-Token"),

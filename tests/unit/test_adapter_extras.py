@@ -8,15 +8,24 @@ import sys
 import pytest
 
 from projections.errors import ThreadfoldError
-from threadfold.adapters.extras import MissingExtra, require
+from threadfold.adapters.extras import MissingExtra, needs_asynchronous, require
 from threadfold.adapters.kept import aligned, keep, kept
+from threadfold.client import Client
 
 
 def test_a_missing_package_is_one_line_that_says_what_to_install() -> None:
-    with pytest.raises(MissingExtra, match=r"^this adapter needs the package nowhere_to_be_found: pip install 'threadfold\[some-extra\]'$"):
+    with pytest.raises(MissingExtra, match=r"^this adapter needs the package some-extra: pip install 'threadfold\[some-extra\]'$"):
         require("nowhere_to_be_found", "some-extra")
     assert issubclass(MissingExtra, ImportError)
     assert issubclass(MissingExtra, ThreadfoldError)
+
+
+def test_a_synchronous_client_is_refused_before_anything_is_appended() -> None:
+    with (
+        Client("http://127.0.0.1:1", "tf_x") as client,
+        pytest.raises(TypeError, match="ThreadfoldMemory needs an AsyncClient, not a Client"),
+    ):
+        needs_asynchronous(client, "ThreadfoldMemory")
 
 
 @pytest.mark.parametrize(

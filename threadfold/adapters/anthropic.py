@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from projections.anthropic_in import from_anthropic
 from threadfold.adapters.answers import Answer, recorded
-from threadfold.adapters.extras import require
+from threadfold.adapters.extras import needs_asynchronous, require
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -66,6 +66,7 @@ async def respond(
     Where the stream breaks off, what was said so far is kept as an interrupted message, and the SDK's own error is raised.
     """
     require("anthropic", "anthropic")
+    needs_asynchronous(client, "respond")
     context = await client.context(conversation, format="anthropic", max_tokens=max_tokens, after=after)
     begun = time.perf_counter()
     asked = {**options, **request_of(context), "model": model, "max_tokens": answer_tokens}

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from threadfold.adapters.extras import require
+from threadfold.adapters.extras import needs_asynchronous, require
 
 require("langgraph", "langgraph")
 require("langchain_core", "langgraph")
@@ -48,6 +48,7 @@ class ThreadfoldMemory:
     """
 
     def __init__(self, client: AsyncClient, *, max_tokens: int | None = None, trim_state: bool = False) -> None:
+        needs_asynchronous(client, "ThreadfoldMemory")
         self._client = client
         self._max_tokens = max_tokens
         self._trim_state = trim_state

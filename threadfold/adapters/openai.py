@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from threadfold.adapters.answers import Answer, recorded
-from threadfold.adapters.extras import require
+from threadfold.adapters.extras import needs_asynchronous, require
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -100,6 +100,7 @@ async def respond(
     Where the stream breaks off, what was said so far is kept as an interrupted message, and the SDK's own error is raised.
     """
     require("openai", "openai")
+    needs_asynchronous(client, "respond")
     context = await client.context(conversation, max_tokens=max_tokens, after=after)
     begun = time.perf_counter()
     collector = Collector()

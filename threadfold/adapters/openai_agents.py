@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from threadfold.adapters.agents_items import PROVIDER, items_of, to_events, to_items
-from threadfold.adapters.extras import require
+from threadfold.adapters.extras import needs_asynchronous, require
 from threadfold.adapters.kept import shown_messages
 from threadfold.adapters.sessions import SessionLog
 from threadfold.client import AsyncClient, Conflict
@@ -39,6 +39,7 @@ class ThreadfoldSession:
         self, session_id: str, client: AsyncClient, *, max_tokens: int | None = None, session_settings: Any = None, fence: int | None = None
     ) -> None:
         require("agents", "openai-agents")
+        needs_asynchronous(client, "ThreadfoldSession")
         self.session_id = session_id
         self.session_settings = session_settings
         self._client = client

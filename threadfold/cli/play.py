@@ -21,7 +21,7 @@ from projections.names import Key, Position, check_name, partition_of
 from projections.openai import to_flat
 from projections.policy import Policy
 from streams.settings import Settings
-from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.common import data_option, load_settings, run, say
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.reach import Reach, reach
@@ -172,6 +172,8 @@ async def _play(settings: Settings, source: Source, conversations: list[Conversa
     copies = source.copies
     played = Played(sum(len(c.records) for c in conversations) * copies)
     async with reach(settings) as stack:
+        if source.tenant not in stack.control.state.tenants:
+            say(f"tenant {source.tenant} is new here: it is made")
         await stack.control.ensure_tenant(source.tenant)
         encoding = stack.control.state.rules(stack.generation).for_conversation(source.tenant, None).encoding
         if encoding != DEFAULT_ENCODING:

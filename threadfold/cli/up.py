@@ -22,6 +22,7 @@ from threadfold.cli.topics import make_topics
 from threadfold.embedded.folder import DataFolder
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.gateway.key_sets import check_source, is_url
 
 DEMO_TENANT = "demo"
 MASTER_KEYS = "master.keys"
@@ -118,6 +119,9 @@ def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Set
         changes["master_keys_file"] = str(Path(wanted.master_keys_file).absolute() if wanted.master_keys_file else _master_key_file(data))
     if wanted.policy:
         changes["policy"] = str(Path(wanted.policy).absolute())
+    if wanted.jwt_keys and not is_url(wanted.jwt_keys):
+        changes["jwt_keys"] = keys = str(Path(wanted.jwt_keys).absolute())
+        check_source(keys)
     settings = Settings.load({}, **{**{name: getattr(wanted, name) for name in wanted.__struct_fields__}, **changes})
     partitions, key = run(_prepare(settings))
     settings = Settings.load({}, **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, "partitions": partitions})

@@ -27,6 +27,7 @@ from threadfold.gateway import conversations, erasing, lists, openapi, problems,
 from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
+from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
 from threadfold.live import Live
@@ -62,10 +63,11 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
         on_connected: called once everything that lives as long as the process has been made.
 
     Raises:
-        InvalidSettings: an address is missing, or a master key is wrong.
+        InvalidSettings: an address is missing, a master key is wrong, or the file with the keys of tokens is not there.
     """
     settings.require()
     master_keys_of(settings)
+    check_source(settings.jwt_keys)
     connection = Connection(settings)
 
     @asynccontextmanager

@@ -7,7 +7,8 @@ from typing import Any
 
 from fastapi import Request
 
-from projections.errors import Conflict, InvalidRequest
+from projections.errors import Conflict, InvalidPosition, InvalidRequest
+from projections.names import parse_position
 from threadfold.backend import Backend
 from threadfold.drafts import UNCONDITIONED, Conditions
 from threadfold.turns import not_in_force
@@ -59,6 +60,10 @@ def conditions_of(request: Request) -> Conditions:
         expect = expect.strip().removeprefix('"').removesuffix('"')
         if not expect or expect == "*":
             raise InvalidRequest("header If-Match: expected the position of the last event that was seen")
+        try:
+            parse_position(expect)
+        except InvalidPosition as error:
+            raise InvalidRequest(f"header If-Match: {error}") from None
     if fence is not None and not _FENCE.fullmatch(fence.strip()):
         raise InvalidRequest("header Fencing-Token: expected the number that a turn was given")
     return Conditions(expect, None if fence is None else int(fence))

@@ -14,7 +14,7 @@ import msgspec
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
-from projections.errors import KeySetUnavailable
+from projections.errors import InvalidSettings, KeySetUnavailable
 from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,21 @@ TIMEOUT = 5.0
 MAX_BYTES = 1 << 20
 """Seconds of one fetch, and bytes of a document, at most."""
 _KINDS = frozenset({"RSA", "EC", "OKP"})
+
+
+def is_url(source: str) -> bool:
+    """Whether a key set is fetched from a URL; else the source is the path of a file."""
+    return source.startswith(("http://", "https://"))
+
+
+def check_source(source: str) -> None:
+    """Refuse to begin with a file that is not there; a URL may be away for a while.
+
+    Raises:
+        InvalidSettings: there is no such file.
+    """
+    if source and not is_url(source) and not Path(source).is_file():
+        raise InvalidSettings(f"setting 'jwt_keys': there is no file {source}: give the path of a JWKS document, or its URL")
 
 
 class SigningKey(NamedTuple):
@@ -93,7 +108,7 @@ class KeySet:
         self._tried = self._clock()
         try:
             async with asyncio.timeout(TIMEOUT):
-                raw = await (self._download() if self.source.startswith(("http://", "https://")) else asyncio.to_thread(self._read))
+                raw = await (self._download() if is_url(self.source) else asyncio.to_thread(self._read))
             keys = _keys_of(raw) if raw != self._raw else self._keys
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             self._failure = f"no answer within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else _reason(error)

@@ -57,10 +57,10 @@ class NewTenant(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TenantChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What ``PATCH /v1/tenants/{tenant}`` takes. The policy is replaced whole, the quota number by number."""
+    """What ``PATCH /v1/tenants/{tenant}`` takes. The policy is replaced whole, the quota number by number; null takes all of it away."""
 
     policy: dict[str, Any] | None = None
-    quota: dict[str, Any] | None = None
+    quota: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class NewKey(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,14 +100,17 @@ async def get_tenant(tenant: str, caller: Admin) -> Response:
 
 @router.patch("/tenants/{tenant}", openapi_extra=_takes(_RULES))
 async def patch_tenant(request: Request, tenant: str, caller: Admin) -> Response:
-    """Change a tenant's quota, at once, or policy, with the next generation (`threadfold rebuild --switch`). Null takes a quota away."""
+    """Change a tenant's quota, at once, or policy, with the next generation (`threadfold rebuild --switch`).
+
+    Null takes the quota away, or one number of it.
+    """
     change = _read(await read_json(request, MAX_BODY), TenantChange)
-    if change.policy is None and change.quota is None:
-        raise InvalidRequest("the body changes nothing: give policy, quota or both")
     values = change.quota
+    if change.policy is None and values is msgspec.UNSET:
+        raise InvalidRequest("the body changes nothing: give policy, quota or both")
     control = caller.backend.control
     _known(await control.sync(), tenant)
-    quota = None if values is None else (lambda old: read_quota(values, old))
+    quota = None if values is msgspec.UNSET else (lambda old: Quota() if values is None else read_quota(values, old))
     changed = await control.change_tenant(tenant, change.policy, quota)
     return _json(_shown(control.state, changed, caller.backend.settings.quota()))
 
