@@ -6,7 +6,10 @@ import asyncio
 import base64
 import json
 import os
+import signal
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,10 +19,18 @@ import pytest
 from projections.names import Key, partition_of
 from streams.control import Control, Generation
 from streams.settings import Settings
+from streams.topics import create_topics
 from streams.verify import verify
+from tests.conftest import fresh_settings
 from tests.integration.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
+from tests.support.commands import start
+from tests.support.gateway_process import SCOPES
 from tests.support.grep import raw_records
+from tests.support.worker import until
 from threadfold.backend import Backend
+from threadfold.cli.common import CONFIG_FILE
+from threadfold.cli.configuration import write_config
+from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 
 
@@ -72,12 +83,15 @@ def forged(value: bytes) -> list[bytes]:
     return made
 
 
+async def ready(client: httpx.AsyncClient) -> bool:
+    return (await client.get("/readyz")).status_code == 200
+
+
 async def answers(settings: Settings, key: str, paths: list[str]) -> list[httpx.Response]:
     app = create_gateway(settings)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
-        while (await client.get("/readyz")).status_code != 200:
-            await asyncio.sleep(0.05)
+        await until(lambda: ready(client))
         return [await client.get(path, headers={"Authorization": f"Bearer {key}"}) for path in paths]
 
 
@@ -143,7 +157,7 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "keyed", talk(3))
         keys = [(k, v) for k, v in await raw_records(made, "keys") if v and k.startswith(b"sealed/keyed/")]
-        place, value = keys[0]
+        value = keys[0][1]
         junk: dict[bytes, bytes | None] = {
             b"sealed/keyed/" + base64.urlsafe_b64encode(os.urandom(12)): b"{",
             b"sealed/keyed/" + base64.urlsafe_b64encode(os.urandom(12)) + b"A": value,
@@ -177,3 +191,43 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await backend.caught_up(range(made.partitions), 30)
         assert (await backend.window("sealed", "keyed")).meta.unknown == window.meta.unknown == 0
         await the_same_as_the_log(backend)
+
+
+async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(tmp_path: Path) -> None:
+    with EmbeddedStack(tmp_path / "stack") as own:
+        assert own.embedded_kafka is not None
+        settings = fresh_settings(own, gateway_port=0, append_timeout=30.0)
+        await create_topics(settings)
+        control = await Control(settings).start()
+        await control.ensure_generation(settings.partitions)
+        await control.ensure_tenant("acme")
+        key = await control.add_key("acme", SCOPES)
+        await control.stop()
+        write_config(tmp_path / CONFIG_FILE, settings)
+        processes = [await start(name, "--data", tmp_path) for name in ("gateway", "worker")]
+        try:
+            assert processes[0].stdout is not None
+            url = (await processes[0].stdout.readline()).decode().strip().removeprefix("ready: ")
+            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers={"Authorization": f"Bearer {key}"}) as client:
+                await until(lambda: ready(client), 60)
+                message = {"type": "message", "role": "user", "content": "x"}
+                (await client.post("/v1/conversations/c/events", params={"wait": "applied"}, json=message)).raise_for_status()
+                os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
+                under_way = [asyncio.create_task(client.post("/v1/conversations/c/events", json=message)) for _ in range(5)]
+                await asyncio.sleep(0.3)
+                begun = time.monotonic()
+                for process in processes:
+                    process.terminate()
+                ended = await asyncio.gather(*(asyncio.wait_for(process.communicate(), 20) for process in processes))
+                answers = await asyncio.gather(*under_way)
+            assert time.monotonic() - begun < 20
+            assert [(answer.status_code, answer.json()["title"]) for answer in answers] == [(503, "Stopping")] * 5
+            assert all(answer.headers["retry-after"] for answer in answers)
+            assert [process.returncode for process in processes] == [0, 2], [err.decode()[-500:] for _, err in ended]
+            assert b"Traceback" not in ended[0][1]
+        finally:
+            os.kill(own.embedded_kafka.pid, signal.SIGCONT)
+            for process in processes:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()

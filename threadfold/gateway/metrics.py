@@ -6,6 +6,7 @@ A stream counts when it ends; its seconds are not observed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 
@@ -14,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from threadfold.gateway.problems import unforeseen
+from threadfold.gateway.problems import cut_off, unforeseen
 
 logger = logging.getLogger(__name__)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -74,6 +75,11 @@ class Measured:
         metrics.under_way.inc()
         try:
             await self._app(scope, receive, noted)
+        except asyncio.CancelledError:
+            # Only a server that ends cancels requests; what it would answer by itself is 500.
+            if status:
+                raise
+            await cut_off()(scope, receive, noted)
         except Exception as error:
             if status:
                 raise
