@@ -16,8 +16,10 @@ import httpx
 import msgspec
 import pytest
 
+from projections.errors import KeyUnusable
 from projections.names import Key, partition_of
 from streams.control import Control, Generation
+from streams.masters import new_master
 from streams.settings import Settings
 from streams.topics import create_topics
 from streams.verify import verify
@@ -191,6 +193,24 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await backend.caught_up(range(made.partitions), 30)
         assert (await backend.window("sealed", "keyed")).meta.unknown == window.meta.unknown == 0
         await the_same_as_the_log(backend)
+
+
+async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_the_workers(made: Settings) -> None:
+    hello = {"type": "message", "role": "user", "content": "x"}
+    async with stack(made) as (_, backend):
+        await backend.append("sealed", [("before", hello)])
+    before = await raw_records(made, "keys")
+    for wrong in (new_master("first"), new_master("second")):
+        async with Backend(msgspec.structs.replace(made, master_keys=wrong)) as backend:
+            with pytest.raises(KeyUnusable):
+                await backend.append("sealed", [("new-one", hello)])
+            with pytest.raises(KeyUnusable):
+                await backend.keys.rotate()
+    assert await raw_records(made, "keys") == before
+    async with stack(msgspec.structs.replace(made, master_keys=f"{new_master('second')},{MASTER}")) as (_, backend):
+        appended = await backend.append("sealed", [("new-one", hello)])
+        await backend.wait_applied("sealed", "new-one", appended)
+        await backend.keys.write({key: None for key, _ in await raw_records(made, "keys") if key.startswith(b"sealed/new-one/")})
 
 
 async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(tmp_path: Path) -> None:
