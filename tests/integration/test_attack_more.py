@@ -195,6 +195,28 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await the_same_as_the_log(backend)
 
 
+async def test_a_caller_in_the_same_process_that_cancels_its_request_is_cancelled(made: Settings) -> None:
+    key = await key_of(made)
+    app = create_gateway(made)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
+        await until(lambda: connected(client, key))
+        # No worker runs, so this waits.
+        url, headers = "/v1/conversations/cancelled/events?wait=applied", {"Authorization": f"Bearer {key}"}
+        task = asyncio.create_task(client.post(url, json={"type": "message", "role": "user", "content": "x"}, headers=headers))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def connected(client: httpx.AsyncClient, key: str) -> bool:
+    flat = {"type": "message", "role": "user", "content": "x"}
+    return (
+        await client.post("/v1/conversations/cancelled/events", json=flat, headers={"Authorization": f"Bearer {key}"})
+    ).status_code == 202
+
+
 async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_the_workers(made: Settings) -> None:
     hello = {"type": "message", "role": "user", "content": "x"}
     async with stack(made) as (_, backend):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -55,9 +56,11 @@ class Metrics:
 class Measured:
     """ASGI middleware that counts each request once it is answered, whatever answered it."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, ending: Callable[[], bool] = lambda: False) -> None:
+        """Args: ``ending`` tells whether the server stops: what is cancelled then is cut off by it, not by a caller in this process."""
         self._app = app
         self._metrics = metrics
+        self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request and count it."""
@@ -76,9 +79,9 @@ class Measured:
         try:
             await self._app(scope, receive, noted)
         except asyncio.CancelledError:
-            # Only a server that ends cancels requests; what it would answer by itself is 500.
-            if status:
+            if status or not self._ending():
                 raise
+            # What the server would answer by itself is 500.
             await cut_off()(scope, receive, noted)
         except Exception as error:
             if status:
