@@ -16,6 +16,8 @@ from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
+LAST_WORDS = 5.0
+"""Seconds that a client has to flush and to take its leave; a service that ends closes several, and is killed if it takes too long."""
 
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
@@ -55,7 +57,7 @@ class SharedProducer:
             return self._producer
 
     async def stop(self) -> None:
-        """Flush and close it; what Kafka does not take within the append time-out stays unknown."""
+        """Flush and close it; what Kafka does not take within :data:`LAST_WORDS` stays unknown."""
         if self._producer is not None:
             producer, self._producer = self._producer, None
             await stop_client(producer, self._settings)
@@ -110,10 +112,11 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
 
 
 async def stop_client(client: Any, settings: Settings) -> None:
-    """Stop an aiokafka client within the append time-out: by itself it tries for ever to say its last to brokers that are away."""
+    """Stop an aiokafka client within :data:`LAST_WORDS` (or the append time-out, if that is less): by itself it tries for ever to say its
+    last to brokers that are away."""
     task = asyncio.ensure_future(client.stop())
     # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11), and go on waiting.
-    done, _ = await asyncio.wait({task}, timeout=settings.append_timeout)
+    done, _ = await asyncio.wait({task}, timeout=min(LAST_WORDS, settings.append_timeout))
     if task.cancelled():
         logger.info("a fetch was under way while its client stopped")  # aiokafka lets the cancellation of its own task out
     elif done:

@@ -86,6 +86,7 @@ class KeyRing:
         self._making: dict[bytes, asyncio.Task[None]] = {}
         self._erased: list[Callable[[bytes], None]] = []
         self._wiped_at, self._last_at = 0, 0
+        self._checked = 0
 
     # -- following -----------------------------------------------------------------------------------------------------------
 
@@ -255,10 +256,15 @@ class KeyRing:
             logger.warning("new data keys could not be stored: %s", task.exception())
 
     async def _create(self, conversations: list[bytes]) -> None:
+        current = self.masters.current
+        if self._checked != self.table.masters:
+            # What one process with another master key seals, no worker can open: all of them would stop at it.
+            self.check()
+            self._checked = self.table.masters
         rows: dict[bytes, bytes | None] = {}
         for name in conversations:
             place = key_place(name, os.urandom(KID_BYTES))
-            rows[place] = encode_key(self.masters.current, self.masters.wrap(place, os.urandom(KEY_BYTES)))
+            rows[place] = encode_key(current, self.masters.wrap(place, os.urandom(KEY_BYTES)))
         await self.write(rows)
         for place, value in rows.items():
             # Not awaited from the topic: what the follower brings later is the same. An erasure that came meanwhile makes it void.
@@ -348,6 +354,7 @@ class KeyRing:
         """
         await self.sync()
         current, count = self.masters.current, 0
+        self.check()
         rows: dict[bytes, bytes | None] = {}
         for conversation, one in self.table.all():
             if one.master != current:

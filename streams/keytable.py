@@ -173,6 +173,11 @@ class KeyTable:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def masters(self) -> int:
+        """How many master keys were seen so far; it only grows."""
+        return len(self._masters)
+
     def _entry(self, held: bytes, at: int) -> Wrapped:
         master = self._masters[int.from_bytes(held[at + KID_BYTES : at + KID_BYTES + 2], "big")]
         return Wrapped(held[at : at + KID_BYTES], master, held[at + KID_BYTES + 2 : at + _ENTRY])

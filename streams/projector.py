@@ -24,7 +24,7 @@ from projections.window import Window
 from streams.control import Control
 from streams.feed import Feed
 from streams.healing import heal_from_snapshots, is_of
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
+from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
 from streams.publisher import Publisher
@@ -376,7 +376,7 @@ class Projector:
     async def _last_commit(self) -> None:
         """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
         try:
-            async with asyncio.timeout(self.settings.append_timeout):
+            async with asyncio.timeout(min(LAST_WORDS, self.settings.append_timeout)):
                 await self.commit()
         except TimeoutError:
             logger.warning("the last commit is left out: Kafka at %s does not answer", self.settings.kafka)

@@ -53,7 +53,7 @@ class Seals(Protocol):
 
         Raises:
             Erased: a conversation was erased; nothing but its erasure is appended to it.
-            KeyUnusable: no master key is configured.
+            KeyUnusable: no master key is configured, or (of a conversation that is new) one that is in use is missing or another.
             KafkaUnavailable: a new key could not be stored.
         """
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 from typing import Any
 
 import faust
@@ -26,6 +28,8 @@ from streams.settings import Settings
 from streams.topics import partition_count
 
 logger = logging.getLogger(__name__)
+LONGEST_STOP = 15.0
+"""Seconds until a worker that is told to end does, whatever its brokers do; less than `threadfold up` and orchestrators give it."""
 
 
 class Runtime:
@@ -147,19 +151,49 @@ async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> 
         logger.exception("compaction of %s/%s failed, it will be asked for again", request.tenant, request.conversation)
 
 
+class _Worker(faust.Worker):  # type: ignore[misc]
+    """A worker that ends: Faust's consumer waits for a broker that does not answer for as long as it does not.
+
+    Nothing is lost by that: it is what a worker that is killed leaves, and others go on from the checkpoints.
+    """
+
+    ending: threading.Timer | None = None
+
+    async def stop(self) -> None:
+        if self.ending is None:
+            # A thread, as the loop itself may be what hangs.
+            self.ending = threading.Timer(LONGEST_STOP, _end_now)
+            self.ending.daemon = True
+            self.ending.start()
+        await super().stop()
+
+
+def _end_now() -> None:
+    logger.warning(
+        "the worker does not come to its end within %g s (do Kafka and Redis answer?), and ends at once: nothing is lost, "
+        "its partitions are taken over after the session time-out",
+        LONGEST_STOP,
+    )
+    logging.shutdown()
+    os._exit(2)
+
+
 def run_worker(settings: Settings) -> int:
-    """Run a worker until SIGTERM or SIGINT; returns its exit code.
+    """Run a worker until SIGTERM or SIGINT; returns its exit code: 2 when it could not end in order within :data:`LONGEST_STOP`.
 
     Raises:
         ThreadfoldError: it could not start.
     """
     settings.require()
     asyncio.run(_check_reachable(settings))
-    worker = faust.Worker(create_app(settings), loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
+    worker = _Worker(create_app(settings), loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
     try:
         worker.execute_from_commandline()
     except SystemExit as end:
         return int(end.code or 0)
+    finally:
+        if worker.ending is not None:
+            worker.ending.cancel()
     return 0
 
 

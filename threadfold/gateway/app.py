@@ -90,11 +90,12 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
     app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.connection = connection
     app.state.live = None
+    app.state.ending = False
     metrics = Metrics()
     problems.install(app)
     hot = Hot(app.routed, connection)
     room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.front = Measured(Gate(room, connection=connection), metrics=metrics)
+    app.front = Measured(Gate(room, connection=connection), metrics=metrics, ending=lambda: bool(app.state.ending))
     for routes in (conversations, turns, lists, streams, tenants, erasing, reference):
         app.include_router(routes.router)
     openapi.install(app)
@@ -118,7 +119,11 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
 
 
 def end_streams(app: FastAPI) -> None:
-    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections."""
+    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections.
+
+    Requests that it cuts off from now on are told so.
+    """
+    app.state.ending = True
     if app.state.live is not None:
         app.state.live.end_streams()
 

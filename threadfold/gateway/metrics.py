@@ -6,15 +6,17 @@ A stream counts when it ends; its seconds are not observed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from threadfold.gateway.problems import unforeseen
+from threadfold.gateway.problems import cut_off, unforeseen
 
 logger = logging.getLogger(__name__)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -54,9 +56,11 @@ class Metrics:
 class Measured:
     """ASGI middleware that counts each request once it is answered, whatever answered it."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, ending: Callable[[], bool] = lambda: False) -> None:
+        """Args: ``ending`` tells whether the server stops: what is cancelled then is cut off by it, not by a caller in this process."""
         self._app = app
         self._metrics = metrics
+        self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request and count it."""
@@ -74,6 +78,11 @@ class Measured:
         metrics.under_way.inc()
         try:
             await self._app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if status or not self._ending():
+                raise
+            # What the server would answer by itself is 500.
+            await cut_off()(scope, receive, noted)
         except Exception as error:
             if status:
                 raise

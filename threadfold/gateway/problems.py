@@ -28,6 +28,12 @@ class NotConnected(ThreadfoldError):
     problem = 503
 
 
+class Stopping(ThreadfoldError):
+    """The gateway ends, and the request was not done in time."""
+
+    problem = 503
+
+
 def problem(status: int, name: str, detail: str, headers: dict[str, str] | None = None) -> Response:
     """A problem response. ``name`` is a class name like ``InvalidEvent``; it gives ``type`` (kebab case) and ``title``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
@@ -48,6 +54,11 @@ def of_error(error: ThreadfoldError) -> Response:
     if error.problem >= 500:
         logger.warning("%s: %s", type(error).__name__, error)
     return problem(error.problem, type(error).__name__, str(error), headers)
+
+
+def cut_off() -> Response:
+    """The problem of a request that was still under way when the gateway's time to end was over."""
+    return of_error(Stopping("the gateway stops, and this was not done in time: what it appends may be in, repeat it with the same ids"))
 
 
 def disconnected() -> Response:

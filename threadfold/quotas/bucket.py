@@ -143,4 +143,9 @@ class Lease:
         if self.balance > 0:
             return 0.0
         own = until_filled(self.balance, self.rate)
-        return own if self.alone else max(self.dry_until - now, own if self.balance < 0 else 0.0)
+        if self.alone:
+            return own
+        if not self.dry:
+            return own if self.balance < 0 else 0.0
+        # The bucket's word is from before what was charged and given back since then.
+        return max(0.0, self.dry_until - now + (max(0.0, -self.balance) + min(0.0, self.debt)) / self.rate)
