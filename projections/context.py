@@ -89,34 +89,33 @@ def suspension_of(partition: int, open_: OpenSuspension) -> dict[str, Any]:
     }
 
 
+def summary_of(partition: int, summary: InForce) -> dict[str, Any]:
+    """The summary in force as callers see it."""
+    return {
+        "summary_id": summary.summary_id,
+        "position": str(Position(partition, summary.offset)),
+        "text": summary.text,
+        "tokens": summary.tokens,
+        "trust": summary.trust,
+        "to": str(Position(partition, summary.to)),
+        "previous": summary.previous,
+    }
+
+
 def _rest(
     partition: int, meta: Meta | Head, summary: InForce | None, view: View, tokens: int, digest: str, trace: list[dict[str, Any]]
 ) -> bytes:
     """Everything of the document behind the messages, without the opening brace."""
-
-    def position_of(offset: int) -> str:
-        return str(Position(partition, offset))
-
     rest = {
         "tokens": tokens,
         "budget": view.budget,
         "ceiling": view.ceiling,
         "utilization": round(tokens / view.ceiling, 6),
-        "position": position_of(meta.position) if meta.position >= 0 else None,
+        "position": str(Position(partition, meta.position)) if meta.position >= 0 else None,
         "count": meta.count,
         "digest": meta.digest.hex(),
         "render_digest": digest,
-        "summary": None
-        if summary is None
-        else {
-            "summary_id": summary.summary_id,
-            "position": position_of(summary.offset),
-            "text": summary.text,
-            "tokens": summary.tokens,
-            "trust": summary.trust,
-            "to": position_of(summary.to),
-            "previous": summary.previous,
-        },
+        "summary": None if summary is None else summary_of(partition, summary),
         "suspensions": [suspension_of(partition, s) for s in view.suspensions],
         "state": view.state,
         "guard": view.guard,

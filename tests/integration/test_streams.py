@@ -15,17 +15,9 @@ import pytest
 
 from streams.control import Control, Generation
 from streams.settings import Settings
+from tests.support.gateway import POLICY
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import running_worker, until
-
-POLICY = {
-    "model_window": 4000,
-    "reserve_tokens": 500,
-    "working_budget": 400,
-    "keep_recent_tokens": 150,
-    "min_messages": 4,
-    "summary_max_tokens": 120,
-}
 
 
 class Pair(NamedTuple):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from projections.context import summary_of, suspension_of
 from projections.errors import Erased, ThreadfoldError
 from projections.fold import id_hash_of
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
@@ -145,37 +146,12 @@ def state_of_window(window: Window, log: Log) -> State:
 
 def _state(position: int, key: Key, log: Log, state: str, tokens: int, summary: InForce | None, of: Head | Window) -> State:
     partition = partition_of(key, log.partitions)
-
-    def at(offset: int) -> str:
-        return str(Position(partition, offset))
-
     suspensions = of.view.suspensions if isinstance(of, Head) else of.lanes.suspensions
-    core = {
-        "state": state,
-        "tokens": tokens,
-        "summary": None
-        if summary is None
-        else {
-            "summary_id": summary.summary_id,
-            "position": at(summary.offset),
-            "tokens": summary.tokens,
-            "trust": summary.trust,
-            "to": at(summary.to),
-            "previous": summary.previous,
-        },
-        "suspensions": [
-            {
-                "suspension_id": s.suspension_id,
-                "kind": s.kind,
-                "tool_call_id": s.tool_call_id,
-                "prompt": s.prompt,
-                "expires_at": s.expires_at,
-                "position": at(s.offset),
-            }
-            for s in suspensions
-        ],
-    }
-    data = _encode({**core, "position": at(position)})
+    shown = None if summary is None else summary_of(partition, summary)
+    if shown is not None:
+        del shown["text"]  # whoever follows a conversation got it as an event
+    core = {"state": state, "tokens": tokens, "summary": shown, "suspensions": [suspension_of(partition, s) for s in suspensions]}
+    data = _encode({**core, "position": str(Position(partition, position))})
     return State(_encode(core), Sent("state", None, data))
 
 

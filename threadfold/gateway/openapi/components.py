@@ -58,7 +58,7 @@ def all_components() -> dict[str, Schema]:
     called, required = fields_of("model.called", parts)
     del called["generation"]
     made["NewModelCall"] = {"type": "object", "properties": called, "required": required, "additionalProperties": False}
-    made |= _answers()
+    made |= _of_appends() | _of_windows() | _of_administration() | _of_the_log()
     _, receipts = msgspec.json.schema_components([Receipt], ref_template=_TEMPLATE)
     made |= {name: {k: v for k, v in schema.items() if k != "description"} for name, schema in receipts.items()}
     return dict(sorted(made.items()))
@@ -78,7 +78,7 @@ def _told_event(names: dict[str, str]) -> Schema:
     return {**schema, "allOf": cases}
 
 
-def _answers() -> dict[str, Schema]:
+def _of_appends() -> dict[str, Schema]:
     appended = record({"id": TEXT, "position": POSITION}, {"status": {"enum": ["applied", "duplicate", "rejected"]}})
     role = {"enum": ["system", "developer", "user", "assistant", "tool"]}
     return {
@@ -114,6 +114,11 @@ def _answers() -> dict[str, Schema]:
             about="A message of Anthropic's messages API; `system` is given as a first message with that role.",
         ),
         "ChatMessage": {"anyOf": [ref("OpenAIMessage"), ref("AnthropicMessage")]},
+    }
+
+
+def _of_windows() -> dict[str, Schema]:
+    return {
         "ContextSummary": record(
             {
                 "summary_id": TEXT,
@@ -150,6 +155,11 @@ def _answers() -> dict[str, Schema]:
             {"place": COUNT},
             "`fencing_token` grows with every turn of the conversation; null while it waits. `place`: how many turns are before it.",
         ),
+    }
+
+
+def _of_administration() -> dict[str, Schema]:
+    return {
         "Key": record(
             {
                 "id": TEXT,
@@ -177,6 +187,11 @@ def _answers() -> dict[str, Schema]:
             },
             {"key": TEXT},
         ),
+    }
+
+
+def _of_the_log() -> dict[str, Schema]:
+    return {
         "History": record(
             {"events": array(ref("ToldEvent")), "next_before": nullable(TEXT)},
             about="Newest first; `next_before` is null at the beginning.",
