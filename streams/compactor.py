@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -44,8 +44,18 @@ class SpanLost(ThreadfoldError):
 class Compactor:
     """Answers compaction requests; any number of calls may run at once."""
 
-    def __init__(self, settings: Settings, log: Log, summarizers: Callable[[str], Summarizer] | None = None) -> None:
-        """Args: ``summarizers``: by name, raising ``InvalidPolicy`` for one it does not know; None: those of the settings.
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        summarizers: Callable[[str], Summarizer] | None = None,
+        wanted: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            summarizers: by name, raising ``InvalidPolicy`` for one it does not know; None: those of the settings.
+            wanted: tells before each answer of :meth:`answer_wanted` whether it is still asked for; None: it always is.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -54,10 +64,24 @@ class Compactor:
         self.log = log
         self._own = Summarizers(settings)
         self._summarizers = summarizers or self._own.get
+        self._wanted = wanted
+        self._under_way: set[str] = set()
 
     async def close(self) -> None:
         """End the connections to the settings' summarisers."""
         await self._own.close()
+
+    async def answer_wanted(self, request: CompactionRequest) -> Position | None:
+        """Like :meth:`answer`, but None where it is answered just now by another call, or is not asked for any more."""
+        if request.request_id in self._under_way:
+            return None
+        self._under_way.add(request.request_id)
+        try:
+            if self._wanted is not None and not await self._wanted(request):
+                return None
+            return await self.answer(request)
+        finally:
+            self._under_way.discard(request.request_id)
 
     async def answer(self, request: CompactionRequest) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event stands.
