@@ -66,22 +66,29 @@ class Compactor:
         self._summarizers = summarizers or self._own.get
         self._wanted = wanted
         self._under_way: set[str] = set()
+        self._answered: dict[str, float] = {}
+        """Requests by the time at which each was answered, in that order: the fold may not have come to the summary yet."""
 
     async def close(self) -> None:
         """End the connections to the settings' summarisers."""
         await self._own.close()
 
     async def answer_wanted(self, request: CompactionRequest) -> Position | None:
-        """Like :meth:`answer`, but None where it is answered just now by another call, or is not asked for any more."""
-        if request.request_id in self._under_way:
+        """Like :meth:`answer`, but None where it was answered just now, by this call or another one, or is not asked for any more."""
+        name, now = request.request_id, asyncio.get_running_loop().time()
+        while self._answered and (first := next(iter(self._answered.items())))[1] < now - self.settings.summary_time_cap:
+            del self._answered[first[0]]
+        if name in self._under_way or name in self._answered:
             return None
-        self._under_way.add(request.request_id)
+        self._under_way.add(name)
         try:
             if self._wanted is not None and not await self._wanted(request):
                 return None
-            return await self.answer(request)
+            position = await self.answer(request)
+            self._answered[name] = asyncio.get_running_loop().time()
+            return position
         finally:
-            self._under_way.discard(request.request_id)
+            self._under_way.discard(name)
 
     async def answer(self, request: CompactionRequest) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event stands.

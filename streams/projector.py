@@ -195,6 +195,10 @@ class Projector:
         self._rest[number] = time.monotonic() + RETRY_PAUSE
         self._unprepared.add(number)
 
+    def feeds(self) -> Iterable[Feed]:
+        """What waits to be folded, by partition."""
+        return self._feeds.values()
+
     def assignment(self) -> dict[int, Partition | None]:
         """The partitions that the group has given to this process; None: it is being prepared."""
         if self._consumer is None:

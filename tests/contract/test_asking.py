@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from projections.errors import Healing
@@ -78,9 +79,17 @@ async def test_two_repeats_at_once_are_answered_once(desk: Desk) -> None:
     request = await desk.asked()
     answers = await asyncio.gather(*(desk.compactor.answer_wanted(request) for _ in range(3)))
     assert sum(answer is not None for answer in answers) == 1
-    # Until the fold has taken it, it may be said once more: the fold passes over what it has.
+
+
+async def test_a_request_that_was_answered_is_not_answered_again_before_the_fold_can_have_come_to_it(desk: Desk) -> None:
+    desk.compactor.settings = msgspec.structs.replace(SETTINGS, summary_time_cap=0.2)
+    request = await desk.asked()
     assert await desk.compactor.answer_wanted(request) is not None
-    await desk.keep()
+    # The store still holds the window as it was.
+    assert await desk.compactor.answer_wanted(request) is None
+    await asyncio.sleep(0.25)
+    # Asked for again later, it was not taken: it is answered anew.
+    assert await desk.compactor.answer_wanted(request) is not None
 
 
 async def test_what_a_rollback_changed_is_not_answered(desk: Desk) -> None:
