@@ -17,13 +17,14 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, KeyUnusable, RedisUnavailable, ThreadfoldError
+from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
 from streams.control import Control
 from streams.feed import Feed
-from streams.healing import heal_from_snapshots, is_of
+from streams.healing import heal_from_snapshots
+from streams.incarnation import LOOK_EVERY, Watch, settled_end, why_other
 from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
@@ -35,6 +36,7 @@ from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
 from streams.timers import ring
+from streams.truncation import check_reach
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,8 @@ FETCH_ROWS = 500
 """Records taken from the consumer at once: what it holds stays compressed, and one fetch of 4 MiB can be hundreds of MiB when it is not."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
+TRUNCATED_PAUSE = 10.0
+"""Seconds until a partition that cannot be folded, as the log lost its beginning, is looked at again."""
 LAST_ROUNDS = 3.0
 """Seconds that snapshots which are due may hold up the end."""
 
@@ -67,6 +71,8 @@ class Projector:
         self._unprepared: set[int] = set()
         self._committed: dict[int, int] = {}
         self._served: dict[int, int] = {}
+        self._anew: set[int] = set()
+        self._watch: Watch | None = None
         self._feeds: dict[int, Feed] = {}
         self._rest: dict[int, float] = {}
         self._preparing: dict[int, asyncio.Task[None]] = {}
@@ -86,18 +92,20 @@ class Projector:
             KeyUnusable: a master key is missing, or is another one: windows folded without it would be wrong.
         """
         consumer = make_consumer(self.settings, group=self.settings.group)
+        self._watch = Watch(self.log, self.topic, consumer)
         consumer.subscribe([self.topic], listener=Rebalances(self))
         async with kafka_errors(self.settings, "projector"):
             await start_client(consumer, self.settings, limit=60.0)
         self._consumer = consumer
         await self._check_snapshots()
         tick = asyncio.create_task(self._tick(), name="projector-tick")
+        look = asyncio.create_task(self._look_at_log(self._watch), name="projector-look")
         try:
             while not self._stopping.is_set():
                 await self._step(consumer)
         finally:
             self._stopping.set()
-            background = [tick, *self._preparing.values()]
+            background = [tick, look, *self._preparing.values()]
             await end_tasks(background)
             await asyncio.gather(*(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
             await self._last_commit()
@@ -140,8 +148,18 @@ class Projector:
             return
         for tp, rows in batches.items():
             feed = self._feeds.get(tp.partition)
-            if feed is not None and tp.partition not in self._unprepared:
+            if feed is not None and tp.partition not in self._unprepared and await self._follows(tp.partition, rows):
                 feed.put(rows)
+
+    async def _follows(self, number: int, rows: Sequence[Row]) -> bool:
+        """Whether rows are the next ones of the log that was read before; a partition of which they are not is prepared anew."""
+        try:
+            if self._watch is not None and await self._watch.follows(number, rows):
+                return True
+        except ThreadfoldError as error:
+            logger.warning("partition %d waits: %s", number, error)
+        self._wait(number)
+        return False
 
     async def _fetch(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Row]]:
         """What has come for partitions whose feeds have room; of the others nothing is taken, so nothing is queued without a bound.
@@ -227,6 +245,8 @@ class Projector:
         """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
         self.partitions.pop(number, None)
         self.rounds.forget([number])
+        if self._watch is not None:
+            self._watch.end(number)
         feed = self._feeds.pop(number, None)
         if feed is not None:
             feed.close()
@@ -262,6 +282,9 @@ class Projector:
             self.revoked([number])
         except KeyUnusable as error:
             self._fail(error)
+        except LogTruncated as error:
+            logger.error("%s", error)
+            self._rest[number] = time.monotonic() + TRUNCATED_PAUSE
         except (KafkaError, ThreadfoldError) as error:
             logger.warning("waiting: %s", error)
             self._rest[number] = time.monotonic() + RETRY_PAUSE
@@ -276,18 +299,9 @@ class Projector:
         generation, rules = self.generation, self.rules
         self._let_go(number)
         tp = TopicPartition(self.topic, number)
-        committed = await consumer.committed(tp) or 0
-        self._committed[number] = committed
-        self.publisher.silent_before[number] = committed
-        end = (await self.log.ends())[number]
-        checkpoint = await self._stored_checkpoint(generation, number)
-        reached = min(max(committed - 1, self._served.get(number, -1)), end - 1)
-        if checkpoint is not None and not await is_of(self.log, number, checkpoint, end):
-            logger.warning("partition %d: the log is not the one its windows were folded from; folding it anew", number)
-            checkpoint = None
-        if checkpoint is None:
-            await self.store.drop_partition(generation, number)
-            checkpoint = Checkpoint()
+        # Before anything is read: a connection that is made later may be to another log.
+        way = self._watch.way(number) if self._watch is not None else None
+        checkpoint, begin, end, target = await self._start_of(number, generation, await consumer.committed(tp) or 0)
         partition = Partition(
             number,
             generation,
@@ -299,7 +313,6 @@ class Projector:
             cached_windows=self.settings.cached_windows,
         )
         partition.adopt(checkpoint)
-        target = min(max(reached, checkpoint.target if checkpoint.healing else -1), end - 1)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
         await partition.set_target(target)
         if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < end):
@@ -307,13 +320,42 @@ class Projector:
             async with self._one_heals:
                 await heal_from_snapshots(partition, self.log, self.snapshots, target)
         now = partition.checkpoint
+        check_reach(self.topic, number, now.offset, begin, accept=self.settings.accept_truncated_log)
         if now.healing:
             logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
         if number not in self._unprepared or generation != self.generation:
             return False
-        consumer.seek(tp, now.offset + 1)
+        consumer.seek(tp, max(now.offset + 1, begin))
         self._take_over(partition)
+        self._anew.discard(number)
+        if self._watch is not None:
+            self._watch.begin(number, now, begin, way)
         return True
+
+    async def _start_of(self, number: int, generation: int, committed: int) -> tuple[Checkpoint, int, int, int]:
+        """The checkpoint to go on from (an empty one where there is none of this log), where the log begins and ends, and the target."""
+        stored = await self._stored_checkpoint(generation, number)
+        begin = (await self.log.begins())[number]
+        end = await settled_end(self.log, number, max(committed, stored.offset + 1 if stored is not None else 0))
+        why = "its topic was made anew" if number in self._anew else await why_other(self.log, number, stored, begin, end)
+        if why is not None:
+            logger.warning("partition %d: the log is not the one its windows were folded from, they are folded anew: %s", number, why)
+            stored = None
+        elif committed > end:
+            logger.warning("partition %d: the log lost its tail: it was read up to offset %d and ends at %d", number, committed - 1, end)
+        if why is not None or committed > end:
+            # All that this log has is new to readers and subscribers.
+            committed, self._served[number] = 0, end - 1
+        self._committed[number] = committed
+        self.publisher.silent_before[number] = committed
+        if stored is None:
+            await self.store.drop_partition(generation, number)
+        checkpoint = stored or Checkpoint()
+        reached = max(committed - 1, self._served.get(number, -1), checkpoint.target if checkpoint.healing else -1)
+        if begin > checkpoint.offset + 1:
+            # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
+            reached = checkpoint.offset if self.settings.accept_truncated_log and begin == end else end - 1
+        return checkpoint, begin, end, min(reached, end - 1)
 
     async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
         try:
@@ -341,6 +383,24 @@ class Projector:
         await self.publisher.request(requests)
         again = _now_ms() + int(self.settings.summary_time_cap * 1000)
         await self.store.requested(self.generation, partition.number, [w.key for w in windows], again)
+
+    async def _look_at_log(self, watch: Watch) -> None:
+        """Every second: notice that the topic was made anew, or that a partition is shorter than what was folded of it."""
+        while not self._stopping.is_set():
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                if await watch.changed():
+                    logger.warning("topic %s was made anew: all its partitions are folded anew", self.topic)
+                    self._anew |= set(range(self.log.partitions))
+                    self._unprepared |= set(self.partitions)
+                folded = {n: partition.checkpoint.offset for n, partition in self.partitions.items() if n not in self._unprepared}
+                for number in watch.behind(folded, await self.log.ends()) if folded else []:
+                    logger.warning("partition %d is shorter than what was folded of it: its checkpoint is looked at again", number)
+                    self._unprepared.add(number)
+            except (KafkaError, ThreadfoldError) as error:
+                logger.info("whether the log is still the same cannot be told now: %s", error)
+            except Exception:
+                logger.exception("looking at the log failed; it is tried again")
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""
