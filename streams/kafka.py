@@ -100,8 +100,9 @@ class SharedProducer:
         if producer is None or producer is not self._producer:
             return
         logger.warning("a producer lost its place in the log (%s): another one takes over", type(error).__name__)
+        leaving: Any = producer
         self._producer = None
-        task: asyncio.Task[None] = asyncio.create_task(producer.stop(), name="producer-leaves")
+        task: asyncio.Task[None] = asyncio.create_task(leaving.stop(), name="producer-leaves")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

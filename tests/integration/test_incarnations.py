@@ -1,0 +1,173 @@
+"""The log under the windows becomes another one: made anew, or without its tail. Workers notice, and the windows are those of the new log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, UnknownConversation
+from projections.events import SummaryEvent, decode_event
+from projections.intake import Record
+from streams import rounds
+from streams.control import Control, Generation
+from streams.kafka import admin_client
+from streams.log import KafkaLog
+from streams.settings import Settings
+from streams.topics import create_topics
+from tests.conftest import fresh_settings
+from tests.integration.test_outages import KEYS, all_applied, count_messages, messages, verified
+from tests.integration.test_pipeline import POLICY
+from tests.support.worker import running_worker, until
+from threadfold.backend import Backend
+from threadfold.embedded.stack import EmbeddedStack
+
+
+@pytest.fixture(scope="module")
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """A stack of its own: its log loses its tail here."""
+    with EmbeddedStack(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    made = fresh_settings(stack, snapshot_events=30, partitions=2)
+    await create_topics(made)
+    control = await Control(made).start()
+    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
+    await control.ensure_tenant("acme")
+    await control.stop()
+    return made
+
+
+@pytest.fixture
+async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
+    """Two partitions, rounds of snapshots every 30 events of each, summaries."""
+    yield await prepared(stack, monkeypatch)
+
+
+async def make_anew(settings: Settings) -> None:
+    """Delete the events topic, and make it again under its name."""
+    async with admin_client(settings) as admin:
+        await admin.delete_topics([settings.topic("events")])
+
+    async def made() -> bool:
+        return settings.topic("events") in await create_topics(settings)
+
+    await until(made)
+
+
+class Reader:
+    """Reads one conversation as a gateway does, all the time, and keeps what it was answered."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.seen: list[str] = []
+
+    async def read(self) -> None:
+        while True:
+            try:
+                said = (await self.backend.window("acme", KEYS[0].conversation)).meta.digest.hex()
+            except (Healing, UnknownConversation, RedisUnavailable) as error:
+                said = type(error).__name__
+            if not self.seen or self.seen[-1] != said:
+                self.seen.append(said)
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def reading(settings: Settings) -> AsyncIterator[Reader]:
+    async with Backend(settings) as backend:
+        reader = Reader(backend)
+        task = asyncio.create_task(reader.read())
+        try:
+            yield reader
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def ids_in(log: KafkaLog) -> set[str]:
+    """The ids of the messages that the log holds."""
+    ends = await log.ends()
+    found = set()
+    for partition, end in ends.items():
+        async for raw in log.scan(partition, 0, end - 1):
+            event = decode_event(raw.value or b"")
+            if not isinstance(event, SummaryEvent):
+                found.add(event.id)
+    return found
+
+
+async def right(settings: Settings, log: KafkaLog, backend: Backend, sent: int) -> None:
+    """Wait until the windows have the log's events, which are ``sent`` beside summaries, and check each against a fold of the log."""
+    await all_applied(settings, log, backend.store)
+    assert (await verified(settings, log, backend.store)).differing == []
+    assert await count_messages(log, backend.store, settings) == sent
+
+
+def old_is_over(seen: list[str], old: str) -> bool:
+    """Whether the old window was never served again once something else was."""
+    return old not in seen[seen.index(old) + 1 :] if old in seen else True
+
+
+async def digest(reader: Reader) -> str:
+    return (await reader.backend.window("acme", KEYS[0].conversation)).meta.digest.hex()
+
+
+@pytest.mark.parametrize("count", [40, 600], ids=["shorter", "longer"])
+@pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
+async def test_a_topic_made_anew_is_recognised_and_its_windows_are_those_of_the_new_log(
+    settings: Settings, count: int, running: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    rng = random.Random(count)
+    before = messages(rng, 0, 300)
+    # Some of the same ids: in the new log they are no repeats.
+    again = [*before[:20], *messages(rng, 1000, count - 20)]
+    async with reading(settings) as reader:
+        async with running_worker(settings):
+            await log.append(before)
+            await all_applied(settings, log, reader.backend.store)
+            old = await digest(reader)
+            if running:
+                await changed(settings, log, reader, again, old)
+        if not running:
+            await make_anew(settings)
+            await log.append(again)
+            async with running_worker(settings):
+                await right(settings, log, reader.backend, count)
+        async with running_worker(settings, compact=False):
+            await right(settings, log, reader.backend, count)
+            assert {record.id for record in again} <= await ids_in(log)
+            assert old_is_over(reader.seen, old)
+    assert "folded anew" in caplog.text
+    await log.stop()
+
+
+async def changed(settings: Settings, log: KafkaLog, reader: Reader, again: list[Record], old: str) -> None:
+    """The topic is made anew under a running worker."""
+    await make_anew(settings)
+
+    async def appended() -> bool:
+        try:
+            await log.append(again)
+        except KafkaUnavailable as error:
+            logging.info("not yet: %s", error)
+            return False
+        return True
+
+    await until(appended)
+
+    async def gone() -> bool:
+        return bool(reader.seen) and reader.seen[-1] != old
+
+    await until(gone)
+    await right(settings, log, reader.backend, len(again))
