@@ -53,7 +53,7 @@ log lost its tail, say), or a batch that expired without a leader took a number 
 
 def make_producer(settings: Settings) -> AIOKafkaProducer:
     """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here (ARCHITECTURE, Faust and aiokafka)."""
-    return AIOKafkaProducer(
+    producer = AIOKafkaProducer(
         bootstrap_servers=settings.kafka,
         enable_idempotence=True,
         acks="all",
@@ -63,6 +63,9 @@ def make_producer(settings: Settings) -> AIOKafkaProducer:
         max_request_size=MAX_REQUEST,
         request_timeout_ms=max(1000, int(settings.append_timeout * 1000 * REQUEST_SHARE)),
     )
+    # A batch without a leader to go to waits as long as its callers do, not only as long as a request may take.
+    producer._message_accumulator._batch_ttl = settings.append_timeout
+    return producer
 
 
 class SharedProducer:

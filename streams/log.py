@@ -313,8 +313,8 @@ class KafkaLog:
         if at > last or at >= self._ends[partition]:
             return [], at
         batch = await self._fetch_some(consumer, tp, at, last)
-        if batch[0].offset < at:
-            # aiokafka went back to the first record: this is a younger topic than the one whose end was seen.
+        if not batch or batch[0].offset < at:
+            # There is nothing any more, or aiokafka went back to the first record: this is another log than the one whose end was seen.
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
@@ -322,14 +322,14 @@ class KafkaLog:
         return rows, batch[-1].offset + 1
 
     async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> list[Any]:
-        """What the broker has from ``at`` on, at least one record."""
+        """What the broker has from ``at`` on, at least one record; nothing where the log has become shorter than it was."""
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 while True:
                     batch: list[Any] = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
-                    if batch:
+                    if batch or (await consumer.end_offsets([tp]))[tp] <= at:
                         return batch
         except TimeoutError:
             raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at} in time") from None

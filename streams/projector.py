@@ -47,7 +47,7 @@ FETCH_ROWS = 500
 """Records taken from the consumer at once: what it holds stays compressed, and one fetch of 4 MiB can be hundreds of MiB when it is not."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
-TRUNCATED_PAUSE = 10.0
+TRUNCATED_PAUSE = 60.0
 """Seconds until a partition that cannot be folded, as the log lost its beginning, is looked at again."""
 LAST_ROUNDS = 3.0
 """Seconds that snapshots which are due may hold up the end."""

@@ -1,25 +1,30 @@
-"""The log under the windows becomes another one: made anew, or without its tail. Workers notice, and the windows are those of the new log."""
+"""The log under the windows becomes another one: made anew, or without its tail.
+
+Workers notice, and the windows are those of the new log.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, UnknownConversation
 from projections.events import SummaryEvent, decode_event
-from projections.intake import Record
+from projections.intake import Record, make_record
 from streams import rounds
 from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.log import KafkaLog
 from streams.settings import Settings
+from streams.topic_ids import topic_id
 from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, count_messages, messages, verified
@@ -27,6 +32,10 @@ from tests.integration.test_pipeline import POLICY
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
+
+FULL = pytest.mark.skipif(
+    os.environ.get("THREADFOLD_FAULTS") != "full", reason="one of its kind is enough: THREADFOLD_FAULTS=full runs all"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +47,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStac
 
 async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
-    made = fresh_settings(stack, snapshot_events=30, partitions=2)
+    made = fresh_settings(stack, snapshot_events=30, partitions=2, append_timeout=5.0)
     await create_topics(made)
     control = await Control(made).start()
     await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
@@ -171,3 +180,105 @@ async def changed(settings: Settings, log: KafkaLog, reader: Reader, again: list
 
     await until(gone)
     await right(settings, log, reader.backend, len(again))
+
+
+async def test_a_topics_id_is_another_one_when_it_was_made_anew(settings: Settings) -> None:
+    async with admin_client(settings) as admin:
+        name = settings.topic("events")
+        first = await topic_id(admin._client, name)
+        assert first is not None
+        assert await topic_id(admin._client, name) == first
+        assert await topic_id(admin._client, settings.topic("control")) not in (None, first)
+        assert await topic_id(admin._client, settings.topic("nowhere")) is None
+        await make_anew(settings)
+
+        async def another() -> bool:
+            return await topic_id(admin._client, name) not in (None, first)
+
+        await until(another)
+
+
+def tail_folders(stack: EmbeddedStack, settings: Settings) -> list[Path]:
+    assert stack.embedded_kafka is not None
+    return sorted((stack.embedded_kafka.data / "log").glob(f"{settings.topic('events')}-*"))
+
+
+async def restarted(stack: EmbeddedStack) -> None:
+    """Kafka runs again, on its port."""
+    old = stack.embedded_kafka
+    assert old is not None
+    again = type(old)(old.data, port=int(old.address.rpartition(":")[2]))
+    await asyncio.to_thread(again.start)
+    stack.embedded_kafka = again
+
+
+async def accepted(log: KafkaLog, records: list[Record]) -> None:
+    """Append as a producer does: with the same ids until it is acknowledged."""
+
+    async def appended() -> bool:
+        try:
+            await log.append(records)
+        except KafkaUnavailable as error:
+            logging.info("once more: %s", error)
+            return False
+        return True
+
+    await until(appended, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "running"),
+    [
+        pytest.param(0, False, marks=FULL, id="shorter-stopped"),
+        pytest.param(300, False, marks=FULL, id="longer-stopped"),
+        pytest.param(0, True, marks=FULL, id="shorter-running"),
+        pytest.param(300, True, id="longer-running"),
+    ],
+)
+async def test_a_log_that_lost_its_tail_is_recognised_and_what_is_appended_once_more_is_applied(
+    own_stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, running: bool, more: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = await prepared(own_stack, monkeypatch)
+    log, rng = KafkaLog(settings, settings.partitions), random.Random(more)
+    kept, lost, late = messages(rng, 0, 200), messages(rng, 200, 150), messages(rng, 350, more)
+    said = {"type": "message", "role": "user", "content": "after the loss"}
+    first = make_record(KEYS[0], said, where="event", now="2026-01-01T00:00:00Z", new_id="first")
+    kafka = own_stack.embedded_kafka
+    assert kafka is not None
+    async with reading(settings) as reader, AsyncExitStack() as workers:
+        await workers.enter_async_context(running_worker(settings))
+        await log.append(kept)
+        await all_applied(settings, log, reader.backend.store)
+        for folder in tail_folders(own_stack, settings):
+            shutil.copytree(folder, tmp_path / folder.name)
+        await log.append(lost)
+        await all_applied(settings, log, reader.backend.store)
+        old = await digest(reader)
+        if not running:
+            await workers.aclose()
+        assert own_stack.embedded_kafka is not None
+        await asyncio.to_thread(own_stack.embedded_kafka.kill)
+        for folder in tail_folders(own_stack, settings):
+            shutil.rmtree(folder)
+            shutil.copytree(tmp_path / folder.name, folder)
+        await restarted(own_stack)
+        await accepted(log, [first, *late, *lost[:20]])
+        if not running:
+            await workers.enter_async_context(running_worker(settings))
+        await settled(settings, log, reader, old)
+        # What was acknowledged and is gone comes once more, and is no repeat.
+        await accepted(log, lost)
+        await right(settings, log, reader.backend, len(kept) + 1 + len(late) + len(lost))
+        assert old_is_over(reader.seen, old)
+    assert "folded anew" in caplog.text
+    await log.stop()
+
+
+async def settled(settings: Settings, log: KafkaLog, reader: Reader, old: str) -> None:
+    """Wait until the window of the lost log is not served any more."""
+
+    async def gone() -> bool:
+        return reader.seen[-1] != old
+
+    await until(gone, 60.0)
+    await all_applied(settings, log, reader.backend.store)
