@@ -40,12 +40,20 @@ async def short_of_replicas(admin: Any, topics: Sequence[str]) -> list[str]:
 
 
 async def _faults(admin: Any, topic: dict[str, Any], living: Collection[int]) -> list[tuple[str, set[int]]]:
-    """The faults of one topic, the gravest first, each with its partitions."""
-    name, partitions = topic["topic"], topic["partitions"]
-    short = [p for p in partitions if len(p["isr"]) < len(p["replicas"]) or p["leader"] < 0]
-    if not short:
+    if not any(_is_short(p) for p in topic["partitions"]):
         return []
-    least = int((await config_of(admin, name)).get("min.insync.replicas") or 1)
+    return faults_of(topic, int((await config_of(admin, topic["topic"])).get("min.insync.replicas") or 1), living)
+
+
+def faults_of(topic: dict[str, Any], least: int, living: Collection[int]) -> list[tuple[str, set[int]]]:
+    """What is wrong with the replicas of one topic, the gravest first, each with its partitions.
+
+    Args:
+        topic: its description by aiokafka's admin client.
+        least: its ``min.insync.replicas``.
+        living: the ids of the brokers that answer.
+    """
+    name, short = topic["topic"], [p for p in topic["partitions"] if _is_short(p)]
     down = sorted({node for p in short for node in p["replicas"]} - set(living))
     what = ": check the brokers' disks and logs"
     if down:
@@ -62,6 +70,10 @@ async def _faults(admin: Any, topic: dict[str, Any], living: Collection[int]) ->
     if lagging:
         found.append((f"{_named(name, lagging)} under-replicated, one more failure may stop appends{what}", lagging))
     return [(sentence, {p["partition"] for p in those}) for sentence, those in found]
+
+
+def _is_short(partition: dict[str, Any]) -> bool:
+    return partition["leader"] < 0 or len(partition["isr"]) < len(partition["replicas"])
 
 
 def _named(topic: str, partitions: Sequence[dict[str, Any]]) -> str:
