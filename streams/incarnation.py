@@ -73,8 +73,10 @@ class _Fed:
     """What was handed on of a partition: where it goes on, the record before that, and the way it came."""
 
     next: int
-    before: tuple[int, str] | Row | None
-    """Its timestamp and identity; None where nothing was folded, or where that record is gone."""
+    mark: tuple[int, str] | None
+    """The checkpoint's timestamp and digest; None where nothing was folded, or where that record is gone."""
+    last: Row | None
+    """The record handed on last; None: the checkpoint's is the one before what comes next."""
     way: object
 
 
@@ -97,7 +99,7 @@ class Watch:
     def begin(self, number: int, checkpoint: Checkpoint, begin: int, way: object) -> None:
         """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` told before the checkpoint's record was read."""
         known = checkpoint.offset >= max(0, begin)
-        self._fed[number] = _Fed(max(checkpoint.offset + 1, begin), (checkpoint.timestamp, checkpoint.digest) if known else None, way)
+        self._fed[number] = _Fed(max(checkpoint.offset + 1, begin), (checkpoint.timestamp, checkpoint.digest) if known else None, None, way)
 
     def end(self, number: int) -> None:
         """A partition is not fed any more."""
@@ -121,14 +123,14 @@ class Watch:
         if way != fed.way and not await self._stand(number, fed, last):
             logger.warning("partition %d: after a reconnection the log is not what it was at offset %d", number, fed.next - 1)
             return False
-        fed.next, fed.before, fed.way = last.offset + 1, last, way
+        fed.next, fed.last, fed.way = last.offset + 1, last, way
         return True
 
     async def _stand(self, number: int, fed: _Fed, last: Row) -> bool:
         """Whether the record before those that came, and the last of them, are in the log as they were."""
         wanted = {last.offset: (last.timestamp, identity(last))}
-        if fed.before is not None:
-            before = fed.before if isinstance(fed.before, tuple) else (fed.before.timestamp, identity(fed.before))
+        before = fed.mark if fed.last is None else (fed.last.timestamp, identity(fed.last))
+        if before is not None:
             wanted[fed.next - 1] = before
         found = await self._log.read(Position(number, offset) for offset in wanted)
         there = {position.offset: (raw.timestamp, identity(raw)) for position, raw in found.items()}
