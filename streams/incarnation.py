@@ -16,14 +16,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.client import ConnectionGroup
+from aiokafka.errors import KafkaError
 
+from projections.errors import ThreadfoldError
 from projections.names import Position
 from projections.persistence import Checkpoint
 from streams.healing import is_of
@@ -66,6 +68,50 @@ async def why_other(log: Log, number: int, checkpoint: Checkpoint | None, begin:
     if not await is_of(log, number, checkpoint, end):
         return f"another record stands at offset {checkpoint.offset}, up to which its windows were folded"
     return None
+
+
+class Start(NamedTuple):
+    """Where a partition goes on."""
+
+    checkpoint: Checkpoint
+    """What is stored, an empty one where that is nothing, or not of this log."""
+    begin: int
+    end: int
+    """The log's first offset, and the one its next record gets."""
+    target: int
+    """Up to here it heals: readers have seen that much, or are not to see less."""
+    other: bool
+    """Whether this is another log than the one that was folded and announced."""
+
+
+async def find_start(log: Log, number: int, stored: Checkpoint | None, *, committed: int, served: int, anew: bool, accept: bool) -> Start:
+    """Find where a partition goes on in the log there is now.
+
+    Args:
+        committed: the offset its group committed: what is before it was announced.
+        served: the offset up to which it was served.
+        anew: the topic was made anew since, so no checkpoint is of it.
+        accept: whether a log without its beginning is folded from what is left.
+
+    Raises:
+        KafkaUnavailable: it cannot be told now.
+    """
+    begin = (await log.begins())[number]
+    end = await settled_end(log, number, max(committed, stored.offset + 1 if stored is not None else 0))
+    why = "its topic was made anew" if anew else await why_other(log, number, stored, begin, end)
+    if why is not None:
+        logger.warning("partition %d: the log is not the one its windows were folded from, they are folded anew: %s", number, why)
+        stored = None
+    elif committed > end:
+        logger.warning("partition %d: the log lost its tail: it was read up to offset %d and ends at %d", number, committed - 1, end)
+    other = why is not None or committed > end
+    checkpoint = stored or Checkpoint()
+    # All that another log has is new to readers and subscribers.
+    target = end - 1 if other else max(committed - 1, served, checkpoint.target if checkpoint.healing else -1)
+    if begin > checkpoint.offset + 1:
+        # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
+        target = checkpoint.offset if accept and begin == end else end - 1
+    return Start(checkpoint, begin, end, min(target, end - 1), other)
 
 
 @dataclass(slots=True)
@@ -156,3 +202,26 @@ class Watch:
     def behind(self, checkpoints: Mapping[int, int], ends: Mapping[int, int]) -> list[int]:
         """The partitions whose log ends before their checkpoint's offset."""
         return [number for number, offset in checkpoints.items() if offset >= ends.get(number, offset + 1)]
+
+    async def look(self, folded: Callable[[], Mapping[int, int]], made_anew: Callable[[], None], shorter: Callable[[int], None]) -> None:
+        """Look every second, until cancelled, and tell what is found.
+
+        Args:
+            folded: tells the offset up to which each partition is folded.
+            made_anew: called when the topic is another one.
+            shorter: called with a partition whose log ends before that offset.
+        """
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                if await self.changed():
+                    logger.warning("topic %s was made anew: all its partitions are folded anew", self._topic)
+                    made_anew()
+                upto = folded()
+                for number in self.behind(upto, await self._log.ends()) if upto else []:
+                    logger.warning("partition %d is shorter than what was folded of it: its checkpoint is looked at again", number)
+                    shorter(number)
+            except (KafkaError, ThreadfoldError) as error:
+                logger.info("whether the log is still the same cannot be told now: %s", error)
+            except Exception:
+                logger.exception("looking at the log failed; it is tried again")

@@ -181,7 +181,7 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
-        await asyncio.gather(*(appender.stop() for appender in self._appenders))
+        await asyncio.gather(*(appender.stop() for appender in self._appenders), self._replicas.stop())
         await self._producer.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)

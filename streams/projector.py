@@ -24,7 +24,7 @@ from projections.window import Window
 from streams.control import Control
 from streams.feed import Feed
 from streams.healing import heal_from_snapshots
-from streams.incarnation import LOOK_EVERY, Watch, settled_end, why_other
+from streams.incarnation import Start, Watch, find_start
 from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
@@ -99,7 +99,7 @@ class Projector:
         self._consumer = consumer
         await self._check_snapshots()
         tick = asyncio.create_task(self._tick(), name="projector-tick")
-        look = asyncio.create_task(self._look_at_log(self._watch), name="projector-look")
+        look = asyncio.create_task(self._watch.look(self._folded, self._made_anew, self._unprepared.add), name="projector-look")
         try:
             while not self._stopping.is_set():
                 await self._step(consumer)
@@ -301,7 +301,7 @@ class Projector:
         tp = TopicPartition(self.topic, number)
         # Before anything is read: a connection that is made later may be to another log.
         way = self._watch.way(number) if self._watch is not None else None
-        checkpoint, begin, end, target = await self._start_of(number, generation, await consumer.committed(tp) or 0)
+        start = await self._start_of(number, generation, await consumer.committed(tp) or 0)
         partition = Partition(
             number,
             generation,
@@ -312,50 +312,44 @@ class Projector:
             voice=self.publisher,
             cached_windows=self.settings.cached_windows,
         )
-        partition.adopt(checkpoint)
+        partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
-        await partition.set_target(target)
-        if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < end):
+        await partition.set_target(start.target)
+        if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < start.end):
             # One at a time: each holds windows and their text in memory.
             async with self._one_heals:
-                await heal_from_snapshots(partition, self.log, self.snapshots, target)
+                await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
         now = partition.checkpoint
-        check_reach(self.topic, number, now.offset, begin, accept=self.settings.accept_truncated_log)
+        check_reach(self.topic, number, now.offset, start.begin, accept=self.settings.accept_truncated_log)
         if now.healing:
             logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
         if number not in self._unprepared or generation != self.generation:
             return False
-        consumer.seek(tp, max(now.offset + 1, begin))
+        consumer.seek(tp, max(now.offset + 1, start.begin))
         self._take_over(partition)
         self._anew.discard(number)
         if self._watch is not None:
-            self._watch.begin(number, now, begin, way)
+            self._watch.begin(number, now, start.begin, way)
         return True
 
-    async def _start_of(self, number: int, generation: int, committed: int) -> tuple[Checkpoint, int, int, int]:
-        """The checkpoint to go on from (an empty one where there is none of this log), where the log begins and ends, and the target."""
-        stored = await self._stored_checkpoint(generation, number)
-        begin = (await self.log.begins())[number]
-        end = await settled_end(self.log, number, max(committed, stored.offset + 1 if stored is not None else 0))
-        why = "its topic was made anew" if number in self._anew else await why_other(self.log, number, stored, begin, end)
-        if why is not None:
-            logger.warning("partition %d: the log is not the one its windows were folded from, they are folded anew: %s", number, why)
-            stored = None
-        elif committed > end:
-            logger.warning("partition %d: the log lost its tail: it was read up to offset %d and ends at %d", number, committed - 1, end)
-        if why is not None or committed > end:
-            # All that this log has is new to readers and subscribers.
-            committed, self._served[number] = 0, end - 1
+    async def _start_of(self, number: int, generation: int, committed: int) -> Start:
+        """Where the partition goes on; what is not of this log is dropped, and all of it is told to subscribers once more."""
+        start = await find_start(
+            self.log,
+            number,
+            await self._stored_checkpoint(generation, number),
+            committed=committed,
+            served=self._served.get(number, -1),
+            anew=number in self._anew,
+            accept=self.settings.accept_truncated_log,
+        )
+        if start.other:
+            committed, self._served[number] = 0, start.end - 1
         self._committed[number] = committed
         self.publisher.silent_before[number] = committed
-        if stored is None:
+        if start.checkpoint == Checkpoint():
             await self.store.drop_partition(generation, number)
-        checkpoint = stored or Checkpoint()
-        reached = max(committed - 1, self._served.get(number, -1), checkpoint.target if checkpoint.healing else -1)
-        if begin > checkpoint.offset + 1:
-            # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
-            reached = checkpoint.offset if self.settings.accept_truncated_log and begin == end else end - 1
-        return checkpoint, begin, end, min(reached, end - 1)
+        return start
 
     async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
         try:
@@ -384,23 +378,13 @@ class Projector:
         again = _now_ms() + int(self.settings.summary_time_cap * 1000)
         await self.store.requested(self.generation, partition.number, [w.key for w in windows], again)
 
-    async def _look_at_log(self, watch: Watch) -> None:
-        """Every second: notice that the topic was made anew, or that a partition is shorter than what was folded of it."""
-        while not self._stopping.is_set():
-            await asyncio.sleep(LOOK_EVERY)
-            try:
-                if await watch.changed():
-                    logger.warning("topic %s was made anew: all its partitions are folded anew", self.topic)
-                    self._anew |= set(range(self.log.partitions))
-                    self._unprepared |= set(self.partitions)
-                folded = {n: partition.checkpoint.offset for n, partition in self.partitions.items() if n not in self._unprepared}
-                for number in watch.behind(folded, await self.log.ends()) if folded else []:
-                    logger.warning("partition %d is shorter than what was folded of it: its checkpoint is looked at again", number)
-                    self._unprepared.add(number)
-            except (KafkaError, ThreadfoldError) as error:
-                logger.info("whether the log is still the same cannot be told now: %s", error)
-            except Exception:
-                logger.exception("looking at the log failed; it is tried again")
+    def _made_anew(self) -> None:
+        """The topic is another one: whatever stands in checkpoints is not of it."""
+        self._anew |= set(range(self.log.partitions))
+        self._unprepared |= set(self.partitions)
+
+    def _folded(self) -> dict[int, int]:
+        return {number: partition.checkpoint.offset for number, partition in self.partitions.items() if number not in self._unprepared}
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""

@@ -17,6 +17,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from projections.errors import ThreadfoldError
 from streams.kafka import admin_client
 from streams.settings import Settings
+from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,10 @@ class Replicas:
         if not done or self._asking.cancelled():
             return None
         return next((sentence for sentence, those in self._asking.result() if those & set(partitions)), None)
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        await end_tasks([self._asking])
 
     async def _ask(self) -> list[tuple[str, set[int]]]:
         try:

@@ -19,10 +19,11 @@ import pytest
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, UnknownConversation
 from projections.events import SummaryEvent, decode_event
 from projections.intake import Record, make_record
+from projections.names import partition_of
 from streams import rounds
 from streams.control import Control, Generation
 from streams.kafka import admin_client
-from streams.log import KafkaLog
+from streams.log import KafkaLog, Row
 from streams.settings import Settings
 from streams.topic_ids import topic_id
 from streams.topics import create_topics
@@ -32,6 +33,7 @@ from tests.integration.test_pipeline import POLICY
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.live.tail import Tail
 
 FULL = pytest.mark.skipif(
     os.environ.get("THREADFOLD_FAULTS") != "full", reason="one of its kind is enough: THREADFOLD_FAULTS=full runs all"
@@ -131,8 +133,15 @@ async def digest(reader: Reader) -> str:
     return (await reader.backend.window("acme", KEYS[0].conversation)).meta.digest.hex()
 
 
-@pytest.mark.parametrize("count", [40, 600], ids=["shorter", "longer"])
-@pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
+@pytest.mark.parametrize(
+    ("count", "running"),
+    [
+        pytest.param(40, False, id="shorter-stopped"),
+        pytest.param(600, False, marks=FULL, id="longer-stopped"),
+        pytest.param(40, True, marks=FULL, id="shorter-running"),
+        pytest.param(600, True, id="longer-running"),
+    ],
+)
 async def test_a_topic_made_anew_is_recognised_and_its_windows_are_those_of_the_new_log(
     settings: Settings, count: int, running: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,6 +205,44 @@ async def test_a_topics_id_is_another_one_when_it_was_made_anew(settings: Settin
             return await topic_id(admin._client, name) not in (None, first)
 
         await until(another)
+
+
+class Heard:
+    """A listener of the tail of the log."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.why = ""
+
+    def deliver(self, row: Row, partition: int) -> None:
+        del partition
+        self.offsets.append(row.offset)
+
+    def broken(self, reason: str) -> None:
+        self.why = reason
+
+
+async def test_who_listens_to_a_topic_that_is_made_anew_is_told_to_begin_anew(settings: Settings) -> None:
+    log, heard, rng = KafkaLog(settings, settings.partitions), Heard(), random.Random(1)
+    of_one = [record for record in messages(rng, 0, 100) if record.key == KEYS[0]]
+    number = partition_of(KEYS[0], settings.partitions)
+    tail = Tail(settings, settings.topic("events"), settings.partitions, log.seals)
+    await tail.join(str(KEYS[0]).encode(), heard, [number])
+    await log.append(of_one[:5])
+
+    async def all_heard() -> bool:
+        return heard.offsets == [0, 1, 2, 3, 4]
+
+    await until(all_heard)
+    await make_anew(settings)
+    await accepted(log, of_one[:2])
+
+    async def told() -> bool:
+        return "the log is not the one it was" in heard.why
+
+    await until(told)
+    await tail.stop()
+    await log.stop()
 
 
 def tail_folders(stack: EmbeddedStack, settings: Settings) -> list[Path]:
