@@ -135,6 +135,7 @@ class Watch:
         self._client: Any = consumer._client
         self._fed: dict[int, _Fed] = {}
         self._id: UUID | None = None
+        self._former: set[UUID] = set()
         self._missing = False
 
     def way(self, number: int) -> object:
@@ -185,19 +186,20 @@ class Watch:
 
     async def changed(self) -> bool:
         """Whether the topic is another one than at the first look; raises aiokafka's errors when that cannot be told."""
-        found = await topic_id(self._client, self._topic)
-        if found is None and self._id is not None and not self._missing:
+        known, found = self._id, await topic_id(self._client, self._topic)
+        missing, self._missing = self._missing, found is None
+        if found is None and not missing and known is not None:
             logger.error("topic %s is gone: make it anew with `threadfold topics create`, or restore it", self._topic)
-        self._missing = found is None
-        if found is None or found == self._id:
-            if self._missing and self._id is not None:
-                self._client.force_metadata_update()
-            return False
-        known, self._id = self._id, found
-        if known is not None:
-            # aiokafka would look for it when its metadata is minutes old.
+        if found in self._former:
+            return False  # a broker that lags behind the others
+        if found is not None and found != known:
+            self._id = found
+            if known is not None:
+                self._former.add(known)
+        if found != known or self._topic not in self._client.cluster.topics():
+            # By itself aiokafka asks when what it knows is minutes old, and until then it would assign nothing of a topic that was away.
             self._client.force_metadata_update()
-        return known is not None
+        return known is not None and found is not None and found != known
 
     def behind(self, checkpoints: Mapping[int, int], ends: Mapping[int, int]) -> list[int]:
         """The partitions whose log ends before their checkpoint's offset."""
@@ -212,7 +214,6 @@ class Watch:
             shorter: called with a partition whose log ends before that offset.
         """
         while True:
-            await asyncio.sleep(LOOK_EVERY)
             try:
                 if await self.changed():
                     logger.warning("topic %s was made anew: all its partitions are folded anew", self._topic)
@@ -225,3 +226,4 @@ class Watch:
                 logger.info("whether the log is still the same cannot be told now: %s", error)
             except Exception:
                 logger.exception("looking at the log failed; it is tried again")
+            await asyncio.sleep(LOOK_EVERY)

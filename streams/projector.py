@@ -96,6 +96,8 @@ class Projector:
         consumer.subscribe([self.topic], listener=Rebalances(self))
         async with kafka_errors(self.settings, "projector"):
             await start_client(consumer, self.settings, limit=60.0)
+            # Before anything is prepared: a topic that is made anew from here on is another one.
+            await self._watch.changed()
         self._consumer = consumer
         await self._check_snapshots()
         tick = asyncio.create_task(self._tick(), name="projector-tick")
