@@ -219,6 +219,12 @@ class TopicMismatch(ThreadfoldError):
     """A topic is missing or does not have the shape (partitions, retention, clean-up) that correctness needs."""
 
 
+class LogTruncated(ThreadfoldError):
+    """The log has lost its first events, and windows cannot be folded from what is left without the operator's word."""
+
+    problem = 503
+
+
 class EmbeddedUnavailable(ThreadfoldError):
     """An embedded server could not be found, fetched or started."""
 

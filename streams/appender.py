@@ -16,9 +16,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import ProducerClosed
+from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
 from projections.events import CONTENT_TYPE
 from streams.tasks import end_tasks
@@ -88,6 +89,7 @@ class Appender:
         self._brokers = brokers or Brokers()
         self._jobs: deque[_Job] = deque()
         self._sending: asyncio.Task[None] | None = None
+        self._producer: Any = None
 
     async def append(self, producer: AIOKafkaProducer, rows: Sequence[Pair]) -> list[int]:
         """Append rows in order and return their offsets once all are acknowledged.
@@ -100,8 +102,10 @@ class Appender:
         """
         job = _Job(rows)
         self._jobs.append(job)
+        # The latest one for all who wait: one that was replaced can append nothing more.
+        self._producer = producer
         if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all(producer), name=f"append-{self._topic}-{self._partition}")
+            self._sending = asyncio.create_task(self._send_all(), name=f"append-{self._topic}-{self._partition}")
         try:
             return await job.done
         except asyncio.CancelledError:
@@ -116,10 +120,11 @@ class Appender:
         await end_tasks([self._sending])
         self._end([])  # a task that is cancelled before its first step ends without a word
 
-    async def _send_all(self, producer: AIOKafkaProducer) -> None:
+    async def _send_all(self) -> None:
         aboard: list[tuple[_Job, int]] = []
         try:
             while self._jobs:
+                producer = self._producer
                 broker = self._leader(producer)
                 await self._brokers.turn(broker)
                 batch, aboard = self._fill(producer)
@@ -129,6 +134,9 @@ class Appender:
                 try:
                     acknowledged = await producer.send_batch(batch, self._topic, partition=self._partition)
                     offset = (await acknowledged).offset
+                    if offset < 0:
+                        # In the log, but so long ago that the broker cannot tell where.
+                        raise OutOfOrderSequenceNumber()
                 except Exception as error:  # noqa: BLE001 (it is told to those who wait, and the next batch is tried)
                     self._fail([job for job, _ in aboard], error)
                 else:

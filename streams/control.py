@@ -144,8 +144,7 @@ class Control:
 
     async def write(self, records: dict[str, msgspec.Struct | int | None]) -> None:
         """Write records (None deletes) in order, wait for all replicas, and read them back."""
-        async with kafka_errors(self.settings, "writing the control topic"):
-            producer = await self._producer.get()
+        async with kafka_errors(self.settings, "writing the control topic"), self._producer.lent() as producer:
             for key, value in records.items():
                 body = None if value is None else msgspec.json.encode(value)
                 await producer.send_and_wait(self.topic, body, key.encode(), partition=0)

@@ -51,14 +51,17 @@ class _Survey:
 
 
 async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool:
-    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its content; raises KafkaUnavailable."""
+    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its content and the broker's time.
+
+    The time tells a log that the same events were appended to once more. Raises KafkaUnavailable.
+    """
     if checkpoint.offset < 0:
         return True
     if checkpoint.offset >= end:
         return False
     position = Position(number, checkpoint.offset)
     raw = (await log.read([position])).get(position)
-    return raw is not None and identity(raw) == checkpoint.digest
+    return raw is not None and (raw.timestamp, identity(raw)) == (checkpoint.timestamp, checkpoint.digest)
 
 
 async def heal_from_snapshots(partition: Partition, log: Log, topic: SnapshotTopic, target: int) -> int | None:

@@ -10,10 +10,22 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    KafkaError,
+    LeaderNotAvailableError,
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    UnknownProducerId,
+    UnknownTopicOrPartitionError,
+)
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.settings import Settings
+from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 LAST_WORDS = 5.0
@@ -22,10 +34,26 @@ LAST_WORDS = 5.0
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
 
+REQUEST_SHARE = 0.2
+"""The part of the append time-out that one request may take: a broker that hangs, or whose machine is gone, does not say so, and what was
+sent to it has to go to the partition's next leader within the time that an append has."""
+
+LOST_PLACE = (
+    OutOfOrderSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    UnknownProducerId,
+    ProducerFenced,
+    LeaderNotAvailableError,
+    NotLeaderForPartitionError,
+)
+"""After these an idempotent producer of aiokafka can append nothing more to the partition: the broker expects another sequence number (its
+log lost its tail, say), or a batch that expired without a leader took a number and was never sent. Only another producer helps."""
+
 
 def make_producer(settings: Settings) -> AIOKafkaProducer:
     """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here (ARCHITECTURE, Faust and aiokafka)."""
-    return AIOKafkaProducer(
+    producer = AIOKafkaProducer(
         bootstrap_servers=settings.kafka,
         enable_idempotence=True,
         acks="all",
@@ -33,8 +61,11 @@ def make_producer(settings: Settings) -> AIOKafkaProducer:
         linger_ms=2,
         max_batch_size=1 << 20,
         max_request_size=MAX_REQUEST,
-        request_timeout_ms=int(settings.append_timeout * 1000),
+        request_timeout_ms=max(1000, int(settings.append_timeout * 1000 * REQUEST_SHARE)),
     )
+    # A batch without a leader to go to waits as long as its callers do, not only as long as a request may take.
+    producer._message_accumulator._batch_ttl = settings.append_timeout
+    return producer
 
 
 class SharedProducer:
@@ -44,6 +75,7 @@ class SharedProducer:
         self._settings = settings
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def get(self) -> AIOKafkaProducer:
         """The running producer; raises aiokafka's errors when it cannot be started (see :func:`kafka_errors`)."""
@@ -56,8 +88,30 @@ class SharedProducer:
                 self._producer = producer
             return self._producer
 
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[AIOKafkaProducer]:
+        """The running producer; one that lost its place is retired, so that whoever tries again gets another."""
+        producer = await self.get()
+        try:
+            yield producer
+        except LOST_PLACE as error:
+            self.retire(producer, error)
+            raise
+
+    def retire(self, producer: Any, error: Exception) -> None:
+        """Let nobody have this producer any more; what others have under way with it goes on, and then it is closed."""
+        if producer is None or producer is not self._producer:
+            return
+        logger.warning("a producer lost its place in the log (%s): another one takes over", type(error).__name__)
+        leaving: Any = producer
+        self._producer = None
+        task: asyncio.Task[None] = asyncio.create_task(leaving.stop(), name="producer-leaves")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
     async def stop(self) -> None:
         """Flush and close it; what Kafka does not take within :data:`LAST_WORDS` stays unknown."""
+        await end_tasks(list(self._leaving))
         if self._producer is not None:
             producer, self._producer = self._producer, None
             await stop_client(producer, self._settings)

@@ -196,8 +196,11 @@ class KeyRing:
 
     async def write(self, rows: dict[bytes, bytes | None]) -> None:
         """Write records (None deletes), in order, and return when all replicas have them; raises :class:`KafkaUnavailable`."""
-        async with kafka_errors(self.settings, "writing keys"), asyncio.timeout(self.settings.append_timeout):
-            producer = await self._producer.get()
+        async with (
+            kafka_errors(self.settings, "writing keys"),
+            asyncio.timeout(self.settings.append_timeout),
+            self._producer.lent() as producer,
+        ):
             sent: list[Any] = [await producer.send(self.topic, value, key, partition=0) for key, value in rows.items()]
             await asyncio.gather(*sent)
 

@@ -22,7 +22,17 @@ from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Brokers, Pair
-from streams.kafka import MAX_REQUEST, SharedProducer, kafka_errors, make_consumer, sequential_consumer, start_client, stop_client
+from streams.kafka import (
+    LOST_PLACE,
+    MAX_REQUEST,
+    SharedProducer,
+    kafka_errors,
+    make_consumer,
+    sequential_consumer,
+    start_client,
+    stop_client,
+)
+from streams.replicas import Replicas
 from streams.sealing import Seals, Unsealed
 from streams.settings import Settings
 
@@ -31,6 +41,10 @@ MAX_OF_A_PARTITION = 32 << 20
 """Bytes of events that may be on their way into the log at once, in all and in one partition; one list of any size always may."""
 PAGE_FETCH = 256 << 10
 """Bytes the broker answers with where a few records are wanted at their positions: what comes beyond them is dropped."""
+APPEND = "append (unknown whether it is in: repeat it with the same ids)"
+APPEND_SHARE = 0.85
+WHY_SHARE = 0.1
+"""The parts of the append time-out in which the brokers have to acknowledge, and in which they may tell why they did not."""
 _NOWHERE = Position(-1, -1)
 # What Position(…) does, without a call of Python for each: half of what an answer costs.
 _make_position: partial[Position] = partial(tuple.__new__, Position)
@@ -141,6 +155,9 @@ class Log(Protocol):
     async def ends(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
 
+    async def begins(self) -> dict[int, int]:
+        """For each partition the offset of its first record: above 0 the log has lost its beginning (:mod:`streams.truncation`)."""
+
 
 class KafkaLog:
     """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
@@ -155,6 +172,7 @@ class KafkaLog:
         brokers = Brokers()
         self._appenders = [Appender(self.topic, partition, brokers) for partition in range(partitions)]
         self._load = Load()
+        self._replicas = Replicas(settings, topic)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
         self._starting = asyncio.Lock()
@@ -165,7 +183,7 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
-        await asyncio.gather(*(appender.stop() for appender in self._appenders))
+        await asyncio.gather(*(appender.stop() for appender in self._appenders), self._replicas.stop())
         await self._producer.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)
@@ -192,7 +210,7 @@ class KafkaLog:
             part[1].append((key, value))
             sizes[partition] += size
         with self._load.of(sizes):
-            async with kafka_errors(self.settings, "append (unknown whether it is in: repeat it with the same ids)"):
+            async with kafka_errors(self.settings, APPEND):
                 offsets = await self._send({partition: rows for partition, (_, rows) in parts.items()})
         if len(parts) == 1:
             ((partition, found),) = offsets.items()
@@ -206,13 +224,29 @@ class KafkaLog:
 
     async def _send(self, rows: dict[int, list[Pair]]) -> dict[int, list[int]]:
         """Send each partition's rows, side by side; returns their offsets."""
-        producer = await self._producer.get()
-        async with asyncio.timeout(self.settings.append_timeout):
-            if len(rows) == 1:
-                ((partition, part),) = rows.items()
-                return {partition: await self._appenders[partition].append(producer, part)}
-            sent = await asyncio.gather(*(self._appenders[partition].append(producer, part) for partition, part in rows.items()))
-            return dict(zip(rows, sent, strict=True))
+        limit = self.settings.append_timeout * APPEND_SHARE
+        try:
+            async with asyncio.timeout(limit):
+                if len(rows) == 1:
+                    ((partition, part),) = rows.items()
+                    return {partition: await self._append_to(partition, part)}
+                sent = await asyncio.gather(*(self._append_to(partition, part) for partition, part in rows.items()))
+                return dict(zip(rows, sent, strict=True))
+        except TimeoutError:
+            why = await self._replicas.why(rows, self.settings.append_timeout * WHY_SHARE)
+            raise KafkaUnavailable(f"{APPEND}: {why}") if why else TimeoutError(f"no answer within {limit:g} s") from None
+
+    async def _append_to(self, partition: int, rows: list[Pair]) -> list[int]:
+        """Append rows to a partition, with another producer where one has lost its place.
+
+        What it had under way may be in already: then it is in twice, and the fold recognises the repeat.
+        """
+        while True:
+            producer = await self._producer.get()
+            try:
+                return await self._appenders[partition].append(producer, rows)
+            except LOST_PLACE as error:
+                self._producer.retire(producer, error)
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
@@ -282,8 +316,8 @@ class KafkaLog:
         if at > last or at >= self._ends[partition]:
             return [], at
         batch = await self._fetch_some(consumer, tp, at, last)
-        if batch[0].offset < at:
-            # aiokafka went back to the first record: this is a younger topic than the one whose end was seen.
+        if not batch or batch[0].offset < at:
+            # There is nothing any more, or aiokafka went back to the first record: this is another log than the one whose end was seen.
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
@@ -292,14 +326,14 @@ class KafkaLog:
         return rows, batch[-1].offset + 1
 
     async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> list[Any]:
-        """What the broker has from ``at`` on, at least one record."""
+        """What the broker has from ``at`` on, at least one record; nothing where the log has become shorter than it was."""
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 while True:
                     batch: list[Any] = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
-                    if batch:
+                    if batch or (await consumer.end_offsets([tp]))[tp] <= at:
                         return batch
         except TimeoutError:
             raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at} in time") from None
@@ -311,8 +345,21 @@ class KafkaLog:
     async def ends(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):
             consumer = await self._get_consumer()
-            ends = await consumer.end_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
-            return {tp.partition: offset for tp, offset in ends.items()}
+            found = await consumer.end_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
+        ends = {tp.partition: offset for tp, offset in found.items()}
+        for partition, end in ends.items():
+            if end < self._ends.get(partition, 0):
+                # It never grows shorter: this is another log.
+                self._begins.pop(partition, None)
+                self._ends[partition] = end
+        return ends
+
+    async def begins(self) -> dict[int, int]:
+        async with kafka_errors(self.settings, "reading the log"):
+            consumer = await self._get_consumer()
+            found = await consumer.beginning_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
+        self._begins = {tp.partition: offset for tp, offset in found.items()}
+        return dict(self._begins)
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         """The first offset that a partition holds records from, and the one that the next record will get."""

@@ -18,14 +18,15 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, KeyUnusable, RedisUnavailable, ThreadfoldError
+from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
 from streams.asking import Patience
 from streams.control import Control
 from streams.feed import Feed
-from streams.healing import heal_from_snapshots, is_of
+from streams.healing import heal_from_snapshots
+from streams.incarnation import Start, Watch, find_start
 from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
@@ -37,6 +38,7 @@ from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
 from streams.timers import ring
+from streams.truncation import check_reach
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ FETCH_ROWS = 500
 """Records taken from the consumer at once: what it holds stays compressed, and one fetch of 4 MiB can be hundreds of MiB when it is not."""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
+TRUNCATED_PAUSE = 60.0
+"""Seconds until a partition that cannot be folded, as the log lost its beginning, is looked at again."""
 LAST_ROUNDS = 3.0
 """Seconds that snapshots which are due may hold up the end."""
 
@@ -69,6 +73,8 @@ class Projector:
         self._unprepared: set[int] = set()
         self._committed: dict[int, int] = {}
         self._served: dict[int, int] = {}
+        self._anew: set[int] = set()
+        self._watch: Watch | None = None
         self._feeds: dict[int, Feed] = {}
         self._rest: dict[int, float] = {}
         self.said: Counter[int] = Counter()
@@ -91,18 +97,22 @@ class Projector:
             KeyUnusable: a master key is missing, or is another one: windows folded without it would be wrong.
         """
         consumer = make_consumer(self.settings, group=self.settings.group)
+        self._watch = Watch(self.log, self.topic, consumer)
         consumer.subscribe([self.topic], listener=Rebalances(self))
         async with kafka_errors(self.settings, "projector"):
             await start_client(consumer, self.settings, limit=60.0)
+            # Before anything is prepared: a topic that is made anew from here on is another one.
+            await self._watch.changed()
         self._consumer = consumer
         await self._check_snapshots()
         tick = asyncio.create_task(self._tick(), name="projector-tick")
+        look = asyncio.create_task(self._watch.look(self._folded, self._made_anew, self._unprepared.add), name="projector-look")
         try:
             while not self._stopping.is_set():
                 await self._step(consumer)
         finally:
             self._stopping.set()
-            background = [tick, *self._preparing.values()]
+            background = [tick, look, *self._preparing.values()]
             await end_tasks(background)
             await asyncio.gather(*(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
             await self._last_commit()
@@ -145,8 +155,18 @@ class Projector:
             return
         for tp, rows in batches.items():
             feed = self._feeds.get(tp.partition)
-            if feed is not None and tp.partition not in self._unprepared:
+            if feed is not None and tp.partition not in self._unprepared and await self._follows(tp.partition, rows):
                 feed.put(rows)
+
+    async def _follows(self, number: int, rows: Sequence[Row]) -> bool:
+        """Whether rows are the next ones of the log that was read before; a partition of which they are not is prepared anew."""
+        try:
+            if self._watch is not None and await self._watch.follows(number, rows):
+                return True
+        except ThreadfoldError as error:
+            logger.warning("partition %d waits: %s", number, error)
+        self._wait(number)
+        return False
 
     async def _fetch(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Row]]:
         """What has come for partitions whose feeds have room; of the others nothing is taken, so nothing is queued without a bound.
@@ -244,6 +264,8 @@ class Projector:
         """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
         self.partitions.pop(number, None)
         self.rounds.forget([number])
+        if self._watch is not None:
+            self._watch.end(number)
         feed = self._feeds.pop(number, None)
         if feed is not None:
             feed.close()
@@ -279,6 +301,9 @@ class Projector:
             self.revoked([number])
         except KeyUnusable as error:
             self._fail(error)
+        except LogTruncated as error:
+            logger.error("%s", error)
+            self._rest[number] = time.monotonic() + TRUNCATED_PAUSE
         except (KafkaError, ThreadfoldError) as error:
             logger.warning("waiting: %s", error)
             self.said[number] += 1
@@ -294,18 +319,9 @@ class Projector:
         generation, rules = self.generation, self.rules
         self._let_go(number)
         tp = TopicPartition(self.topic, number)
-        committed = await consumer.committed(tp) or 0
-        self._committed[number] = committed
-        self.publisher.silent_before[number] = committed
-        end = (await self.log.ends())[number]
-        checkpoint = await self._stored_checkpoint(generation, number)
-        reached = min(max(committed - 1, self._served.get(number, -1)), end - 1)
-        if checkpoint is not None and not await is_of(self.log, number, checkpoint, end):
-            logger.warning("partition %d: the log is not the one its windows were folded from; folding it anew", number)
-            checkpoint = None
-        if checkpoint is None:
-            await self.store.drop_partition(generation, number)
-            checkpoint = Checkpoint()
+        # Before anything is read: a connection that is made later may be to another log.
+        way = self._watch.way(number) if self._watch is not None else None
+        start = await self._start_of(number, generation, await consumer.committed(tp) or 0)
         partition = Partition(
             number,
             generation,
@@ -316,22 +332,44 @@ class Projector:
             voice=self.publisher,
             cached_windows=self.settings.cached_windows,
         )
-        partition.adopt(checkpoint)
-        target = min(max(reached, checkpoint.target if checkpoint.healing else -1), end - 1)
+        partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
-        await partition.set_target(target)
-        if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < end):
+        await partition.set_target(start.target)
+        if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < start.end):
             # One at a time: each holds windows and their text in memory.
             async with self._one_heals:
-                await heal_from_snapshots(partition, self.log, self.snapshots, target)
+                await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
         now = partition.checkpoint
+        check_reach(self.topic, number, now.offset, start.begin, accept=self.settings.accept_truncated_log)
         if now.healing:
             logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
         if number not in self._unprepared or generation != self.generation:
             return False
-        consumer.seek(tp, now.offset + 1)
+        consumer.seek(tp, max(now.offset + 1, start.begin))
         self._take_over(partition)
+        self._anew.discard(number)
+        if self._watch is not None:
+            self._watch.begin(number, now, start.begin, way)
         return True
+
+    async def _start_of(self, number: int, generation: int, committed: int) -> Start:
+        """Where the partition goes on; what is not of this log is dropped, and all of it is told to subscribers once more."""
+        start = await find_start(
+            self.log,
+            number,
+            await self._stored_checkpoint(generation, number),
+            committed=committed,
+            served=self._served.get(number, -1),
+            anew=number in self._anew,
+            accept=self.settings.accept_truncated_log,
+        )
+        if start.other:
+            committed, self._served[number] = 0, start.end - 1
+        self._committed[number] = committed
+        self.publisher.silent_before[number] = committed
+        if start.checkpoint == Checkpoint():
+            await self.store.drop_partition(generation, number)
+        return start
 
     async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
         try:
@@ -359,6 +397,14 @@ class Projector:
         await self.publisher.request(requests)
         for pause, keys in self._patience.pauses([w.key for w in windows], again=again).items():
             await self.store.requested(self.generation, partition.number, keys, _now_ms() + int(pause * 1000))
+
+    def _made_anew(self) -> None:
+        """The topic is another one: whatever stands in checkpoints is not of it."""
+        self._anew |= set(range(self.log.partitions))
+        self._unprepared |= set(self.partitions)
+
+    def _folded(self) -> dict[int, int]:
+        return {number: partition.checkpoint.offset for number, partition in self.partitions.items() if number not in self._unprepared}
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""

@@ -100,8 +100,11 @@ class Publisher:
     async def _send(self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]) -> None:
         if not messages:
             return
-        async with kafka_errors(self.settings, "publishing"), asyncio.timeout(self.settings.append_timeout):
-            producer = await self._producer.get()
+        async with (
+            kafka_errors(self.settings, "publishing"),
+            asyncio.timeout(self.settings.append_timeout),
+            self._producer.lent() as producer,
+        ):
             futures: list[Any] = [
                 await producer.send(self.settings.topic(topic), value, key, headers=headers) for topic, key, value, headers in messages
             ]

@@ -21,6 +21,7 @@ from streams.log import Log
 from streams.partition import Fenced, Partition
 from streams.publisher import Silence
 from streams.settings import Settings
+from streams.truncation import check_whole
 
 Progress = Callable[[int, int], None]
 ATTEMPTS = 5
@@ -55,7 +56,9 @@ async def rebuild(
     Raises:
         InvalidPolicy: the policy does not hold.
         Fenced: another rebuild of the same generation runs.
+        LogTruncated: the log has lost its first events, and that is not accepted.
     """
+    await check_whole(log, settings.topic("events"), accept=settings.accept_truncated_log)
     state = await control.sync()
     generation, resumed = _candidate(state, policy)
     if not resumed:

@@ -22,7 +22,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from projections.errors import KafkaUnavailable, ThreadfoldError
+from projections.errors import KafkaUnavailable, LogTruncated, ThreadfoldError
 from projections.names import Key, parse_key
 from projections.persistence import Checkpoint
 from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
@@ -43,6 +43,8 @@ MAX_CHANGED = 50_000
 WHEN_BEHIND = 4
 """Rounds of a partition that is far behind its log's end are this much rarer."""
 RETRY_AFTER = 5.0
+LOOK_AGAIN = 600.0
+"""Seconds until a partition that can have no snapshots, as its log lost its beginning, is looked at again."""
 
 
 @dataclass(slots=True)
@@ -153,6 +155,9 @@ class Rounds:
         except Fenced:
             # Whoever owns the partition now takes it over, and its rounds.
             past.not_before = time.monotonic() + RETRY_AFTER
+        except LogTruncated as error:
+            logger.warning("no snapshots of partition %d: %s", number, error)
+            past.not_before = time.monotonic() + LOOK_AGAIN
         except ThreadfoldError as error:
             logger.warning("snapshots of partition %d wait: %s", number, error)
             past.not_before = time.monotonic() + RETRY_AFTER
@@ -170,6 +175,11 @@ class Rounds:
         found = await find_marker(self._topic, self._log, number, past.stamp)
         if found is not None and found[0].offset <= past.adopted and found[0].begin == past.begin:
             past.covered, past.clean = found[0].offset, found[0].clean
+        elif (first := (await self._log.begins())[number]) > 0 and past.adopted >= first:
+            # Conversations whose events are all gone are named nowhere: a marker would promise more than is there.
+            raise LogTruncated(
+                f"the log begins at offset {first}: not all its conversations are known, and there is no marker to go on from"
+            )
         # Else all windows were folded since, or nobody has taken a snapshot of this generation and this log: begin with everything.
         past.again |= {key async for key in _keys(self._topic, number, past.clean, end - 1)}
         past.again |= {key async for key in _keys(self._log, number, past.covered + 1, past.adopted)}

@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     compress: bool = False
     read_cache_bytes: int = 64 << 20
     snapshot_events: int = 5_000
+    accept_truncated_log: bool = False
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000

@@ -75,8 +75,11 @@ class KafkaSnapshots:
         return None
 
     async def put(self, partition: int, rows: Sequence[Row]) -> list[int]:
-        async with kafka_errors(self.settings, "writing snapshots"), asyncio.timeout(self.settings.append_timeout):
-            producer = await self._producer.get()
+        async with (
+            kafka_errors(self.settings, "writing snapshots"),
+            asyncio.timeout(self.settings.append_timeout),
+            self._producer.lent() as producer,
+        ):
             sent: list[Any] = [await producer.send(self._log.topic, value, key, partition=partition) for key, value in rows]
             offsets = [int(done.offset) for done in await asyncio.gather(*sent)]
         if any(offset < 0 for offset in offsets):

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.admin import NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from projections.errors import TopicMismatch
 from streams.kafka import MAX_REQUEST, admin_client
+from streams.replicas import config_of, short_of_replicas
 from streams.settings import Settings
+from streams.truncation import said_of_begins, topic_begins
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
@@ -105,25 +106,36 @@ async def check_topics(settings: Settings) -> list[str]:
         present = [spec for spec in SPECS if settings.topic(spec.name) in existing]
         for spec in present:
             topic = settings.topic(spec.name)
-            config = await _config_of(admin, topic)
+            config = await config_of(admin, topic)
             wrong += [
-                f"topic {topic}: {name} is {config.get(name)}, it must be {spec.config[name]}"
+                f"topic {topic}: {name} is {config.get(name)}, it must be {spec.config[name]}{_why_for_ever(spec, name)}"
                 for name in sorted(_CHECKED & spec.config.keys())
                 if config.get(name) != spec.config[name]
             ]
-        return wrong
+        wrong += await short_of_replicas(admin, [settings.topic(spec.name) for spec in present])
+        led = await _led(admin, settings.topic("events")) if any(spec.name == "events" for spec in present) else []
+    if led:
+        wrong += said_of_begins(settings.topic("events"), await topic_begins(settings, settings.topic("events"), led))
+    return wrong
 
 
-async def _config_of(admin: Any, topic: str) -> dict[str, str]:
-    answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    return {entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4]}
+async def _led(admin: Any, topic: str) -> list[int]:
+    """The partitions of a topic that have a leader to ask."""
+    return [p["partition"] for found in await admin.describe_topics([topic]) for p in found["partitions"] if p["leader"] >= 0]
+
+
+def _why_for_ever(spec: TopicSpec, name: str) -> str:
+    """What comes of it where a topic that is kept for ever is not."""
+    if spec.name != "events" or name == "message.timestamp.type":
+        return ""
+    return ": Kafka would delete events, and no window could be folded from its beginning again (change it with kafka-configs.sh)"
 
 
 async def topic_configs(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """The brokers' configuration of some topics by short name; a topic that does not exist is left out."""
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
-        return {name: await _config_of(admin, settings.topic(name)) for name in names if settings.topic(name) in existing}
+        return {name: await config_of(admin, settings.topic(name)) for name in names if settings.topic(name) in existing}
 
 
 async def partition_count(settings: Settings, name: str = "events") -> int:

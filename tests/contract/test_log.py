@@ -143,6 +143,11 @@ async def test_an_empty_partition_ends_at_zero_and_is_read_as_empty(log: Log, se
         await fresh.stop()
 
 
+async def test_a_log_that_lost_nothing_begins_at_zero(log: Log) -> None:
+    await log.append(records("begins", 3))
+    assert await log.begins() == dict.fromkeys(range(PARTITIONS), 0)
+
+
 async def test_fifty_readers_and_scans_beside_appends_do_not_mix_up(log: Log) -> None:
     wanted = records("crowd", 600, 200)
     positions = await log.append(wanted)

@@ -8,6 +8,7 @@ import click
 
 from streams.collector import rest_collector
 from streams.settings import Settings
+from streams.truncation import check_whole
 from streams.verify import VerifyReport
 from streams.verify import verify as verify_windows
 from threadfold.cli.common import data_option, load_settings, run
@@ -38,6 +39,7 @@ def verify(ctx: click.Context, sample: int | None, everything: bool, deep: bool,
 async def _verify(settings: Settings, sample: int | None) -> VerifyReport:
     rest_collector()
     async with reach(settings) as stack:
+        await check_whole(stack.log, settings.topic("events"), accept=settings.accept_truncated_log)
         with metered("verify") as meter:
             rules = stack.control.state.rules(stack.generation)
             return await verify_windows(stack.log, stack.store, stack.generation, rules, sample=sample, progress=meter)

@@ -116,7 +116,7 @@ class EmbeddedKafka(EmbeddedServer):
         self.runtime = java
         jars = kafka_jars(self.cache)
         self._cluster = self._stable_cluster_id()
-        (self.data / _CONFIG_FILE).write_text(_properties(chosen, controller))
+        (self.data / _CONFIG_FILE).write_text(self._config(chosen, controller))
         (self.data / _LOGGING_FILE).write_text(_LOGGING)
         self._settle(tidy=False)  # of an earlier try
         self._archive = ClassArchive(java, jars) if self._use_archive else None
@@ -124,6 +124,10 @@ class EmbeddedKafka(EmbeddedServer):
             self._format(java, jars)
         flags = self._archive.flags() if self._archive is not None else []
         return chosen, self._run(java, jars, flags, ["kafka.Kafka", _CONFIG_FILE])
+
+    def _config(self, port: int, controller: int) -> str:
+        """What ``server.properties`` says, for a broker and a controller on these ports."""
+        return _properties(port, controller)
 
     def _run(self, java: Java, jars: list[Path], flags: list[str], main: list[str]) -> GuardedProcess:
         command: list[str | Path] = [java.path.absolute(), f"-Xmx{self.heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true", *flags]

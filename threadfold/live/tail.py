@@ -56,6 +56,8 @@ class Tail:
         self._name_of = name_of
         self._listeners: dict[int, dict[bytes, Listener]] = {}
         self._next: dict[int, int] = {}
+        self._read: dict[int, int] = {}
+        """What the consumer is to give next of a partition."""
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._consumer: AIOKafkaConsumer | None = None
@@ -76,7 +78,7 @@ class Tail:
                 for tp, end in ends.items():
                     consumer.seek(tp, end)
                     consumer.resume(tp)
-                    self._next[tp.partition] = end
+                    self._next[tp.partition] = self._read[tp.partition] = end
                     self._listeners[tp.partition] = {}
                 self._wake.set()
             for partition in partitions:
@@ -141,7 +143,13 @@ class Tail:
                 logger.warning("reading %s: %s", self._topic, error)
                 await asyncio.sleep(0.5)
                 continue
+            # aiokafka goes back to the first record where its position is out of range: this is another log than the one that was read.
+            back = {tp for tp, rows in batches.items() if rows[0].offset < self._read.get(tp.partition, 0)}
+            self._read |= {tp.partition: rows[-1].offset + 1 for tp, rows in batches.items()}
             for tp, rows in batches.items():
+                if tp in back and tp.partition in self._next:
+                    self._break(tp.partition, rows[0].offset)
+                    continue
                 await self._keys_of(rows)
                 self._dispatch(tp.partition, rows)
             if batches:
@@ -163,10 +171,6 @@ class Tail:
         if at is None:
             return  # nobody listens any more
         listeners, name_of = self._listeners[partition], self._name_of
-        if rows[-1].offset < at:
-            # aiokafka went back to the first record: this is a younger topic than the one that was read.
-            self._break(partition, rows[-1].offset + 1)
-            return
         for row in rows:
             if row.offset < at:
                 continue
@@ -183,6 +187,7 @@ class Tail:
                 return
 
     def _break(self, partition: int, at: int) -> None:
-        self._next[partition] = at
+        logger.warning("%s %d: records come from offset %d again, this is another log; its streams end", self._topic, partition, at)
+        self._next[partition] = self._read[partition]
         for listener in list(self._listeners[partition].values()):
             listener.broken("the log is not the one it was: read the conversation anew")

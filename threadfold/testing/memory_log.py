@@ -73,3 +73,7 @@ class MemoryLog:
     async def ends(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
         return {partition: len(rows) for partition, rows in enumerate(self._rows)}
+
+    async def begins(self) -> dict[int, int]:
+        """For each partition the offset of its first record: 0, as nothing is ever lost here."""
+        return dict.fromkeys(range(self.partitions), 0)

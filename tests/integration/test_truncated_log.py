@@ -1,0 +1,188 @@
+"""The log has lost its first events: it is said, and no window is served that would lack its beginning."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+import redis.asyncio as aredis
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from projections.errors import Healing, LogTruncated
+from projections.persistence import Checkpoint
+from projections.policy import Rules
+from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
+from streams import projector, rounds
+from streams.control import Control, Generation
+from streams.kafka import admin_client
+from streams.log import KafkaLog
+from streams.rebuild import rebuild
+from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
+from streams.topics import check_topics, create_topics
+from streams.truncation import check_whole
+from streams.worker import Runtime
+from tests.conftest import fresh_settings
+from tests.integration.test_healing import covered, flush
+from tests.integration.test_outages import KEYS, all_applied, messages, verified
+from tests.integration.test_pipeline import POLICY
+from tests.support.commands import cli
+from tests.support.worker import running_worker, until
+from threadfold.backend import Backend
+from threadfold.embedded.stack import EmbeddedStack
+
+
+@pytest.fixture
+async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
+    """Two partitions; a partition that is held back is looked at again at once."""
+    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(projector, "TRUNCATED_PAUSE", 0.2)
+    made = fresh_settings(stack, snapshot_events=30, partitions=2)
+    client = aredis.Redis.from_url(made.redis)
+    await client.flushdb()
+    await client.aclose()
+    await create_topics(made)
+    control = await Control(made).start()
+    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
+    await control.ensure_tenant("acme")
+    await control.stop()
+    yield made
+
+
+async def eaten(settings: Settings, before: dict[int, int], topic: str = "events") -> None:
+    """Delete a topic's records before these offsets, as retention does."""
+    async with admin_client(settings) as admin:
+        wanted = {TopicPartition(settings.topic(topic), p): RecordsToDelete(before_offset=offset) for p, offset in before.items()}
+        await admin.delete_records(wanted)
+
+
+def but(settings: Settings, **others: object) -> Settings:
+    """These settings with some others."""
+    return Settings.load(env={}, **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, **others})
+
+
+async def needed(settings: Settings, partition: int) -> int:
+    """The first offset that the latest snapshots of a partition, or their marker, need of the log."""
+    topic, stamp = KafkaSnapshots(settings, settings.partitions), stamp_of(1, Rules(POLICY))
+    latest: dict[bytes, int] = {}
+    begin, end = await topic.bounds(partition)
+    async for row in topic.scan(partition, begin, end - 1):
+        assert row.key is not None
+        if row.key == MARKER_KEY:
+            marker = decode_marker(row.value, stamp)
+            assert marker is not None
+            latest[row.key] = marker.offset
+        else:
+            snapshot = decode_snapshot(row.value, stamp)
+            assert snapshot is not None
+            latest[row.key] = min(snapshot_offsets(snapshot.body), default=snapshot.offset)
+    await topic.stop()
+    return min(latest.values())
+
+
+async def held_back(runtime: Runtime, settings: Settings) -> None:
+    """Wait until every partition is marked as healing with nothing folded."""
+
+    async def held() -> bool:
+        found: list[Checkpoint | None] = [await runtime.store.checkpoint(1, p) for p in range(settings.partitions)]
+        return all(c is not None and c.healing and c.offset == -1 for c in found)
+
+    await until(held)
+
+
+async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Settings) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    await log.append(messages(random.Random(1), 0, 60))
+    assert await check_topics(settings) == []
+    await eaten(settings, {0: 5})
+    async with admin_client(settings) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, settings.topic("events"), {"retention.ms": "86400000"})
+        await admin.alter_configs([resource])
+    env = {"THREADFOLD_KAFKA": settings.kafka, "THREADFOLD_REDIS": settings.redis, "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix}
+    checked, doctor = await cli("topics", "check", env=env), await cli("doctor", env=env)
+    for ran in (checked, doctor):
+        assert ran.code == 1
+        (going,) = [line for line in ran.lines if "retention.ms is 86400000, it must be -1" in line]
+        assert "Kafka would delete events" in going
+        (gone,) = [line for line in ran.lines if "has lost its beginning" in line]
+        assert "partition 0 (begins at offset 5)" in gone
+        assert "retention.ms=-1" in gone
+        assert "THREADFOLD_ACCEPT_TRUNCATED_LOG" in gone
+    await log.stop()
+
+
+async def test_windows_that_were_folded_stay_and_snapshots_bring_them_back(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    async with running_worker(settings) as runtime:
+        for lot in range(10):
+            await log.append(messages(random.Random(lot), 40 * lot, 40))
+            await all_applied(settings, log, runtime.store)
+        await covered(runtime, settings, await log.ends())
+    # What the snapshots' tails are read from, and what came after them, is still there.
+    first = {p: await needed(settings, p) for p in range(settings.partitions)}
+    assert max(first.values()) > 0
+    await eaten(settings, first)
+    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+        await all_applied(settings, log, runtime.store)
+        before = [(await backend.window("acme", key.conversation)).image() for key in KEYS]
+    assert "has lost its beginning" in caplog.text
+    await flush(settings)
+    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+        await all_applied(settings, log, runtime.store)
+        assert [(await backend.window("acme", key.conversation)).image() for key in KEYS] == before
+        await log.append(messages(random.Random(3), 400, 20))
+        await all_applied(settings, log, runtime.store)
+    await log.stop()
+
+
+async def test_where_the_beginning_is_gone_nothing_is_served_until_the_operator_accepts_it(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = but(settings, snapshot_events=0)
+    log = KafkaLog(settings, settings.partitions)
+    async with running_worker(settings) as runtime:
+        await log.append(messages(random.Random(4), 0, 200))
+        await all_applied(settings, log, runtime.store)
+    await eaten(settings, dict.fromkeys(range(settings.partitions), 20))
+    await flush(settings)
+    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+        await held_back(runtime, settings)
+        with pytest.raises(Healing):
+            await backend.window("acme", KEYS[0].conversation)
+        await backend.append("acme", [(KEYS[0].conversation, {"type": "message", "role": "user", "content": "goes on"})])
+        await held_back(runtime, settings)
+    assert "begins at offset 20, its windows were folded up to -1" in caplog.text
+    control = await Control(settings).start()
+    with pytest.raises(LogTruncated, match=r"partitions 0 \(begins at offset 20\), 1 \(begins at offset 20\)"):
+        await rebuild(settings, control, log, runtime.store)
+    with pytest.raises(LogTruncated):
+        await check_whole(log, settings.topic("events"), accept=False)
+    await control.stop()
+    accepting = but(settings, accept_truncated_log=True)
+    async with running_worker(accepting, compact=False) as runtime, Backend(accepting) as backend:
+        await all_applied(accepting, log, runtime.store)
+        assert (await verified(accepting, log, runtime.store)).differing == []
+        assert (await backend.window("acme", KEYS[0].conversation)).meta.count > 0
+    assert "which is accepted" in caplog.text
+    await log.stop()
+
+
+async def test_events_that_were_eaten_before_they_were_folded_hold_the_partition_back(settings: Settings) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    async with running_worker(settings) as runtime:
+        await log.append(messages(random.Random(5), 0, 60))
+        await all_applied(settings, log, runtime.store)
+    await log.append(messages(random.Random(6), 60, 200))
+    ends = await log.ends()
+    await eaten(settings, {p: end - 5 for p, end in ends.items()})
+    async with running_worker(settings, compact=False) as runtime:
+
+        async def held() -> bool:
+            found = [await runtime.store.checkpoint(1, p) for p in range(settings.partitions)]
+            return all(c is not None and c.healing and c.target == ends[p] - 1 for p, c in enumerate(found))
+
+        await until(held)
+    await log.stop()
