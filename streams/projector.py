@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -279,9 +280,12 @@ class Projector:
         committed = await consumer.committed(tp) or 0
         self._committed[number] = committed
         self.publisher.silent_before[number] = committed
-        end = (await self.log.ends())[number]
         checkpoint = await self._stored_checkpoint(generation, number)
+        end = (await self.log.ends())[number]
         reached = min(max(committed - 1, self._served.get(number, -1)), end - 1)
+        if (checkpoint is None and committed) or (checkpoint is not None and checkpoint.unverified):
+            # Redis lost it, was started anew, or another one took over: how far readers have seen nobody knows, but no farther than this.
+            reached = end - 1
         if checkpoint is not None and not await is_of(self.log, number, checkpoint, end):
             logger.warning("partition %d: the log is not the one its windows were folded from; folding it anew", number)
             checkpoint = None
@@ -298,7 +302,7 @@ class Projector:
             voice=self.publisher,
             cached_windows=self.settings.cached_windows,
         )
-        partition.adopt(checkpoint)
+        partition.adopt(replace(checkpoint, unverified=False))
         target = min(max(reached, checkpoint.target if checkpoint.healing else -1), end - 1)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
         await partition.set_target(target)
@@ -349,15 +353,18 @@ class Projector:
             await asyncio.sleep(DUE_EVERY)
             try:
                 await self.commit()
-                for number, partition in list(self.partitions.items()):
-                    if number not in self._unprepared and not partition.checkpoint.healing:
-                        await self._look_after(number, partition)
-                        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
+                # Side by side: where Redis is several servers, one that hangs must not hold up what the others keep.
+                looks = [self._look_after(number, partition) for number, partition in self.partitions.items()]
+                for error in await asyncio.gather(*looks, return_exceptions=True):
+                    if isinstance(error, Exception):
+                        logger.error("looking after a partition failed; it is tried again", exc_info=error)
             except Exception:
                 logger.exception("looking after the partitions failed; it is tried again")
 
     async def _look_after(self, number: int, partition: Partition) -> None:
         """An idle partition, too, has to notice that Redis lost it, what is due in it has to be asked for again, and its timers ring."""
+        if number in self._unprepared or partition.checkpoint.healing:
+            return
         try:
             async with partition.turn:
                 await partition.check()
@@ -372,6 +379,7 @@ class Projector:
             await self._discard(number, error)
         except ThreadfoldError as error:
             logger.warning("requests and timers of partition %d wait: %s", number, error)
+        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
 
     async def _last_commit(self) -> None:
         """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
