@@ -40,9 +40,14 @@ class Checkpoint:
     unverified: bool = False
 
     @property
+    def behind(self) -> bool:
+        """Whether its windows are being brought back: they are as of ``offset``, but readers have seen later ones."""
+        return self.offset < self.target
+
+    @property
     def healing(self) -> bool:
         """Whether windows of this partition must not be served yet."""
-        return self.unverified or self.offset < self.target
+        return self.unverified or self.behind
 
 
 @dataclass(frozen=True, slots=True)

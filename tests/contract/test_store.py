@@ -382,9 +382,9 @@ async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(store
     if isinstance(store, MemoryStore):
         store.lose_everything()
     else:
-        client = aredis.Redis.from_url(settings.redis)
-        await client.flushdb()
-        await client.aclose()
+        assert isinstance(store, RedisStore)
+        for node in await store._servers.each():
+            await node.redis.flushdb()
     assert (await store.apply(generation, 0, at(old, 5), [write(put={b"0": b"x"})])) == Applied(Verdict.FENCED, "")
     assert await store.load(generation, 0, [A]) == [None]
     revision = await begin(store, generation, write(put={b"0": b"new"}))

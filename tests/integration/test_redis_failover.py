@@ -1,0 +1,154 @@
+"""Redis loses what it held, or some of it, while everything runs: windows heal by themselves, and nobody is served an older one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streams import projector
+from streams.settings import Settings
+from streams.topics import create_topics
+from tests.conftest import fresh_settings
+from tests.support.gateway import serving
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_sentinel import RedisSentinel
+from tests.support.redis_servers import Server
+from tests.support.watched import Watched, names_where, nothing_differs, state_key
+from tests.support.worker import until
+from threadfold.backend import Backend
+from threadfold.embedded.stack import EmbeddedStack
+
+HEALED = 30.0
+"""Seconds within which windows are served again; measured here: 2 to 5, most of it until the replica has taken over."""
+FULL = os.environ.get("THREADFOLD_FAULTS") == "full"
+full = pytest.mark.skipif(not FULL, reason="THREADFOLD_FAULTS=full runs it")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three masters, two of which have a replica: each test fails one of those over."""
+    with RedisCluster(tmp_path_factory.mktemp("cluster"), replicas=2) as running:
+        yield running
+
+
+async def prepared(stack: EmbeddedStack, url: str, partitions: int = 4) -> Settings:
+    settings = fresh_settings(stack, redis=url, partitions=partitions, snapshot_events=50)
+    await create_topics(settings)
+    return settings
+
+
+def healed_in(what: str, begun: float, ended: float) -> None:
+    print(f"\n{what}: served again after {ended - begun:.1f} s")
+    assert ended - begun < HEALED
+
+
+async def test_a_shard_that_fails_over_without_its_last_writes_heals_while_the_others_go_on(
+    stack: EmbeddedStack, cluster: RedisCluster
+) -> None:
+    settings = await prepared(stack, cluster.url, 8)
+    hit = names_where(lambda name: cluster.shard_of(state_key(settings, name)) == 0, 3)
+    spared = names_where(lambda name: cluster.shard_of(state_key(settings, name)) != 0, 3)
+    async with serving(settings) as call, Backend(settings) as fresh:
+        watched = Watched(call, fresh, hit + spared)
+        for name in hit + spared:
+            await watched.append(name, 3, "?wait=applied")
+        async with watched.running():
+            await watched.all_served()
+            await asyncio.to_thread(cluster.masters[0].cut_replicas)
+            cut = {name: watched.served[name][1] for name in hit}
+            await until(lambda: asyncio.sleep(0, all(watched.served[name][1] >= cut[name] + 5 for name in hit)))
+            begun = time.monotonic()
+            await asyncio.to_thread(cluster.fail_over, 0)
+            healed_in("one shard of three, failed over", begun, await watched.all_served())
+            lost = watched.served["c0"]
+            await until(lambda: asyncio.sleep(0, watched.served["c0"] > lost))
+        assert watched.wrong == []
+        assert all(watched.refused[name] for name in hit)
+        assert not any(watched.refused[name] for name in spared), "the other shards' reads went on"
+        await nothing_differs(settings, fresh, len(hit + spared))
+
+
+async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promoted_replica_holds(
+    stack: EmbeddedStack, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = await prepared(stack, cluster.url, 8)
+    hit = names_where(lambda name: cluster.shard_of(state_key(settings, name)) == 1, 2)
+    # Nothing is appended, and the worker looks this rarely: until it does, nothing else would tell it.
+    monkeypatch.setattr(projector, "DUE_EVERY", 1.5)
+    async with serving(settings) as call, Backend(settings) as fresh:
+        watched = Watched(call, fresh, hit, appends=False)
+        for name in hit:
+            await watched.append(name, 3, "?wait=applied")
+        await asyncio.to_thread(cluster.masters[1].cut_replicas)
+        for name in hit:
+            await watched.append(name, 5, "?wait=applied")
+        await watched.all_served()
+        assert all(watched.served[name][1] == 8 for name in hit)
+        begun = time.monotonic()
+        await asyncio.to_thread(cluster.fail_over, 1)
+        watched.told.clear()
+        async with watched.running():
+            healed_in("a shard that nobody writes to", begun, await watched.all_served())
+        assert watched.wrong == []
+        assert "Healing" in watched.told, "the replica answered before the worker had noticed, and was not believed"
+        assert all(watched.served[name][1] == 8 for name in hit)
+        await nothing_differs(settings, fresh, len(hit))
+
+
+async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(stack: EmbeddedStack, tmp_path: Path) -> None:
+    with RedisSentinel(tmp_path) as sentinel:
+        settings = await prepared(stack, sentinel.url)
+        names = [f"c{i}" for i in range(4)]
+        async with serving(settings) as call, Backend(settings) as fresh:
+            watched = Watched(call, fresh, names)
+            for name in names:
+                await watched.append(name, 3, "?wait=applied")
+            async with watched.running():
+                await watched.all_served()
+                await asyncio.to_thread(sentinel.master.cut_replicas)
+                cut = dict(watched.served)
+                await until(lambda: asyncio.sleep(0, all(watched.served[name][1] >= cut[name][1] + 5 for name in names)))
+                begun = time.monotonic()
+                await asyncio.to_thread(sentinel.fail_over)
+                healed_in("a master under sentinels, failed over", begun, await watched.all_served())
+                again = dict(watched.served)
+                await until(lambda: asyncio.sleep(0, all(watched.served[name] > again[name] for name in names)))
+            assert watched.wrong == []
+            assert all(watched.refused[name] for name in names)
+            await nothing_differs(settings, fresh, len(names))
+
+
+async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_heals_each_time(stack: EmbeddedStack, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.start()
+    try:
+        settings = await prepared(stack, server.url)
+        names = [f"c{i}" for i in range(4)]
+        async with serving(settings) as call, Backend(settings) as fresh:
+            watched = Watched(call, fresh, names)
+            for name in names:
+                await watched.append(name, 3, "?wait=applied")
+            async with watched.running():
+                await watched.all_served()
+                begun = time.monotonic()
+                await asyncio.to_thread(server.ask, "FLUSHALL")
+                healed_in("flushed", begun, await watched.all_served())
+                assert all(watched.refused[name] for name in names)
+                await asyncio.to_thread(server.ask, "SAVE")
+                old = dict(watched.served)
+                await until(lambda: asyncio.sleep(0, all(watched.served[name][1] >= old[name][1] + 5 for name in names)))
+                begun = time.monotonic()
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)  # from the snapshot
+                healed_in("set back to an old snapshot", begun, await watched.all_served())
+                again = dict(watched.served)
+                await until(lambda: asyncio.sleep(0, all(watched.served[name] > again[name] for name in names)))
+            assert watched.wrong == []
+            await nothing_differs(settings, fresh, len(names))
+    finally:
+        server.stop()
