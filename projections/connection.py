@@ -85,6 +85,8 @@ def read_address(url: str) -> Address:
 
 
 def _many(url: str, scheme: str, kind: str, credentials: str, hosts: str, path: str, query: str) -> Address:
+    if "@" in path or "@" in query:
+        raise InvalidSettings(f"{VARIABLE}: a / ? or @ in user, password or query has to be percent-encoded, like %2F %3F %40")
     nodes = tuple(part.strip() for part in hosts.split(",") if part.strip())
     for node in nodes:
         found = _NODE.fullmatch(node)
@@ -122,7 +124,8 @@ def _many(url: str, scheme: str, kind: str, credentials: str, hosts: str, path: 
 
 def shown(url: str) -> str:
     """The address as messages may show it: without user, password and query, and not at length."""
-    scheme, there, rest = url.partition("?")[0].partition("://")
-    if not there:
-        return url.partition("?")[0].rpartition("@")[2][:120]
-    return f"{scheme}://{rest.rpartition('@')[2]}"[:120]
+    scheme, there, rest = url.rpartition("://")
+    at, query = rest.rfind("@"), rest.find("?")
+    # Where it cannot be told which of the two belongs to a password, nothing is shown.
+    place = "…" if 0 <= query < at else rest[at + 1 :].partition("?")[0]
+    return f"{scheme}{there}{place}"[:120]

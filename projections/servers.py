@@ -137,6 +137,7 @@ class Servers:
         self._nodes: dict[str, Node] = {}
         self._suspects: set[str] = set()
         self._looked = 0.0
+        self._blind = False
         self._looking: asyncio.Task[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -298,8 +299,10 @@ class Servers:
 
     def _looked_at(self, task: asyncio.Task[None]) -> None:
         self._looking = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("where Redis' keys are cannot be found out now: %s", error)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._blind:
+            logger.warning("Redis: which server keeps what cannot be found out now: %s", error)
+        self._blind = error is not None
 
     async def _look_once(self) -> None:
         if self._alone:
