@@ -27,6 +27,7 @@ from projections.window import Window
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.ports import closed_port
+from tests.support.taken_over import take_over
 from threadfold.testing import MemoryStore
 
 A, B = Key("acme", "a"), Key("acme", "b")
@@ -104,23 +105,13 @@ async def test_a_checkpoint_keeps_its_target(store: WindowStore, generation: int
     assert checkpoint is not None and checkpoint.target == 9 and checkpoint.healing
 
 
-async def taken_over(store: WindowStore, generation: int) -> None:
-    """What the store holds of partition 0 was last written to another server."""
-    if isinstance(store, MemoryStore):
-        store.take_over()
-    else:
-        assert isinstance(store, RedisStore)
-        state = store._state(generation, 0)
-        await store._servers.run(state, lambda node: node.redis.hset(state, "server", "another"))
-
-
 async def test_what_another_server_was_told_is_not_served_before_its_writer_says_it_is_the_latest(
     store: WindowStore, generation: int
 ) -> None:
     revision = await begin(store, generation, write(put={b"0": b"1"}))
     before = await store.checkpoint(generation, 0)
     assert before is not None and not before.healing
-    await taken_over(store, generation)
+    await take_over(store, generation)
     seen = [
         await store.checkpoint(generation, 0),
         (await store.read(generation, 0, [A]))[0],

@@ -6,8 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streams import projector
@@ -19,7 +21,7 @@ from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_sentinel import RedisSentinel
 from tests.support.redis_servers import Server
 from tests.support.watched import Watched, names_where, nothing_differs, state_key
-from tests.support.worker import until
+from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -152,3 +154,96 @@ async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_hea
             await nothing_differs(settings, fresh, len(names))
     finally:
         server.stop()
+
+
+async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(stack: EmbeddedStack, tmp_path: Path) -> None:
+    """It has nothing to go by: not what the one before served, and no committed offset."""
+    server = Server(tmp_path)
+    server.start()
+    try:
+        settings = await prepared(stack, server.url)
+        async with AsyncExitStack() as gateways:
+            async with serving(settings) as call:
+                fresh = await gateways.enter_async_context(Backend(settings))
+                watched = Watched(call, fresh, ["c0", "c1"], appends=False)
+                for name in watched.conversations:
+                    await watched.append(name, 2, "?wait=applied")
+                await asyncio.to_thread(server.ask, "SAVE")
+                for name in watched.conversations:
+                    await watched.append(name, 3, "?wait=applied")
+                await watched.all_served()
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            async with fresh_only(watched).running():
+                await until(lambda: asyncio.sleep(0, "Healing" in watched.told))
+                async with running_worker(msgspec.structs.replace(settings, group=f"{settings.group}.new")):
+                    since = dict(watched.read)
+                    await until(lambda: asyncio.sleep(0, all(watched.read[name] > since[name] for name in since)), 60)
+            assert watched.wrong == []
+            assert {count for _, count in watched.served.values()} == {5}
+    finally:
+        server.stop()
+
+
+@full
+@pytest.mark.parametrize("kind", ["cluster", "sentinel"])
+async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(stack: EmbeddedStack, tmp_path: Path, kind: str) -> None:
+    """It hangs, its replica takes over and is written to; then it wakes up, and takes itself for the master until it is told."""
+    with RedisCluster(tmp_path, replicas=1) if kind == "cluster" else RedisSentinel(tmp_path) as place:
+        settings = await prepared(stack, place.url, 8)
+        if isinstance(place, RedisCluster):
+            names = names_where(lambda name: place.shard_of(state_key(settings, name)) == 0, 3)
+            master, replica = place.masters[0], place.replicas[0]
+        else:
+            names, master, replica = ["c0", "c1", "c2"], place.master, place.replica
+        async with serving(settings) as call, Backend(settings) as fresh:
+            watched = Watched(call, fresh, names)
+            for name in names:
+                await watched.append(name, 3, "?wait=applied")
+            async with watched.running():
+                await watched.all_served()
+                begun = time.monotonic()
+                master.freeze()
+                await until(lambda: asyncio.to_thread(lambda: replica.info("replication")["role"] == "master"), 30)
+                healed_in(f"a frozen master ({kind})", begun, await watched.all_served())
+                master.thaw()
+                again = dict(watched.served)
+                await until(lambda: asyncio.to_thread(lambda: master.info("replication")["role"] == "slave"), 60)
+                await until(lambda: asyncio.sleep(0, all(watched.served[name][1] > again[name][1] + 20 for name in names)), 60)
+            assert watched.wrong == []
+            await nothing_differs(settings, fresh, len(names))
+
+
+@full
+async def test_shard_after_shard_fails_over_and_back(stack: EmbeddedStack, tmp_path: Path) -> None:
+    with RedisCluster(tmp_path, replicas=3) as place:
+        settings = await prepared(stack, place.url, 8)
+        names = [f"c{i}" for i in range(12)]
+        async with serving(settings) as call, Backend(settings) as fresh:
+            watched = Watched(call, fresh, names)
+            for name in names:
+                await watched.append(name, 1, "?wait=applied")
+            async with watched.running():
+                await watched.all_served()
+                for round_ in range(6):
+                    shard = round_ % 3
+                    master, replica = place.masters[shard], place.replicas[shard]
+                    await asyncio.to_thread(master.cut_replicas)
+                    cut = dict(watched.served)
+                    await until(lambda cut=cut: asyncio.sleep(0, all(watched.served[name][1] >= cut[name][1] + 5 for name in names)), 60)
+                    begun = time.monotonic()
+                    await asyncio.to_thread(place.fail_over, shard)
+                    healed_in(f"failover {round_}", begun, await watched.all_served())
+                    await asyncio.to_thread(master.start)
+                    await until(
+                        lambda master=master: asyncio.to_thread(lambda: master.info("replication").get("master_link_status") == "up"), 60
+                    )
+                    place.masters[shard], place.replicas[shard] = replica, master
+            assert watched.wrong == []
+            await nothing_differs(settings, fresh, len(names))
+
+
+def fresh_only(watched: Watched) -> Watched:
+    """Without the gateway, which is stopped."""
+    watched.over_http = False
+    return watched

@@ -37,6 +37,7 @@ class Watched:
         self.fresh = fresh
         self.conversations = list(conversations)
         self.appends = appends
+        self.over_http = True
         self.wrong: list[str] = []
         self.served: dict[str, tuple[int, int]] = dict.fromkeys(conversations, (-1, 0))
         """The latest window served of each conversation, as (offset, count)."""
@@ -45,10 +46,12 @@ class Watched:
         self.told: set[str] = set()
         """The errors behind them, as readers of their own see them."""
         self.appended = 0
+        self.read: dict[str, int] = dict.fromkeys(conversations, 0)
+        """How often each was served."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watched]:
-        loops: list[Callable[[], Awaitable[None]]] = [self._read_http, self._read_fresh] + [self._append] * self.appends
+        loops: list[Callable[[], Awaitable[None]]] = [self._read_fresh, *[self._read_http] * self.over_http, *[self._append] * self.appends]
         ended = asyncio.Event()
 
         async def forever(step: Callable[[], Awaitable[None]]) -> None:
@@ -126,6 +129,7 @@ class Watched:
     def _saw(self, name: str, floor: tuple[int, int], seen: tuple[int, int], who: str) -> None:
         if seen[0] < floor[0] or seen[1] < floor[1]:
             self.wrong.append(f"{who} saw {name} at {seen} after {floor} was served")
+        self.read[name] += 1
         self.served[name] = max(self.served[name], seen)
 
 
