@@ -156,6 +156,7 @@ async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_hea
         server.stop()
 
 
+@full
 async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(stack: EmbeddedStack, tmp_path: Path) -> None:
     """It has nothing to go by: not what the one before served, and no committed offset."""
     server = Server(tmp_path)
