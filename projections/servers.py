@@ -44,7 +44,7 @@ LOOK_PAUSE = 0.1
 """Seconds between two looks at least, however much fails."""
 UNKNOWN = "unknown"
 """The incarnation of a server that does not tell one."""
-_AWAY = (RedisConnectionError, RedisTimeoutError, OSError, ReadOnlyError, ClusterDownError)
+_AWAY = (RedisConnectionError, RedisTimeoutError, OSError, ClusterDownError)
 
 
 class AnotherServer(RedisConnectionError):
@@ -57,6 +57,7 @@ class Node:
     def __init__(self, place: str, url: str, *, timeout: float, connections: int, master: bool) -> None:
         self.place = place
         self.server = ""
+        self.doubted = 0.0
         self._master = master
         self._gathered: dict[str, Gathered] = {}
         # One that waits: a list asks every partition at once, so some lists side by side are more than the connections there may be.
@@ -95,7 +96,7 @@ class Node:
         server = found[1] if found else UNKNOWN
         if self._master:
             await connection.send_command("ROLE")
-            if b"master" not in str(await connection.read_response()).encode()[:16]:
+            if not _is_master(await connection.read_response()):
                 raise RedisConnectionError("it is a replica now")
         if self.server and self.server != server:
             raise AnotherServer("another server answers there now")
@@ -139,7 +140,7 @@ class Servers:
         self._looked = 0.0
         self._blind = False
         self._looking: asyncio.Task[None] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def run(self, key: str, work: Callable[[Node], Awaitable[T]]) -> T:
         """Do something at the server in charge of a key; redirects are followed.
@@ -162,6 +163,11 @@ class Servers:
                     raise
             except (AskError, TryAgainError) as error:
                 raise ResponseError(f"the key's slot is being moved to another node: it is there shortly ({error})") from error
+            except ReadOnlyError:
+                # Behind a name or an address that moved on, its connections lead to the former master.
+                self._drop(node)
+                self._suspect(node.place)
+                raise
             except _AWAY:
                 self._suspect(node.place)
                 raise
@@ -169,6 +175,13 @@ class Servers:
                 self._suspects.discard(node.place)
                 return answer
         raise RedisConnectionError("redirected too often")
+
+    def doubt(self, node: Node) -> None:
+        """What a server holds was last written to another one: where it is a replica now, it is given up (asked once a second at most)."""
+        now = time.monotonic()
+        if now - node.doubted >= LOOK_EVERY and self._address.kind is not Kind.CLUSTER:  # a replica of a cluster redirects
+            node.doubted = now
+            self._keep(asyncio.create_task(self._ask_role(node), name="redis-role"))
 
     async def each(self) -> list[Node]:
         """Every server that keeps keys; raises what redis-py raises when they cannot be found out or one does not answer."""
@@ -202,7 +215,7 @@ class Servers:
 
     async def close(self) -> None:
         """Close all connections."""
-        tasks = [task for task in (self._looking, *self._leaving) if task is not None]
+        tasks = [task for task in (self._looking, *self._background) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -264,9 +277,22 @@ class Servers:
         """Give a node up. What is under way there ends by itself, so its connections are closed a little later."""
         if self._nodes.get(node.place) is node:
             del self._nodes[node.place]
-            task = asyncio.create_task(self._leave(node), name="redis-node-left")
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._keep(asyncio.create_task(self._leave(node), name="redis-node-left"))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _ask_role(self, node: Node) -> None:
+        redis: Any = node.redis
+        try:
+            role = await redis.execute_command("ROLE")
+        except (RedisError, OSError) as error:
+            logger.debug("the role of the server at hand is not known: %s", error)  # it is asked again
+        else:
+            if not _is_master(role):
+                logger.warning("Redis: the server at hand is a replica now; it is looked for anew")
+                self._drop(node)
 
     async def _leave(self, node: Node) -> None:
         try:
@@ -317,6 +343,10 @@ class Servers:
         for place, node in list(self._nodes.items()):
             if place not in there:
                 self._drop(node)
+
+
+def _is_master(role: Any) -> bool:
+    return isinstance(role, list) and role[0] in (b"master", "master")
 
 
 def _topology(address: Address, client: Callable[[str], Awaitable[Any]]) -> Topology:

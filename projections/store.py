@@ -76,7 +76,7 @@ class RedisStore:
         name = self._state(generation, partition)
 
         async def work(node: Node) -> Checkpoint | None:
-            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node)
+            return self._checkpoint(await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node)
 
         async with self._guarded():
             return await self._servers.run(name, work)
@@ -101,7 +101,7 @@ class RedisStore:
             pipe.hgetall(name)
             self._queue_windows(pipe, generation, partition, keys, recents)
             state, *rest = await pipe.execute()
-            return _checkpoint(state, node), _windows(rest, recents)
+            return self._checkpoint(state, node), _windows(rest, recents)
 
         async with self._guarded():
             return await self._servers.run(name, work)
@@ -113,7 +113,7 @@ class RedisStore:
             found = await node.gathered(self._fields)(keys, names)
             state = {name: value for name, value in zip(_STATE, found, strict=False) if value is not None}
             fields = {name: value for name, value in zip(names, found[len(_STATE) :], strict=True) if value is not None}
-            return _checkpoint(state, node), _plain(fields)
+            return self._checkpoint(state, node), _plain(fields)
 
         async with self._guarded():
             return await self._servers.run(keys[0], work)
@@ -219,6 +219,12 @@ class RedisStore:
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+
+    def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
+        checkpoint = _checkpoint(state, node)
+        if checkpoint is not None and checkpoint.unverified:
+            self._servers.doubt(node)
+        return checkpoint
 
     async def _ripe(self, name: str, now_ms: int, limit: int) -> list[Key]:
         async def work(node: Node) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from projections.errors import RedisUnavailable
+from projections.persistence import Checkpoint, Verdict
+from projections.store import RedisStore
 from streams import projector
 from streams.settings import Settings
 from streams.topics import create_topics
@@ -154,6 +158,58 @@ async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_hea
             await nothing_differs(settings, fresh, len(names))
     finally:
         server.stop()
+
+
+class Vip:
+    """An address that moves: new connections go to ``port``, those that are there stay where they are."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        with contextlib.suppress(OSError):  # either side may end it
+            await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+
+    @staticmethod
+    async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            target.write(data)
+        target.close()
+
+
+async def test_behind_an_address_that_moves_the_former_master_is_left_for_the_new_one(tmp_path: Path) -> None:
+    old, new = Server(tmp_path / "old"), Server(tmp_path / "new")
+    old.start()
+    new.start()
+    vip = Vip(old.port)
+    listening = await asyncio.start_server(vip.take, "127.0.0.1", 0)
+    url = f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}/0"
+    writer, reader = RedisStore(url, "vip"), RedisStore(url, "vip")
+    try:
+        first = await writer.apply(1, 0, Checkpoint("", 0, 0, "a", -1), [])
+        assert await reader.checkpoint(1, 0) == Checkpoint(first.revision, 0, 0, "a", -1)
+        await asyncio.to_thread(new.ask, "REPLICAOF", "127.0.0.1", old.port)
+        await until(lambda: asyncio.to_thread(lambda: new.info("replication")["master_link_status"] == "up"))
+        await asyncio.to_thread(new.ask, "REPLICAOF", "NO", "ONE")
+        await asyncio.to_thread(old.ask, "REPLICAOF", "127.0.0.1", new.port)
+        vip.port = new.port
+        with pytest.raises(RedisUnavailable, match="read only replica"):
+            await writer.apply(1, 0, Checkpoint(first.revision, 1, 0, "b", -1), [])
+        second = await writer.apply(1, 0, Checkpoint(first.revision, 1, 0, "b", -1), [])
+        assert second.verdict is Verdict.APPLIED
+        wanted = Checkpoint(second.revision, 1, 0, "b", -1)
+
+        async def follows() -> bool:
+            return await reader.checkpoint(1, 0) == wanted
+
+        await until(follows)
+    finally:
+        await writer.close()
+        await reader.close()
+        listening.close()
+        old.stop()
+        new.stop()
 
 
 @full

@@ -35,7 +35,6 @@ class RedisCluster:
             cluster_replica_validity_factor=0,
             masteruser=REPLICATOR,
             masterauth="x",
-            repl_diskless_sync_delay=0,
         )
 
     @property

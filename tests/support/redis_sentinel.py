@@ -37,10 +37,8 @@ class RedisSentinel:
     """One master, one replica, three sentinels that need two to agree."""
 
     def __init__(self, folder: Path) -> None:
-        self.master = Server(folder / "master", masteruser=REPLICATOR, masterauth="x", repl_diskless_sync_delay=0)
-        self.replica = Server(
-            folder / "replica", masteruser=REPLICATOR, masterauth="x", repl_diskless_sync_delay=0, replicaof=f"{HOST} {self.master.port}"
-        )
+        self.master = Server(folder / "master", masteruser=REPLICATOR, masterauth="x")
+        self.replica = Server(folder / "replica", masteruser=REPLICATOR, masterauth="x", replicaof=f"{HOST} {self.master.port}")
         self.sentinels = [_Sentinel(folder / f"sentinel{i}", self.master) for i in range(3)]
 
     @property

@@ -46,6 +46,7 @@ class Server:
             "save": "",
             "appendonly": "no",
             "maxmemory-policy": "noeviction",
+            "repl-diskless-sync-delay": "0",
             "user": "default on nopass ~* &* +@all",
             **self._options,
         }
