@@ -12,6 +12,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 import redis.asyncio as aredis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 
 MOST = 256
@@ -42,12 +43,12 @@ class Gathered:
         return await call.done
 
     async def close(self) -> None:
-        """Send nothing more; who still waits is cancelled."""
+        """Send nothing more; whoever still waits gets the client's ConnectionError."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
         while self._waiting:
-            self._waiting.popleft().done.cancel()
+            _give_up(self._waiting.popleft())
 
     async def _send_all(self) -> None:
         calls: list[_Call] = []
@@ -60,7 +61,7 @@ class Gathered:
         finally:
             self._sending = None
             for call in calls:
-                call.done.cancel()
+                _give_up(call)
 
     async def _send(self, calls: list[_Call]) -> None:
         try:
@@ -85,3 +86,9 @@ class Gathered:
                 pipe.execute_command("EVALSHA", *call.parts)
             answers: list[Any] = await pipe.execute(raise_on_error=False)
         return answers
+
+
+def _give_up(call: _Call) -> None:
+    """Not by a cancellation: whoever waits was not cancelled himself."""
+    if not call.done.done():
+        call.done.set_exception(RedisConnectionError("the connections were closed"))

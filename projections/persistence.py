@@ -28,7 +28,8 @@ class Checkpoint:
 
     ``revision`` grows with every write ("" before the first). ``offset`` is the last record folded (-1: none), ``timestamp`` (ms) and
     ``digest`` (hex SHA-256 of key and value) identify it. While ``offset < target`` the partition is healing: its windows are behind what
-    readers have already seen.
+    readers have already seen. ``unverified``: the server that answered is not the one they were written to (it was started anew, or took
+    over), and nobody has said since that they are the latest; written with, it says that the writer does not know it either.
     """
 
     revision: str = ""
@@ -36,11 +37,17 @@ class Checkpoint:
     timestamp: int = -1
     digest: str = ""
     target: int = -1
+    unverified: bool = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether its windows are being brought back: they are as of ``offset``, but readers have seen later ones."""
+        return self.offset < self.target
 
     @property
     def healing(self) -> bool:
         """Whether windows of this partition must not be served yet."""
-        return self.offset < self.target
+        return self.unverified or self.behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Windows in Redis: the one module (with ``lua/*.lua``) that talks to it.
+"""Windows in Redis: the one module (with ``lua/*.lua``) that knows how they lie there.
 
 All keys of a generation's partition share one hash tag, so a batch is one atomic script call and a read one transaction, in a cluster
 too. Nothing stored here grows with a conversation's length, and nothing here is the truth: it can be lost at any moment.
@@ -6,31 +6,30 @@ too. Nothing stored here grows with a conversation's length, and nothing here is
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, cast
 
 import cramjam
-import redis.asyncio as aredis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from projections.connection import shown
 from projections.errors import CorruptWindow, RedisUnavailable
-from projections.gathered import Gathered
 from projections.listing import Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
+from projections.servers import Node, Script, Servers
 from projections.timers import KEEP_TIMER
 
-_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
+_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"4"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
-CONNECTIONS = 64
-"""Connections of one store at most; whoever finds them all in use waits."""
 ZSTD = b"\x28\xb5\x2f\xfd"
 """How every zstd frame begins, and no field of a window does."""
 
@@ -42,7 +41,7 @@ class RedisStore:
         """Nothing is connected yet.
 
         Args:
-            url: like ``redis://host:6379/0``.
+            url: like ``redis://host:6379/0`` (``projections.connection``).
             prefix: what all keys begin with; deployments that share a server take their topics' prefixes.
             timeout: seconds for one answer.
             compress: write the larger fields of windows as zstd; fields of either kind are always read.
@@ -50,56 +49,74 @@ class RedisStore:
         self.url = url
         self.prefix = prefix
         self._packed = _compressed if compress else bytes
-        # One that waits: a list asks every partition at once, so some lists side by side are more than the connections there may be.
-        pool = aredis.BlockingConnectionPool.from_url(
-            url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=CONNECTIONS, timeout=timeout
-        )
-        self._redis = aredis.Redis.from_pool(pool)
-        self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
-        self._fields = Gathered(self._redis, files("projections").joinpath("lua/fields.lua").read_text())
-        self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())
+        self._servers = Servers(url, timeout=timeout)
+        lua = files("projections").joinpath("lua")
+        self._apply, self._unlink = (Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink"))
+        self._fields = lua.joinpath("fields.lua").read_text()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._fields.close()
-        await self._redis.aclose()
+        await self._servers.close()
 
     async def ping(self) -> dict[str, Any]:
-        """What the server says of itself: ``version``, ``maxmemory_policy`` and ``used_memory`` (bytes)."""
+        """What the servers say of themselves: ``version`` (the oldest), ``maxmemory_policy`` and ``used_memory`` (bytes, of all).
+
+        The policy is ``noeviction`` only where all masters have it; else it is that of one that does not.
+        """
         async with self._guarded():
-            info = await self._redis.info()
-            memory_policy = info.get("maxmemory_policy") or (await self._redis.config_get("maxmemory-policy"))["maxmemory-policy"]
-            version = info.get("valkey_version") or info.get("redis_version")
-            return {"version": version, "maxmemory_policy": memory_policy, "used_memory": info.get("used_memory")}
+            told = [await _told(node) for node in await self._servers.each()]
+        policies = [one["maxmemory_policy"] for one in told]
+        return {
+            "version": min((str(one["version"]) for one in told), key=_numbers),
+            "maxmemory_policy": next((policy for policy in policies if policy != "noeviction"), "noeviction"),
+            "used_memory": sum(int(one["used_memory"] or 0) for one in told),
+        }
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        name = self._state(generation, partition)
+
+        async def work(node: Node) -> Checkpoint | None:
+            return self._checkpoint(await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node)
+
         async with self._guarded():
-            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(self._state(generation, partition))))
+            return await self._servers.run(name, work)
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
-        async with self._guarded():
+        async def work(node: Node) -> list[Stored | None]:
             # One transaction: a batch written in between would give a window and its recent ids of different moments.
-            pipe = self._redis.pipeline(transaction=True)
+            pipe = node.redis.pipeline(transaction=True)
             self._queue_windows(pipe, generation, partition, keys, recents=True)
             return _windows(await pipe.execute(), recents=True)
+
+        async with self._guarded():
+            return await self._servers.run(self._state(generation, partition), work)
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        async with self._guarded():
-            pipe = self._redis.pipeline(transaction=True)
-            pipe.hgetall(self._state(generation, partition))
+        name = self._state(generation, partition)
+
+        async def work(node: Node) -> tuple[Checkpoint | None, list[Stored | None]]:
+            pipe = node.redis.pipeline(transaction=True)
+            pipe.hgetall(name)
             self._queue_windows(pipe, generation, partition, keys, recents)
             state, *rest = await pipe.execute()
-            return _checkpoint(state), _windows(rest, recents)
+            return self._checkpoint(state, node), _windows(rest, recents)
+
+        async with self._guarded():
+            return await self._servers.run(name, work)
 
     async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        async with self._guarded():
-            keys = [self._state(generation, partition), self._window_keys(generation, partition, key)[0]]
-            found = await self._fields(keys, names)
+        keys = [self._state(generation, partition), self._window_keys(generation, partition, key)[0]]
+
+        async def work(node: Node) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+            found = await node.gathered(self._fields)(keys, names)
             state = {name: value for name, value in zip(_STATE, found, strict=False) if value is not None}
             fields = {name: value for name, value in zip(names, found[len(_STATE) :], strict=True) if value is not None}
-            return _checkpoint(state), _plain(fields)
+            return self._checkpoint(state, node), _plain(fields)
+
+        async with self._guarded():
+            return await self._servers.run(keys[0], work)
 
     async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
         keys = [self._state(generation, partition), self._due(generation, partition), self._timers(generation, partition)]
@@ -129,70 +146,102 @@ class RedisStore:
             if left:
                 keys.append(f"{tag}:{listed}")
                 args += ("ZREM", len(left), *left)
-        async with self._guarded():
-            verdict, revision, _ = await self._apply(keys=keys, args=args)
+
+        async def work(node: Node) -> Applied:
+            # What another process wrote last stays marked so, unless whoever writes knows that it is current.
+            server = "" if checkpoint.unverified else node.server
+            verdict, revision, _ = await self._apply(node, keys, [server, *args])
             return Applied(Verdict(verdict.decode()), revision.decode())
 
-    async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         async with self._guarded():
-            names = await self._redis.zrangebyscore(self._due(generation, partition), "-inf", now_ms, start=0, num=limit)
-            return [key for key in map(parse_key, names) if key is not None]
+            return await self._servers.run(keys[0], work)
+
+    async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
+        return await self._ripe(self._due(generation, partition), now_ms, limit)
 
     async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
-        if keys:
-            async with self._guarded():
-                # xx: a conversation whose summary was accepted meanwhile must not come back.
-                await self._redis.zadd(self._due(generation, partition), {str(key): again_at_ms for key in keys}, xx=True)
+        # A conversation whose summary was accepted meanwhile must not come back.
+        await self._again(self._due(generation, partition), dict.fromkeys(keys, again_at_ms))
 
     async def timers(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        async with self._guarded():
-            names = await self._redis.zrangebyscore(self._timers(generation, partition), "-inf", now_ms, start=0, num=limit)
-            return [key for key in map(parse_key, names) if key is not None]
+        return await self._ripe(self._timers(generation, partition), now_ms, limit)
 
     async def put_off(self, generation: int, partition: int, timers: dict[Key, int]) -> None:
-        if timers:
-            async with self._guarded():
-                # xx: a session that was closed meanwhile must not come back.
-                await self._redis.zadd(self._timers(generation, partition), {str(key): at for key, at in timers.items()}, xx=True)
+        # A session that was closed meanwhile must not come back.
+        await self._again(self._timers(generation, partition), timers)
 
     async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
         top = "+inf" if before is None else before.at_ms
-        found: list[Found] = []
-        at = 0
-        async with self._guarded():
+        key = f"{self._tag(generation, partition)}:{name}"
+
+        async def work(node: Node) -> list[Found]:
+            found: list[Found] = []
+            at = 0
             while len(found) < limit:
                 # Those of the very time of ``before`` may stand on either side of it.
-                key = f"{self._tag(generation, partition)}:{name}"
-                answer = await self._redis.zrevrangebyscore(key, top, "-inf", start=at, num=limit + 1, withscores=True)
+                answer = await node.redis.zrevrangebyscore(key, top, "-inf", start=at, num=limit + 1, withscores=True)
                 rows = cast("list[tuple[bytes, float]]", answer)
                 at += len(rows)
                 more = [Found(int(at_ms), conversation.decode("utf-8", "replace")) for conversation, at_ms in rows]
                 found += [item for item in more if before is None or item < before]
                 if len(rows) <= limit:
                     break
-        return found[:limit]
+            return found[:limit]
+
+        async with self._guarded():
+            return await self._servers.run(key, work)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
-        dropped = 0
+        state = self._state(generation, partition)
         pattern = f"{self.prefix}:\\{{{generation}:{partition}\\}}:*"
-        async with self._guarded():
+        dropped = 0
+
+        async def work(node: Node) -> None:
+            nonlocal dropped
             # The state first: that fences whoever would still write windows while their keys are looked for.
-            dropped += await self._redis.unlink(self._state(generation, partition))
-            state, batch = self._state(generation, partition), []
-            async for name in self._redis.scan_iter(match=pattern, count=1000):
+            dropped += await node.redis.unlink(state)
+            batch: list[str] = []
+            # All keys of the tag are on this server, in a cluster too.
+            async for name in node.redis.scan_iter(match=pattern, count=1000):
                 batch.append(name)
                 if len(batch) >= 500:
-                    gone = await self._unlink(keys=[state, *batch])
+                    gone = await self._unlink(node, [state, *batch])
                     batch = []
                     if gone < 0:
-                        return dropped
+                        return
                     dropped += gone
             if batch:
-                dropped += max(0, await self._unlink(keys=[state, *batch]))
+                dropped += max(0, await self._unlink(node, [state, *batch]))
+
+        async with self._guarded():
+            await self._servers.run(state, work)
         return dropped
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+
+    def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
+        checkpoint = _checkpoint(state, node)
+        if checkpoint is not None and checkpoint.unverified:
+            self._servers.doubt(node)
+        return checkpoint
+
+    async def _ripe(self, name: str, now_ms: int, limit: int) -> list[Key]:
+        async def work(node: Node) -> list[Any]:
+            return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
+
+        async with self._guarded():
+            return [key for key in map(parse_key, await self._servers.run(name, work)) if key is not None]
+
+    async def _again(self, name: str, times: dict[Key, int]) -> None:
+        """Set the times of what is there; what is not does not come back by it."""
+
+        async def work(node: Node) -> Any:
+            return await node.redis.zadd(name, {str(key): at for key, at in times.items()}, xx=True)
+
+        if times:
+            async with self._guarded():
+                await self._servers.run(name, work)
 
     def _tag(self, generation: int, partition: int) -> str:
         return f"{self.prefix}:{{{generation}:{partition}}}"
@@ -221,20 +270,15 @@ class RedisStore:
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            raise RedisUnavailable(f"Redis at {_shown(self.url)} does not answer ({_reason(error)}): check that it runs") from error
+            raise RedisUnavailable(f"Redis at {shown(self.url)} does not answer ({_reason(error)}): check that it runs") from error
         except ResponseError as error:
             if "WRONGTYPE" in str(error):
                 raise CorruptWindow(
-                    f"Redis at {_shown(self.url)} has something else under a key of the windows: the partition is folded anew"
+                    f"Redis at {shown(self.url)} has something else under a key of the windows: the partition is folded anew"
                 ) from error
-            raise RedisUnavailable(f"Redis at {_shown(self.url)} refused: {error}") from error
+            raise RedisUnavailable(f"Redis at {shown(self.url)} refused: {error}") from error
         except RedisError as error:
-            raise RedisUnavailable(f"Redis at {_shown(self.url)} failed: {error}") from error
-
-
-def _shown(url: str) -> str:
-    """The address without a password."""
-    return url.rpartition("@")[2] if "@" in url else url
+            raise RedisUnavailable(f"Redis at {shown(self.url)} failed: {error}") from error
 
 
 def _reason(error: BaseException) -> str:
@@ -264,7 +308,21 @@ def _plain(fields: dict[bytes, bytes]) -> dict[bytes, bytes]:
     return fields
 
 
-def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
+async def _told(node: Node) -> dict[str, Any]:
+    info = await node.redis.info()
+    policy = info.get("maxmemory_policy") or (await node.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+    return {
+        "version": info.get("valkey_version") or info.get("redis_version"),
+        "maxmemory_policy": policy,
+        "used_memory": info.get("used_memory"),
+    }
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _checkpoint(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
     if state.get(b"layout") != LAYOUT:
         return None
     try:
@@ -274,6 +332,8 @@ def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
             timestamp=int(state[b"timestamp"]),
             digest=state[b"hash"].decode(),
             target=int(state[b"target"]),
+            # Written by a former process of this server, or by another one that it took over from: it may be older than what was served.
+            unverified=state.get(b"server", b"").decode() != node.server,
         )
     except (KeyError, ValueError):
         # Nothing, or not a state any more: the partition is folded anew.

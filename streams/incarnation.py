@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -105,9 +105,11 @@ async def find_start(log: Log, number: int, stored: Checkpoint | None, *, commit
     elif committed > end:
         logger.warning("partition %d: the log lost its tail: it was read up to offset %d and ends at %d", number, committed - 1, end)
     other = why is not None or committed > end
-    checkpoint = stored or Checkpoint()
+    # Where Redis lost it, was started anew or another one took over, nobody knows how far readers have seen, but no farther than the end.
+    unknown = committed > 0 if stored is None else stored.unverified
+    checkpoint = Checkpoint() if stored is None else replace(stored, unverified=False)
     # All that another log has is new to readers and subscribers.
-    target = end - 1 if other else max(committed - 1, served, checkpoint.target if checkpoint.healing else -1)
+    target = end - 1 if other or unknown else max(committed - 1, served, checkpoint.target if checkpoint.behind else -1)
     if begin > checkpoint.offset + 1:
         # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
         target = checkpoint.offset if accept and begin == end else end - 1

@@ -355,7 +355,12 @@ class Partition:
                 self._slots.popitem(last=False)
 
     async def check(self) -> None:
-        """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say)."""
+        """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say).
+
+        Where it is, but on a server that was started anew or took over, it is written again: then readers know, too.
+        """
         stored = await self.store.checkpoint(self.generation, self.number)
         if stored is None or stored.revision != self.checkpoint.revision:
             raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+        if stored.unverified:
+            await self.set_target(self.checkpoint.target)

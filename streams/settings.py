@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from projections.connection import read_address
 from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
 from projections.names import check_name
 from projections.policy import check_deployment
@@ -28,9 +29,10 @@ _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>`` in the environment.
 
-    ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL. ``partitions``, ``replication`` and ``min_isr`` are used when
-    topics are created; a replication of 0 is 3, or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes,
-    times seconds. ``snapshot_events`` is after how many events of a partition its changed windows are written as snapshots; 0: never.
+    ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL of one server, of sentinels or of a cluster
+    (``projections.connection``). ``partitions``, ``replication`` and ``min_isr`` are used when topics are created; a replication of 0 is 3,
+    or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events`` is
+    after how many events of a partition its changed windows are written as snapshots; 0: never.
 
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
     replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
@@ -185,8 +187,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     f"no address of {name.capitalize()} is configured: set {PREFIX}{name.upper()} (like {example}), "
                     f"or name a running stack's folder with --data DIR"
                 )
-        if not self.redis.startswith(("redis://", "rediss://", "unix://")):
-            raise InvalidSettings(f"{PREFIX}REDIS is {_shown(self.redis)}: it must be a URL like redis://127.0.0.1:6379/0")
+        read_address(self.redis)
         for address in self.kafka.split(","):
             if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
                 raise InvalidSettings(f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several joined by commas")
@@ -199,11 +200,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def deployment_policy(self) -> dict[str, Any]:
         """The overrides in the deployment's policy file, checked; empty without one."""
         return read_policy(Path(self.policy)) if self.policy else {}
-
-
-def _shown(url: str) -> str:
-    """An address without what may be a password."""
-    return repr(url.rpartition("@")[2][:60])
 
 
 def read_policy(path: Path) -> dict[str, Any]:

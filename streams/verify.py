@@ -147,7 +147,7 @@ def _reached(checkpoint: Checkpoint | None, fold: _Fold, end: int) -> int:
         if end == 0:
             return -1
         raise Healing(f"partition {fold.partition} has no windows yet: is a worker running?")
-    if checkpoint.healing or checkpoint.offset < fold.offset:
+    if checkpoint.behind or checkpoint.offset < fold.offset:
         raise Healing(f"partition {fold.partition} is being brought back from the log: try again shortly")
     return checkpoint.offset
 

@@ -12,6 +12,7 @@ import pytest
 
 from streams.settings import Settings
 from streams.topics import create_topics
+from tests.support.redis_cluster import RedisCluster
 from threadfold.embedded.stack import EmbeddedStack
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -26,6 +27,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def stack() -> Iterator[EmbeddedStack]:
     """The configured Kafka and Redis, else embedded ones, started once."""
     with EmbeddedStack(kafka=os.environ.get("THREADFOLD_KAFKA"), redis=os.environ.get("THREADFOLD_REDIS")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three masters, for tests that do them no harm."""
+    with RedisCluster(tmp_path_factory.mktemp("redis-cluster")) as running:
         yield running
 
 

@@ -121,19 +121,20 @@ async def _merged(backend: Backend, name: str, before: Found | None, limit: int)
 
     async def of_one(partition: int) -> list[Place]:
         served = backend.served(partition)
+        listed = await backend.store.listed(generation, partition, name, before, limit)
+        # After it was read: a server that took over meanwhile may have answered with an older list.
         await backend.check_served(partition, await backend.store.checkpoint(generation, partition), served)
-        return [Place(found, partition) for found in await backend.store.listed(generation, partition, name, before, limit)]
+        return [Place(found, partition) for found in listed]
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
 
 
 async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Head | None]:
-    generation = backend.control.state.live_generation.number
 
     async def head(place: Place) -> Head | None:
         key = make_key(tenant, place.found.conversation)
-        _, fields = await backend.store.fields(generation, place.partition, key, [HEAD])
+        fields = await backend.stored_fields(key, [HEAD])
         with stored_form(key):
             return decode_head(fields[HEAD]) if HEAD in fields else None
 

@@ -2,8 +2,9 @@
 --
 -- KEYS[1] the partition's state, KEYS[2] its due set, KEYS[3] its timers, then for each conversation: its window's hash, its recent ids' hash;
 -- then the tenants' lists that change.
--- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record folded,
--- [5] the offset up to which the partition heals, [6] the layout of windows, [7] how many conversations; then for each conversation:
+-- ARGV[1] this server's incarnation, or '' to leave that which is there, [2] the revision the writer believes in ('' for none), [3] offset,
+-- [4] timestamp, [5] hash of the last record folded, [6] the offset up to which the partition heals, [7] the layout of windows,
+-- [8] how many conversations; then for each conversation:
 --   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
 --   timer: 'keep', 'clear' or the time in ms;
@@ -12,15 +13,15 @@
 
 local state = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'hash')
 local revision = state[1] or ''
-if revision ~= ARGV[1] then
-  if state[2] == ARGV[2] and state[3] == ARGV[4] then
+if revision ~= ARGV[2] then
+  if state[2] == ARGV[3] and state[3] == ARGV[5] then
     return {'duplicate', revision, state[2]}
   end
   return {'fenced', revision, state[2] or ''}
 end
 
-local last_window = 3 + 2 * tonumber(ARGV[7])
-local at = 8
+local last_window = 3 + 2 * tonumber(ARGV[8])
+local at = 9
 local function take()
   local value = ARGV[at]
   at = at + 1
@@ -70,6 +71,9 @@ end
 local now = redis.call('TIME')
 local time = tonumber(now[1]) * 1000000 + tonumber(now[2])
 local next_revision = string.format('%.0f', math.max(time, (tonumber(revision) or 0) + 1))
-redis.call('HSET', KEYS[1], 'revision', next_revision, 'offset', ARGV[2], 'timestamp', ARGV[3], 'hash', ARGV[4],
-  'target', ARGV[5], 'layout', ARGV[6])
-return {'applied', next_revision, ARGV[2]}
+redis.call('HSET', KEYS[1], 'revision', next_revision, 'offset', ARGV[3], 'timestamp', ARGV[4], 'hash', ARGV[5],
+  'target', ARGV[6], 'layout', ARGV[7])
+if ARGV[1] ~= '' then
+  redis.call('HSET', KEYS[1], 'server', ARGV[1])
+end
+return {'applied', next_revision, ARGV[3]}

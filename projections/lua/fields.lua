@@ -1,10 +1,10 @@
 -- Reads a partition's checkpoint and some fields of one window as of one moment: one command in place of a transaction of two.
 --
 -- KEYS[1] the partition's state, KEYS[2] a window's hash. ARGV the names of the fields.
--- Answers the values of revision, offset, timestamp, hash, target and layout, then those of the fields; nothing where there is none.
-local found = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'timestamp', 'hash', 'target', 'layout')
+-- Answers the values of revision, offset, timestamp, hash, target, layout and server, then those of the fields; nothing where there is none.
+local found = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'timestamp', 'hash', 'target', 'layout', 'server')
 local fields = redis.call('HMGET', KEYS[2], unpack(ARGV))
 for i = 1, #fields do
-  found[6 + i] = fields[i]
+  found[7 + i] = fields[i]
 end
 return found

@@ -19,6 +19,7 @@ from streams.log import KafkaLog, Log, Raw
 from streams.partition import Fenced, Partition, Spoken
 from streams.settings import Settings
 from tests.support.histories import RULES
+from tests.support.taken_over import take_over
 from tests.support.talks import Row, Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
 
@@ -275,6 +276,29 @@ async def test_an_owner_from_before_a_wipe_is_fenced_however_many_writes_came_si
         zombie.adopt(zombie.checkpoint)
     await owner.process(raws[4:])
     assert await parts.images() == parts.expected(talks)
+
+
+async def test_an_owner_says_of_a_server_that_took_over_whether_it_has_the_latest(parts: Parts) -> None:
+    await parts.begin()
+    owner, number = parts.partition(), parts.generation
+    await owner.set_target(-1)
+    old = await parts.store.checkpoint(number, NUMBER)
+    await take_over(parts.store, number, NUMBER)
+    found = await parts.store.checkpoint(number, NUMBER)
+    assert found is not None and found.unverified and found.healing
+    await owner.check()
+    found = await parts.store.checkpoint(number, NUMBER)
+    assert found is not None and found == owner.checkpoint and not found.healing
+    # Set back to what it was before that: no owner says that this is the latest.
+    assert old is not None and old.revision != owner.checkpoint.revision
+    stranger = parts.partition()
+    stranger.adopt(found)
+    await stranger.set_target(-1)
+    await take_over(parts.store, number, NUMBER)
+    with pytest.raises(Fenced):
+        await owner.check()
+    found = await parts.store.checkpoint(number, NUMBER)
+    assert found is not None and found.unverified
 
 
 async def test_a_target_that_another_owner_set_at_the_same_record_fences(parts: Parts) -> None:

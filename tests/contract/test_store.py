@@ -7,6 +7,7 @@ import itertools
 import random
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,18 +27,20 @@ from projections.window import Window
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.ports import closed_port
+from tests.support.taken_over import take_over
 from threadfold.testing import MemoryStore
 
 A, B = Key("acme", "a"), Key("acme", "b")
 _generations = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "real", "compressed"])
+@pytest.fixture(params=["memory", "real", "compressed", "cluster"])
 async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[WindowStore]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    real = RedisStore(settings.redis, settings.topic_prefix, compress=request.param == "compressed")
+    url = request.getfixturevalue("redis_cluster").url if request.param == "cluster" else settings.redis
+    real = RedisStore(url, settings.topic_prefix, compress=request.param == "compressed")
     yield real
     await real.close()
 
@@ -100,6 +103,32 @@ async def test_a_checkpoint_keeps_its_target(store: WindowStore, generation: int
     await store.apply(generation, 0, at("", 5, target=9), [])
     checkpoint = await store.checkpoint(generation, 0)
     assert checkpoint is not None and checkpoint.target == 9 and checkpoint.healing
+
+
+async def test_what_another_server_was_told_is_not_served_before_its_writer_says_it_is_the_latest(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(store, generation, write(put={b"0": b"1"}))
+    before = await store.checkpoint(generation, 0)
+    assert before is not None and not before.healing
+    await take_over(store, generation)
+    seen = [
+        await store.checkpoint(generation, 0),
+        (await store.read(generation, 0, [A]))[0],
+        (await store.fields(generation, 0, A, [b"h"]))[0],
+    ]
+    assert seen == [replace(before, unverified=True)] * 3 and all(checkpoint is not None and checkpoint.healing for checkpoint in seen)
+    # Somebody who does not know it either writes: it stays so.
+    answer = await store.apply(generation, 0, replace(at(revision, 0), unverified=True), [])
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and checkpoint.unverified and checkpoint.revision == answer.revision
+    # A stranger is fenced, and does not change it.
+    assert (await store.apply(generation, 0, at(revision, 7), [])).verdict is Verdict.FENCED
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and checkpoint.unverified
+    await store.apply(generation, 0, at(answer.revision, 0), [])
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and not checkpoint.unverified and not checkpoint.healing
 
 
 async def test_every_write_has_a_revision_of_its_own(store: WindowStore, generation: int) -> None:
@@ -344,9 +373,9 @@ async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(store
     if isinstance(store, MemoryStore):
         store.lose_everything()
     else:
-        client = aredis.Redis.from_url(settings.redis)
-        await client.flushdb()
-        await client.aclose()
+        assert isinstance(store, RedisStore)
+        for node in await store._servers.each():
+            await node.redis.flushdb()
     assert (await store.apply(generation, 0, at(old, 5), [write(put={b"0": b"x"})])) == Applied(Verdict.FENCED, "")
     assert await store.load(generation, 0, [A]) == [None]
     revision = await begin(store, generation, write(put={b"0": b"new"}))
@@ -499,10 +528,11 @@ async def test_dropping_a_partition_spares_what_its_next_owner_has_written_meanw
     window = f"{settings.topic_prefix}:{{{generation}:0}}:w:acme/new"
     await client.set(window, b"the next owner's")
     state = f"{settings.topic_prefix}:{{{generation}:0}}:state"
-    assert await store._unlink(keys=[state, window]) == -1
+    (node,) = await store._servers.each()
+    assert await store._unlink(node, [state, window]) == -1
     assert await client.get(window) == b"the next owner's"
     await client.delete(state)
-    assert await store._unlink(keys=[state, window]) == 1
+    assert await store._unlink(node, [state, window]) == 1
     await client.aclose()
     await store.close()
 

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import redis.asyncio as aredis
 from redis.exceptions import RedisError
 
 from projections.errors import RedisUnavailable
+from projections.servers import Servers
 from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ class Hearing:
         on_lost: called with a channel that was subscribed to again: messages may have been missed.
     """
 
-    def __init__(self, redis: aredis.Redis, own: str, on_message: Callable[[str, bytes], None], on_lost: Callable[[str], None]) -> None:
-        self._redis = redis
+    def __init__(self, servers: Servers, own: str, on_message: Callable[[str, bytes], None], on_lost: Callable[[str], None]) -> None:
+        self._servers = servers
         self._own = own
         self._on_message = on_message
         self._on_lost = on_lost
@@ -84,8 +84,10 @@ class Hearing:
 
     async def _run(self) -> None:
         while True:
-            pubsub: Any = self._redis.pubsub()
+            pubsub: Any = None
             try:
+                # Any will do: what is published at one node of a cluster is heard at all of them.
+                pubsub = (await self._servers.any()).redis.pubsub()
                 async with self._writing:
                     await pubsub.subscribe(self._own, *self._channels)
                     self._pubsub = pubsub
@@ -97,8 +99,9 @@ class Hearing:
                 logger.warning("text in progress is not heard now: %s", error)
             finally:
                 self._pubsub = None
-                with contextlib.suppress(RedisError, OSError):
-                    await pubsub.aclose()
+                if pubsub is not None:
+                    with contextlib.suppress(RedisError, OSError):
+                        await pubsub.aclose()
             await asyncio.sleep(AGAIN)
 
     def _heard(self, message: dict[str, Any]) -> None:

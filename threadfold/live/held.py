@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from zlib import crc32
 
-import redis.asyncio as aredis
 from redis.exceptions import RedisError
 
+from projections.connection import shown
 from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
+from projections.servers import Script, Servers
 from threadfold.live import scripts
 from threadfold.live.saying import Delta
 
@@ -49,15 +50,13 @@ class Held:
         self._url = url
         self._prefix = prefix
         self._timeout = timeout
-        pool = aredis.BlockingConnectionPool.from_url(url, socket_timeout=5.0, socket_connect_timeout=5.0, max_connections=32, timeout=5)
-        self.redis = aredis.Redis.from_pool(pool)
-        register = self.redis.register_script
-        self._append, self._read, self._claim = register(scripts.APPEND), register(scripts.READ), register(scripts.CLAIM)
-        self._close, self._end, self._forget = register(scripts.CLOSE), register(scripts.END), register(scripts.FORGET)
+        self.servers = Servers(url, connections=32)
+        self._append, self._read, self._claim = Script(scripts.APPEND), Script(scripts.READ), Script(scripts.CLAIM)
+        self._close, self._end, self._forget = Script(scripts.CLOSE), Script(scripts.END), Script(scripts.FORGET)
 
     async def close_connections(self) -> None:
         """Close all connections."""
-        await self.redis.aclose()
+        await self.servers.close()
 
     def channel(self, key: Key) -> str:
         """The channel on which a conversation's deltas are published."""
@@ -69,20 +68,20 @@ class Held:
         limits = [int(self._timeout * 1000), int(4 * self._timeout + OVERTIME), MOST_TEXT]
         args: list[Any] = [turn, data, len(delta), _or_empty(offset), _or_empty(since), *limits, str(key), self.channel(key)]
         async with self._guarded():
-            name, chars, held, began = await self._append(keys=self._keys(key), args=args)
+            name, chars, held, began = await self._run(self._append, self._keys(key), args)
         return Verdict(name.decode(), int(chars), held.decode(), int(began or -1))
 
     async def read(self, key: Key) -> Text | None:
         """The text in progress, None when there is none."""
         async with self._guarded():
-            return _text(await self._read(keys=self._keys(key)[:2]))
+            return _text(await self._run(self._read, self._keys(key)[:2]))
 
     async def claim(self, seconds: float, limit: int = 50) -> list[tuple[Key, int]]:
         """Conversations whose text is to be looked after, with the ends of the claims in ms: until then no other gateway gets them."""
         found: list[tuple[Key, int]] = []
         async with self._guarded():
             for shard in range(SHARDS):
-                members, until = await self._claim(keys=[self._deadlines(shard)], args=[int(seconds * 1000), limit])
+                members, until = await self._run(self._claim, [self._deadlines(shard)], [int(seconds * 1000), limit])
                 keys = [parse_key(member) for member in members]
                 found += [(key, int(until)) for key in keys if key is not None]
         return found
@@ -98,18 +97,21 @@ class Held:
         turn, since = text if text is not None else ("", None)
         async with self._guarded():
             args: list[Any] = [str(key), _or_empty(claimed), turn, _or_empty(since), "1" if superseded else ""]
-            return _text(await self._close(keys=self._keys(key), args=args))
+            return _text(await self._run(self._close, self._keys(key), args))
 
     async def end(self, key: Key, turn: str, since: int, *, dropped: bool = False) -> bool:
         """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word on the channel."""
         args: list[Any] = [str(key), turn, since, self.channel(key), "1" if dropped else ""]
         async with self._guarded():
-            return bool(await self._end(keys=self._keys(key)[:3], args=args))
+            return bool(await self._run(self._end, self._keys(key)[:3], args))
 
     async def forget(self, key: Key) -> bool:
         """Delete everything of a conversation; returns whether there was anything."""
         async with self._guarded():
-            return bool(await self._forget(keys=self._keys(key), args=[str(key), self.channel(key)]))
+            return bool(await self._run(self._forget, self._keys(key), [str(key), self.channel(key)]))
+
+    async def _run(self, script: Script, keys: list[str], args: Sequence[Any] = ()) -> Any:
+        return await self.servers.run(keys[0], lambda node: script(node, keys, args))
 
     def _keys(self, key: Key) -> list[str]:
         shard = crc32(str(key).encode()) % SHARDS
@@ -124,8 +126,7 @@ class Held:
         try:
             yield
         except (RedisError, OSError) as error:
-            where = self._url.rpartition("@")[2]
-            raise RedisUnavailable(f"Redis at {where} does not answer ({str(error)[:160]}): check that it runs") from error
+            raise RedisUnavailable(f"Redis at {shown(self._url)} does not answer ({str(error)[:160]}): check that it runs") from error
 
 
 def delta_of(message: bytes) -> tuple[bool, Delta]:

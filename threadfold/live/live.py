@@ -57,7 +57,7 @@ class Live:
         self._tail = Tail(backend.settings, backend.settings.topic("events"), backend.log.partitions, backend.log.seals)
         timeout = backend.settings.partial_timeout
         self._held = Held(backend.settings.redis, backend.settings.topic_prefix, timeout)
-        self._hearing = Hearing(self._held.redis, f"{backend.settings.topic_prefix}:partials", self._heard, self._heard_again)
+        self._hearing = Hearing(self._held.servers, f"{backend.settings.topic_prefix}:partials", self._heard, self._heard_again)
         self._named: dict[str, Channel] = {}
         self._partials = Partials(backend, self._held, self._windows, self._interested, self._released, timeout)
         claim = backend.settings.append_timeout + 10.0

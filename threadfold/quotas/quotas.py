@@ -205,7 +205,10 @@ class Quotas:
                 self._away = False
                 now = self._clock()
                 for (lease, owed, wanted), settled in zip(asked, answers, strict=True):
-                    lease.take(owed, wanted, settled, now)
+                    if settled is None:  # one server of several is away
+                        lease.leave(now)
+                    else:
+                        lease.take(owed, wanted, settled, now)
         self._settled.set()
         self._settled = asyncio.Event()
 

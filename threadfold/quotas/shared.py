@@ -1,16 +1,20 @@
-"""The tenants' buckets in Redis: one hash for each tenant and kind, settled by one small script at the server's own time."""
+"""The tenants' buckets in Redis: one hash for each tenant and kind, settled by one small script at the server's own time.
+
+In a cluster a tenant's buckets are on one of its servers, and each server is asked beside the others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import sha1
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import redis.asyncio as aredis
 from redis.exceptions import NoScriptError, RedisError
 
 from projections.errors import RedisUnavailable
+from projections.servers import Node, Servers
 from threadfold.quotas.bucket import Settled
 
 
@@ -32,35 +36,60 @@ class SharedBuckets:
         """Args: ``prefix`` is the deployment's, which all keys begin with; ``timeout`` is seconds for one call."""
         self._prefix = prefix
         self._timeout = timeout
-        self._redis = aredis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=2)
+        self._servers = Servers(url, timeout=timeout, connections=2)
         self._source = files("threadfold.quotas").joinpath("bucket.lua").read_text()
-        self._sha = ""
+        self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
-    async def settle(self, settlings: Sequence[Settling]) -> list[Settled]:
-        """Settle all in one trip; the answers are in the same order.
+    async def settle(self, settlings: Sequence[Settling]) -> list[Settled | None]:
+        """Settle all in one trip to each server; the answers are in the same order, None where a server of several did not answer.
 
         Raises:
-            RedisUnavailable: it failed; some may have been settled all the same, so that less is admitted than might be, never more.
+            RedisUnavailable: none did; some may have been settled all the same, so that less is admitted than might be, never more.
         """
+        names = [f"{self._prefix}:{{quota:{one.tenant}}}:{one.kind}" for one in settlings]
+        found: list[Settled | None] = [None] * len(settlings)
+        failed: list[BaseException] = []
         try:
             async with asyncio.timeout(2 * self._timeout):
-                try:
-                    answers = await self._run(settlings)
-                except NoScriptError:  # it was restarted; nothing of the pipeline was done
-                    self._sha = ""
-                    answers = await self._run(settlings)
+                groups = await self._servers.grouped(names)
+                trips = (self._trip([names[i] for i in group], [settlings[i] for i in group]) for group in groups)
+                for group, answer in zip(groups, await asyncio.gather(*trips, return_exceptions=True), strict=True):
+                    if isinstance(answer, BaseException):
+                        failed.append(answer)
+                    else:
+                        for i, settled in zip(group, answer, strict=True):
+                            found[i] = settled
         except (RedisError, OSError, TimeoutError) as error:
-            raise RedisUnavailable(f"the quotas' buckets cannot be reached in Redis: {str(error) or type(error).__name__}") from error
-        return [Settled(float(granted), float(left)) for granted, left in answers]
+            raise _unreachable(error) from error
+        for why in failed:
+            if not isinstance(why, RedisError | OSError):
+                raise why
+            if len(failed) == len(groups):
+                raise _unreachable(why) from why
+        return found
 
-    async def _run(self, settlings: Sequence[Settling]) -> list[tuple[bytes, bytes]]:
-        if not self._sha:
-            self._sha = await self._redis.script_load(self._source)
-        pipe = self._redis.pipeline(transaction=False)
-        for tenant, kind, rate, capacity, owed, wanted in settlings:
-            pipe.evalsha(self._sha, 1, f"{self._prefix}:{{quota:{tenant}}}:{kind}", repr(rate), repr(capacity), repr(owed), repr(wanted))
+    async def _trip(self, names: list[str], settlings: list[Settling]) -> list[Settled]:
+        """Settle what one server keeps."""
+
+        async def work(node: Node) -> list[Any]:
+            try:
+                return await self._pipeline(node, names, settlings)
+            except NoScriptError:  # it was restarted; nothing of the pipeline was done
+                await node.redis.script_load(self._source)
+                return await self._pipeline(node, names, settlings)
+
+        return [Settled(float(granted), float(left)) for granted, left in await self._servers.run(names[0], work)]
+
+    async def _pipeline(self, node: Node, names: list[str], settlings: list[Settling]) -> list[Any]:
+        pipe = node.redis.pipeline(transaction=False)
+        for name, (_, _, rate, capacity, owed, wanted) in zip(names, settlings, strict=True):
+            pipe.evalsha(self._sha, 1, name, repr(rate), repr(capacity), repr(owed), repr(wanted))
         return await pipe.execute()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._redis.aclose()
+        await self._servers.close()
+
+
+def _unreachable(error: BaseException) -> RedisUnavailable:
+    return RedisUnavailable(f"the quotas' buckets cannot be reached in Redis: {str(error) or type(error).__name__}")

@@ -82,7 +82,8 @@ class MemoryStore:
         _list(there.lists, writes)
         # Never a revision that was in force before, whatever was lost since: an old owner must not take a new one's for its own.
         self._writes += 1
-        there.checkpoint = replace(checkpoint, revision=str(self._writes))
+        unverified = checkpoint.unverified and (before is None or before.unverified)
+        there.checkpoint = replace(checkpoint, revision=str(self._writes), unverified=unverified)
         self._partitions[generation, partition] = there
         return Applied(Verdict.APPLIED, str(self._writes))
 
@@ -120,6 +121,12 @@ class MemoryStore:
     def lose_everything(self) -> None:
         """Forget all, as a Redis that lost its memory does; what was written before stays fenced."""
         self._partitions.clear()
+
+    def take_over(self) -> None:
+        """From now on it is another server, which holds what this one held."""
+        for there in self._partitions.values():
+            if there.checkpoint is not None:
+                there.checkpoint = replace(there.checkpoint, unverified=True)
 
     def _of(self, generation: int, partition: int) -> _Partition:
         return self._partitions.get((generation, partition)) or _Partition()

@@ -1,0 +1,17 @@
+"""What a failover leaves behind, without one: a partition that was last written to another server."""
+
+from __future__ import annotations
+
+from projections.persistence import WindowStore
+from projections.store import RedisStore
+from threadfold.testing import MemoryStore
+
+
+async def take_over(store: WindowStore, generation: int, partition: int = 0) -> None:
+    """From now on the store is another server, which holds what the former one held of this partition."""
+    if isinstance(store, MemoryStore):
+        store.take_over()
+    else:
+        assert isinstance(store, RedisStore)
+        state = store._state(generation, partition)
+        await store._servers.run(state, lambda node: node.redis.hset(state, "server", "another"))
