@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds to run, from --first on [10]")
     parser.add_argument("--first", type=int, default=0, help="the first seed [0]")
     parser.add_argument("--seed", type=int, action="append", help="run this seed alone (may be given again)")
+    parser.add_argument("--verbose", action="store_true", help="say the steps of each seed, with their times")
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error("--seeds must be 1 or more")
@@ -24,7 +25,7 @@ def main() -> int:
     # So that a run that is told to end takes its processes along in order (killed, their guards end them).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        return asyncio.run(run_seeds(seeds, functools.partial(print, flush=True)))
+        return asyncio.run(run_seeds(seeds, functools.partial(print, flush=True), verbose=options.verbose))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

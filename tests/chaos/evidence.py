@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 Flat = dict[str, Any]
@@ -58,6 +60,19 @@ class Evidence:
     log: list[Row] = field(default_factory=list)
     summaries: list[Row] = field(default_factory=list)
     windows: dict[str, Seen] = field(default_factory=dict)
+
+
+def keep(evidence: Evidence, path: Path) -> None:
+    """Write the evidence as JSON, to be judged again (:func:`kept`) while somebody looks for a cause."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(evidence), default=lambda value: value.decode()))
+
+
+def kept(path: Path) -> Evidence:
+    """The evidence that :func:`keep` wrote."""
+    found = json.loads(path.read_text())
+    rows = [[Row(**{**row, "value": row["value"].encode()}) for row in found[name]] for name in ("log", "summaries")]
+    return Evidence([Ack(**ack) for ack in found["acks"]], *rows, {key: Seen(**seen) for key, seen in found["windows"].items()})
 
 
 @dataclass(slots=True)

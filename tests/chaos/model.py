@@ -21,7 +21,7 @@ PREFIX = "threadfold."
 
 
 class Node(NamedTuple):
-    """One event that stands, and those before it."""
+    """One event that was not rolled back, and those before it."""
 
     offset: int
     before: Node | None
@@ -39,11 +39,12 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """A summary that was taken: where it stands, how far it reaches, and what it covers."""
+    """A summary that was taken: where it stands, how far it reaches, the last rollback it knew, and what it covers."""
 
     summary_id: str
     offset: int
     to: int
+    rollback: int
     covers: frozenset[int]
 
 
@@ -93,6 +94,7 @@ class Conversation:
     end: int = -1
     state: State = field(default_factory=State)
     _recent: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    _refused: set[int] = field(default_factory=set)
     _after: dict[int, State] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
@@ -108,18 +110,19 @@ class Conversation:
         self.first[event.id] = event.offset
         if self._apply(event):
             self.counted.append(event.id)
+        else:
+            self._refused.add(event.offset)
+        if self.state.rollback != event.offset:
+            self.state = State(Node(event.offset, self.state.last), self.state.force, self.state.rollback)
         self._after[event.offset] = self.state
 
     def _apply(self, event: Logged) -> bool:
-        state = self.state
+        """Whether the event counts, with what it does to the summary in force and to what stands before it."""
         if event.type == "summary":
             return self._summary(event)
         if event.type == "rollback":
             return self._roll_back(event)
-        if event.type == "resolution" and event.data["suspension_id"] not in self.open_suspensions():
-            return False
-        self.state = State(Node(event.offset, state.last), state.force, state.rollback)
-        return True
+        return event.type != "resolution" or event.data["suspension_id"] in self.open_suspensions()
 
     # -- summaries -----------------------------------------------------------------------------------------------------------
 
@@ -133,11 +136,15 @@ class Conversation:
             return False
         if why is not None:
             self.complaints.append(f"summary {name} at {event.offset} was taken though {why}")
-        made = Summed(name, event.offset, offset_of(data["span"]["to"]), frozenset(self.covered_by(data["span"])))
+        covers = frozenset(self.covered_by(data["span"]))
+        made = Summed(name, event.offset, offset_of(data["span"]["to"]), offset_of(data.get("rollback")), covers)
         self.summaries[name] = made
         self.before[name] = data["previous"]
         self.state = State(state.last, made, state.rollback)
         return True
+
+    def _stands_on(self, made: Summed, force: Summed | None) -> bool:
+        return self.before[made.summary_id] == (force.summary_id if force else None)
 
     def _why_not(self, data: dict[str, Any]) -> str | None:
         """Why a summary could not be taken; None when it should be (its tokens aside, which are always few here, or claimed to be many)."""
@@ -166,7 +173,12 @@ class Conversation:
             return f"its span leaves out {left[:3]}"
         if claimed & covered:
             return f"its span covers {sorted(claimed & covered)[:3]} again"
-        if not claimed or min(claimed) != first:
+        # What a rollback abandoned is told by its bounds, which need not be this conversation's own records.
+        if (
+            not claimed
+            or min(claimed) < first
+            or any(first <= offset < min(claimed) for offset in self.events if offset not in covered | kept)
+        ):
             return "its span does not begin with what it covers"
         return None
 
@@ -214,18 +226,22 @@ class Conversation:
     def _in_force_at(self, target: int, then: State) -> Summed | None:
         """The summary a rollback leaves in force: of the present chain as much as covers nothing behind the target."""
         now = self.state.force
-        if now is None or target >= now.to:
+        if now is None or target == now.to or (target > now.to and target in self._reached()):
             return now
         force = then.force
         for made in reversed(self.chain()):
-            if made.offset > target >= made.to and self.before[made.summary_id] == (force.summary_id if force else None):
+            if made.offset > target >= made.to and made.rollback == then.rollback and self._stands_on(made, force):
                 force = made
         return force
 
     # -- what stands ---------------------------------------------------------------------------------------------------------
 
     def standing(self) -> list[int]:
-        """The offsets of the events that stand (summaries and rollbacks are not among them), ascending."""
+        """The offsets of the events that stand, ascending: applied, not rolled back, neither summaries nor rollbacks."""
+        return [offset for offset in self._reached() if self.events[offset].type != "summary" and offset not in self._refused]
+
+    def _reached(self) -> list[int]:
+        """The offsets of all events that no rollback abandoned, ascending, skipped ones among them."""
         found: list[int] = []
         node = self.state.last
         while node is not None:

@@ -33,6 +33,7 @@ from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.redis import EmbeddedRedis
 
 SCOPES = ["append", "read", "subscribe", "admin", "erase"]
+# Of the settings, what a service is told.
 _ENV = ("kafka", "redis", "topic_prefix", "group", "partitions", "replication", "min_isr", "session_timeout", "append_timeout",
         "summary_time_cap", "summary_breaker_seconds", "snapshot_events", "gateway_host")  # fmt: skip
 
@@ -125,7 +126,7 @@ class Platform:
     def __init__(self, plan: Plan, stack: Stack, settings: Settings, folder: Path, proxy: Proxy, model: Troubled) -> None:
         self.plan, self.stack, self.settings, self.folder = plan, stack, settings, folder
         self.proxy, self.model = proxy, model
-        self.direct = Settings.load(env={}, **{**_of(settings), "redis": stack.redis.url})
+        self.direct = Settings.load(env={}, **{**_of(settings), "redis": stack.redis.url, "summarizers": _endpoints(model)})
         """The settings with Redis' own address, for whoever looks on from outside."""
         self.workers: list[Service] = []
         self.gateways: list[Service] = []
@@ -150,8 +151,7 @@ class Platform:
 
     def _env(self) -> dict[str, str]:
         own = {f"THREADFOLD_{name.upper()}": str(getattr(self.settings, name)) for name in _ENV}
-        endpoint = {"model": {"base_url": self.model.url, "model": "small-1", "timeout": 1.0}}
-        return clean_env({**own, "THREADFOLD_SUMMARIZERS": json.dumps(endpoint), "PYTHONFAULTHANDLER": "1"})
+        return clean_env({**own, "THREADFOLD_SUMMARIZERS": json.dumps(_endpoints(self.model))})
 
     @property
     def services(self) -> list[Service]:
@@ -208,6 +208,10 @@ class Platform:
 
 def _of(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in _ENV}
+
+
+def _endpoints(model: Troubled) -> dict[str, Any]:
+    return {"model": {"base_url": model.url, "model": "small-1", "timeout": 1.0}}
 
 
 def settings_of(plan: Plan, stack: Stack, redis_port: int) -> Settings:

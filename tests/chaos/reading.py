@@ -20,6 +20,8 @@ from tests.chaos.platform import Platform
 
 SETTLE = 90.0
 """Seconds in which everything has to be folded and every due summary taken, once all runs again; a few is usual."""
+COLLECTED = 20
+"""How often the evidence is read until nothing comes in between."""
 _FAR = 1 << 53
 
 
@@ -57,8 +59,23 @@ async def _open(platform: Platform, store: RedisStore, ends: dict[int, int]) -> 
     return None
 
 
-async def collect(platform: Platform, acks: list[Ack]) -> Evidence:
-    """The topics as they are, and every conversation of the log as its tenant reads it."""
+async def collect(platform: Platform, log: KafkaLog, acks: list[Ack]) -> Evidence:
+    """The topics as they are, and every conversation of the log as its tenant reads it, all of one moment.
+
+    A summary that was asked for twice may be answered a second time long after the first answer was taken: then everything is read again.
+    """
+    for _ in range(COLLECTED):
+        before = await log.ends()
+        evidence = await _collect(platform, acks)
+        if await log.ends() == before:
+            return evidence
+        await asyncio.sleep(0.5)
+    raise AssertionError(
+        f"new records came to {platform.settings.topic('events')} while nobody appended, each of {COLLECTED} times it was read"
+    )
+
+
+async def _collect(platform: Platform, acks: list[Ack]) -> Evidence:
     evidence = Evidence(acks)
     evidence.log = await read_topic(platform, "events")
     evidence.summaries = await read_topic(platform, "summaries")
@@ -72,18 +89,20 @@ async def collect(platform: Platform, acks: list[Ack]) -> Evidence:
 async def read_topic(platform: Platform, name: str) -> list[Row]:
     """All records of a topic, by a consumer that knows nothing of this project."""
     topic = platform.settings.topic(name)
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=platform.settings.kafka, group_id=None, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=platform.settings.kafka, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     await consumer.start()
     try:
         partitions = sorted(consumer.assignment())
         assert partitions, f"topic {topic} has no partitions"
         ends = await consumer.end_offsets(partitions)
-        await consumer.seek_to_beginning()
         rows: list[Row] = []
         async with asyncio.timeout(60):
             while any([await consumer.position(tp) < ends[tp] for tp in partitions]):
                 for found in (await consumer.getmany(timeout_ms=300)).values():
                     rows += [Row(r.partition, r.offset, (r.key or b"").decode(), r.value or b"") for r in found]
+        assert len(rows) >= sum(ends.values()), f"{len(rows)} of {sum(ends.values())} records of {topic} were read"
         return rows
     finally:
         await consumer.stop()

@@ -17,7 +17,7 @@ from projections.errors import ThreadfoldError
 from projections.store import RedisStore
 from streams.log import KafkaLog
 from streams.settings import Settings
-from tests.chaos.evidence import Evidence, Findings
+from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import intruding
 from tests.chaos.oracle import judge
@@ -55,7 +55,17 @@ class Outcome:
         return [f"{name}: {text}" for name, texts in named for text in texts]
 
 
-async def run_seed(plan: Plan, stack: Stack, say: Say = lambda text: None) -> Outcome:
+def _unsaid(text: str) -> None:
+    """Say nothing."""
+
+
+def _timed(say: Say) -> Say:
+    """Say things with the seconds since now."""
+    begun = time.monotonic()
+    return lambda text: say(f"  {time.monotonic() - begun:5.1f} s {text}")
+
+
+async def run_seed(plan: Plan, stack: Stack, say: Say = _unsaid) -> Outcome:
     """Carry a plan out on a running stack; never raises for what the plan's processes do."""
     outcome, begun = Outcome(plan.seed), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{plan.seed}-"))
@@ -87,6 +97,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         say("faults are over")
         enough.set()
         await asyncio.gather(*tasks)
+    say(f"all is acknowledged, {sum(len(producer.acks) for producer in producers)}")
     await until_ready(made)
     log, store = KafkaLog(made.direct, made.plan.partitions), RedisStore(made.direct.redis, made.direct.topic_prefix)
     try:
@@ -94,8 +105,11 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         if open_ is not None:
             outcome.trouble.append(f"it did not come to rest: {open_}")
         say("settled" if open_ is None else open_)
-        evidence = await collect(made, [ack for producer in producers for ack in producer.acks])
+        evidence = await collect(made, log, [ack for producer in producers for ack in producer.acks])
+        say("evidence is collected")
         outcome.findings = judge(evidence)
+        if not outcome.findings.clean:
+            keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
         outcome.trouble += [f"{key}: the window is not what the log folds to" for key in await differing(made, log, store)]
     finally:
         await log.stop()
@@ -113,7 +127,7 @@ def _told(evidence: Evidence, unknown: int, repeated: int, rivals: int, made: Pl
     ]
     return (
         f"{len(evidence.acks)} acknowledgements, {unknown} unknown answers, {len(evidence.log)} records in {len(evidence.windows)} "
-        f"conversations, {chain} summaries in force, {repeated} records repeated, {rivals} rivals"
+        f"conversations, {chain} summaries in force, {len(evidence.summaries)} announcements, {repeated} records repeated, {rivals} rivals"
         + "".join(f"; {note}" for note in (*made.notes, *ended))
     )
 
@@ -132,8 +146,11 @@ async def _drop_topics(settings: Settings) -> None:
         await admin.close()
 
 
-async def run_seeds(seeds: Sequence[int], say: Callable[[str], None] = print) -> int:
-    """Run seeds one after the other on one stack, print each and the sums; returns the exit code, 0 only when all are clean."""
+async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = False) -> int:
+    """Run seeds one after the other on one stack, print each and the sums; returns the exit code, 0 only when all are clean.
+
+    ``verbose``: also the steps of each with their times.
+    """
     total, failed = Findings(), list[Outcome]()
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         stack = Stack(Path(folder))
@@ -141,7 +158,7 @@ async def run_seeds(seeds: Sequence[int], say: Callable[[str], None] = print) ->
             for seed in seeds:
                 plan = plan_of(seed)
                 say(f"seed {seed}: {plan}")
-                outcome = await run_seed(plan, stack)
+                outcome = await run_seed(plan, stack, _timed(say) if verbose else _unsaid)
                 found = outcome.findings
                 total.acknowledged += found.acknowledged
                 total.lost += found.lost
