@@ -106,6 +106,10 @@ class Service:
             os.kill(self.process.pid, signal.SIGSTOP)
             self.frozen = True
 
+    def tracebacks(self) -> int:
+        """How many tracebacks its processes logged."""
+        return self.log.read_text(errors="replace").count("Traceback (most recent call last)") if self.log.exists() else 0
+
     def wake(self) -> None:
         """SIGCONT: it goes on where it stood, a zombie where somebody else has its partitions by now."""
         if self.process is not None and self.running:

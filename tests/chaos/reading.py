@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 from aiokafka import AIOKafkaConsumer
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
-from projections.names import Key
+from projections.names import Key, partition_of
+from projections.policy import Rules
 from projections.store import RedisStore
 from streams.control import Control
 from streams.log import KafkaLog
@@ -25,15 +27,19 @@ COLLECTED = 20
 _FAR = 1 << 53
 
 
-async def settle(platform: Platform, log: KafkaLog, store: RedisStore) -> str | None:
-    """Wait until all is folded, nothing heals, nothing is due and nothing new comes; returns what is still open when it does not happen."""
+async def settle(platform: Platform, log: KafkaLog, store: RedisStore, keys: Sequence[str]) -> str | None:
+    """Wait until all is folded, nothing heals, nothing is due and nothing new comes; returns what is still open when it does not happen.
+
+    ``keys`` are the conversations: none of their windows may be due, whether the list of those that are says so or not.
+    """
+    names = [Key(*key.split("/")) for key in keys]
     why, calm, before = "nothing was seen", 0, {}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SETTLE
     while loop.time() < deadline:
         try:
             ends = await log.ends()
-            open_ = await _open(platform, store, ends)
+            open_ = await _open(platform, store, ends) or await _due(platform, store, names)
         except (KafkaUnavailable, RedisUnavailable) as error:
             ends, open_ = {}, str(error)
         calm = calm + 1 if open_ is None and ends == before else 0
@@ -56,6 +62,16 @@ async def _open(platform: Platform, store: RedisStore, ends: dict[int, int]) -> 
         due: list[Key] = await store.due(1, number, _FAR, 100)
         if due:
             return f"{', '.join(map(str, due[:5]))} of partition {number} are due and get no summary"
+    return None
+
+
+async def _due(platform: Platform, store: RedisStore, keys: list[Key]) -> str | None:
+    """A window that is due and not listed as due would wait for ever."""
+    for key in keys:
+        number = partition_of(key, platform.plan.partitions)
+        parts = (await store.load(1, number, [key]))[0]
+        if parts is not None and parts.load(key, number, Rules(platform.plan.policy)).meta.due is not None:
+            return f"{key} of partition {number} is due and gets no summary"
     return None
 
 

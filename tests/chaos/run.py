@@ -97,15 +97,16 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         say("faults are over")
         enough.set()
         await asyncio.gather(*tasks)
-    say(f"all is acknowledged, {sum(len(producer.acks) for producer in producers)}")
+    say("all is acknowledged")
     await until_ready(made)
+    acks = [ack for producer in producers for ack in producer.acks]
     log, store = KafkaLog(made.direct, made.plan.partitions), RedisStore(made.direct.redis, made.direct.topic_prefix)
     try:
-        open_ = await settle(made, log, store)
+        open_ = await settle(made, log, store, sorted({ack.key for ack in acks}))
         if open_ is not None:
             outcome.trouble.append(f"it did not come to rest: {open_}")
         say("settled" if open_ is None else open_)
-        evidence = await collect(made, log, [ack for producer in producers for ack in producer.acks])
+        evidence = await collect(made, log, acks)
         say("evidence is collected")
         outcome.findings = judge(evidence)
         if not outcome.findings.clean:
@@ -128,7 +129,7 @@ def _told(evidence: Evidence, unknown: int, repeated: int, rivals: int, made: Pl
     return (
         f"{len(evidence.acks)} acknowledgements, {unknown} unknown answers, {len(evidence.log)} records in {len(evidence.windows)} "
         f"conversations, {chain} summaries in force, {len(evidence.summaries)} announcements, {repeated} records repeated, {rivals} rivals"
-        + "".join(f"; {note}" for note in (*made.notes, *ended))
+        + "".join(f"; {note}" for note in (*made.notes, *ended, *traced))
     )
 
 
