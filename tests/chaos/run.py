@@ -126,6 +126,9 @@ def _told(evidence: Evidence, unknown: int, repeated: int, rivals: int, made: Pl
     ended = [
         f"{service.name} ended with {service.ended}" for service in made.services if any(code not in (0, 137) for code in service.ended)
     ]
+    traced = [f"{service.name} logged {count} tracebacks" for service in made.services if (count := service.tracebacks())]
+    if traced:
+        keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
     return (
         f"{len(evidence.acks)} acknowledgements, {unknown} unknown answers, {len(evidence.log)} records in {len(evidence.windows)} "
         f"conversations, {chain} summaries in force, {len(evidence.summaries)} announcements, {repeated} records repeated, {rivals} rivals"
