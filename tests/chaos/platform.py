@@ -92,8 +92,10 @@ class Service:
     def start(self) -> None:
         """Start a process in the place of the one that ended."""
         self.frozen = False
-        self.process = GuardedProcess([sys.executable, "-m", "threadfold.cli", *self.command], env=self.env, log=self.log)
-        self.process.start()
+        process = GuardedProcess([sys.executable, "-m", "threadfold.cli", *self.command], env=self.env, log=self.log)
+        process.start()
+        # Others ask for its pid meanwhile.
+        self.process = process
 
     def kill(self) -> None:
         """End it with SIGKILL, frozen or not."""
@@ -261,9 +263,8 @@ async def platform(plan: Plan, stack: Stack, folder: Path, say: Callable[[str], 
         finally:
             made.close()
             if supervisor is not None:
-                supervisor.cancel()
-                await asyncio.gather(supervisor, return_exceptions=True)
-            # What it was just starting.
+                # Not cancelled: a process that it is just starting, in a thread, would outlive this.
+                await asyncio.wait([supervisor])
             made.close()
 
 
