@@ -266,6 +266,8 @@ async def platform(plan: Plan, stack: Stack, folder: Path, say: Callable[[str], 
                 # Not cancelled: a process that it is just starting, in a thread, would outlive this.
                 await asyncio.wait([supervisor])
             made.close()
+            if supervisor is not None:
+                supervisor.result()
 
 
 async def _prepare(made: Platform) -> None:

@@ -25,6 +25,7 @@ from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_rea
 from tests.chaos.producers import producers_of
 from tests.chaos.reading import collect, differing, settle
 from tests.chaos.schedule import Plan, plan_of
+from tests.chaos.spans import RIVAL
 
 KEPT = Path("build/chaos")
 """Where the logs of seeds that failed are kept, below the working folder."""
@@ -123,17 +124,19 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
 
 def _told(evidence: Evidence, unknown: int, repeated: int, rivals: int, made: Platform) -> str:
     chain = sum(len(seen.summaries) for seen in evidence.windows.values())
+    taken = sum(told["summarizer"] == RIVAL for seen in evidence.windows.values() for told in seen.summaries)
     ended = [
         f"{service.name} ended with {service.ended}" for service in made.services if any(code not in (0, 137) for code in service.ended)
     ]
     traced = [f"{service.name} logged {count} tracebacks" for service in made.services if (count := service.tracebacks())]
-    if traced:
+    if traced or ended:
         keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
-    return (
-        f"{len(evidence.acks)} acknowledgements, {unknown} unknown answers, {len(evidence.log)} records in {len(evidence.windows)} "
-        f"conversations, {chain} summaries in force, {len(evidence.summaries)} announcements, {repeated} records repeated, {rivals} rivals"
-        + "".join(f"; {note}" for note in (*made.notes, *ended, *traced))
+    counts = (
+        f"{len(evidence.acks)} acknowledgements, {unknown} unknown answers",
+        f"{len(evidence.log)} records in {len(evidence.windows)} conversations, {repeated} of them repeated whole",
+        f"{chain} summaries in force ({rivals} rivals, {taken} taken), {len(evidence.summaries)} announcements",
     )
+    return "; ".join((*counts, *made.notes, *ended, *traced))
 
 
 async def _drop_topics(settings: Settings) -> None:
