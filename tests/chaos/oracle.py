@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen
-from tests.chaos.model import Conversation, absolute, offset_of
+from tests.chaos.model import Conversation, offset_of
 from tests.chaos.spans import check_chain
+from tests.support.openai_checker import problems
 
 MARK = re.compile(r"@([a-z0-9]+)/([a-z0-9]+)@")
 """What every text of a run carries: its tenant and conversation."""
@@ -137,6 +138,7 @@ def _window(key: str, conversation: Conversation, seen: Seen, findings: Findings
     _tail(key, conversation, document, findings)
     _history(key, conversation, seen.history, findings)
     _own_text(key, seen, findings)
+    findings.differing += [f"{key}: no provider takes the context: {problem}" for problem in problems(seen.openai["messages"])[:3]]
 
 
 def _tail(key: str, conversation: Conversation, document: Flat, findings: Findings) -> None:
@@ -204,6 +206,3 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item)
-
-
-__all__ = ["MARK", "absolute", "judge", "said"]

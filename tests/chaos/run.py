@@ -19,10 +19,11 @@ from streams.log import KafkaLog
 from streams.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
-from tests.chaos.intruders import intruding
+from tests.chaos.intruders import Intruder, intruding
 from tests.chaos.oracle import judge
 from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
 from tests.chaos.producers import producers_of
+from tests.chaos.readers import reading
 from tests.chaos.reading import collect, differing, settle
 from tests.chaos.schedule import Plan, plan_of
 from tests.chaos.spans import RIVAL
@@ -91,7 +92,7 @@ async def run_seed(plan: Plan, stack: Stack, say: Say = _unsaid) -> Outcome:
 async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     producers = producers_of(made)
     enough = asyncio.Event()
-    async with intruding(made.direct, made.plan) as intruder:
+    async with intruding(made.direct, made.plan) as intruder, reading(made) as readers:
         tasks = [asyncio.create_task(producer.run(enough), name=f"producer-{producer.number}") for producer in producers]
         await asyncio.gather(carry_out(made), asyncio.sleep(made.plan.load))
         await made.heal()
@@ -110,7 +111,7 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         evidence = await collect(made, log, acks)
         say("evidence is collected")
         outcome.findings = judge(evidence)
-        if not outcome.findings.clean:
+        if open_ is not None or not outcome.findings.clean:
             keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
         outcome.trouble += [f"{key}: the window is not what the log folds to" for key in await differing(made, log, store)]
     finally:
@@ -118,11 +119,12 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         await store.close()
     for producer in producers:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
-    unknown = sum(producer.unknown for producer in producers)
-    outcome.told = _told(evidence, unknown, intruder.repeated, intruder.rivals, made)
+    outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
+    asked = f"{sum(p.unknown for p in producers)} unknown answers, {sum(reader.reads for reader in readers)} reads meanwhile"
+    outcome.told = _told(evidence, asked, intruder, made)
 
 
-def _told(evidence: Evidence, unknown: int, repeated: int, rivals: int, made: Platform) -> str:
+def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) -> str:
     chain = sum(len(seen.summaries) for seen in evidence.windows.values())
     taken = sum(told["summarizer"] == RIVAL for seen in evidence.windows.values() for told in seen.summaries)
     ended = [
@@ -132,9 +134,9 @@ def _told(evidence: Evidence, unknown: int, repeated: int, rivals: int, made: Pl
     if traced or ended:
         keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
     counts = (
-        f"{len(evidence.acks)} acknowledgements, {unknown} unknown answers",
-        f"{len(evidence.log)} records in {len(evidence.windows)} conversations, {repeated} of them repeated whole",
-        f"{chain} summaries in force ({rivals} rivals, {taken} taken), {len(evidence.summaries)} announcements",
+        f"{len(evidence.acks)} acknowledgements, {asked}",
+        f"{len(evidence.log)} records in {len(evidence.windows)} conversations, {intruder.repeated} of them repeated whole",
+        f"{chain} summaries in force ({intruder.rivals} rivals, {taken} taken), {len(evidence.summaries)} announcements",
     )
     return "; ".join((*counts, *made.notes, *ended, *traced))
 
