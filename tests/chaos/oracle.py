@@ -19,6 +19,7 @@ from tests.support.openai_checker import problems
 MARK = re.compile(r"@([a-z0-9]+)/([a-z0-9]+)@")
 """What every text of a run carries: its tenant and conversation."""
 SPEAKING = frozenset({"message", "tool.result"})
+_WORDS = {"threadfold.summary.v1": False, "threadfold.summary.voided.v1": True}
 _COMPARED = ("type", "role", "content", "name", "tool_calls", "tool_call_id", "is_error")
 
 
@@ -95,17 +96,23 @@ def _summaries_topic(evidence: Evidence, findings: Findings) -> dict[str, frozen
 
 
 def _voided(evidence: Evidence, conversations: dict[str, Conversation], findings: Findings) -> None:
-    """Every summary that a rollback took out of force was said to be, and no other."""
+    """Of every summary the last word on the topic is the truth: that it is in force, or that a rollback put it out."""
+    words: dict[str, dict[str, bool]] = {}
     said: dict[str, set[str]] = {}
-    for row in evidence.summaries:
+    for row in sorted(evidence.summaries, key=lambda row: (row.partition, row.offset)):
         event = json.loads(row.value)
-        if event["type"] == "threadfold.summary.voided.v1":
-            said.setdefault(row.key, set()).add(event["data"]["summary_id"])
+        if event["type"] in _WORDS:
+            name, void = event["data"]["summary_id"], _WORDS[event["type"]]
+            words.setdefault(row.key, {})[name] = void
+            if void:
+                said.setdefault(row.key, set()).add(name)
     for key, conversation in conversations.items():
-        unsaid = conversation.voided - said.get(key, set())
-        untrue = said.get(key, set()) - conversation.voided
+        void, standing = conversation.voided, {made.summary_id for made in conversation.chain()}
+        last = words.get(key, {})
+        unsaid = {name for name in void - standing if not last.get(name)}
+        untrue = {name for name in standing if last.get(name)} | (said.get(key, set()) - void)
         if unsaid:
-            findings.differing.append(f"{key}: summaries {sorted(unsaid)[:3]} lost their force, and nobody was told")
+            findings.differing.append(f"{key}: summaries {sorted(unsaid)[:3]} lost their force, and that is not the last word on them")
         if untrue:
             findings.differing.append(f"{key}: summaries {sorted(untrue)[:3]} were said to be void, and no rollback made them so")
 

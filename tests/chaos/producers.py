@@ -66,7 +66,7 @@ class Producer:
         conversation = self.rng.choice(self.conversations)
         kind = self.rng.choices(
             ("one", "list", "messages", "several", "tools", "wait", "suspend", "resolve", "rollback", "note"),
-            (26, 20, 8, 6, 16, 4, 4, 4, 4, 3),
+            (26, 20, 8, 6, 16, 4, 4, 4, self.platform.plan.rollbacks, 3),
         )[0]
         if kind == "messages":
             return self._messages(conversation)

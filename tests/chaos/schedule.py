@@ -48,7 +48,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a seed decides. ``load`` is for how many seconds producers append, at least; ``pause`` how long each waits between two."""
+    """All that a seed decides. ``load`` is for how many seconds producers append, at least; ``pause`` how long each waits between two;
+    ``rollbacks`` how many of about a hundred requests are some.
+    """
 
     seed: int
     workers: int
@@ -65,6 +67,7 @@ class Plan:
     model_trouble: float
     rivals: bool
     repeats: bool
+    rollbacks: int
     policy: dict[str, object]
     faults: tuple[Fault, ...]
 
@@ -104,6 +107,7 @@ def plan_of(seed: int, *, load: float = 7.0) -> Plan:
         model_trouble=rng.choice((0.1, 0.4, 0.8)),
         rivals=rng.random() < 0.6,
         repeats=rng.random() < 0.6,
+        rollbacks=rng.choice((1, 4, 12)),
         policy={
             "model_window": 40_000,
             "reserve_tokens": 4_000,
