@@ -116,4 +116,6 @@ async def intruding(settings: Settings, plan: Plan) -> AsyncIterator[Intruder]:
         yield intruder
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(result, Exception):
+        raise result

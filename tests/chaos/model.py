@@ -174,11 +174,8 @@ class Conversation:
         if claimed & covered:
             return f"its span covers {sorted(claimed & covered)[:3]} again"
         # What a rollback abandoned is told by its bounds, which need not be this conversation's own records.
-        if (
-            not claimed
-            or min(claimed) < first
-            or any(first <= offset < min(claimed) for offset in self.events if offset not in covered | kept)
-        ):
+        begin, around = min(claimed, default=-1), covered | kept
+        if begin < first or any(first <= offset < begin and offset not in around for offset in self.events):
             return "its span does not begin with what it covers"
         return None
 

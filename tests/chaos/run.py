@@ -22,7 +22,7 @@ from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding
 from tests.chaos.oracle import judge
 from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
-from tests.chaos.producers import producers_of
+from tests.chaos.producers import Producer, producers_of
 from tests.chaos.readers import reading
 from tests.chaos.reading import collect, differing, settle
 from tests.chaos.schedule import Plan, plan_of
@@ -91,14 +91,8 @@ async def run_seed(plan: Plan, stack: Stack, say: Say = _unsaid) -> Outcome:
 
 async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     producers = producers_of(made)
-    enough = asyncio.Event()
     async with intruding(made.direct, made.plan) as intruder, reading(made) as readers:
-        tasks = [asyncio.create_task(producer.run(enough), name=f"producer-{producer.number}") for producer in producers]
-        await asyncio.gather(carry_out(made), asyncio.sleep(made.plan.load))
-        await made.heal()
-        say("faults are over")
-        enough.set()
-        await asyncio.gather(*tasks)
+        await _under_faults(made, producers, say)
     say("all is acknowledged")
     await until_ready(made)
     acks = [ack for producer in producers for ack in producer.acks]
@@ -122,6 +116,22 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
     asked = f"{sum(p.unknown for p in producers)} unknown answers, {sum(reader.reads for reader in readers)} reads meanwhile"
     outcome.told = _told(evidence, asked, intruder, made)
+
+
+async def _under_faults(made: Platform, producers: list[Producer], say: Say) -> None:
+    """Append while the faults come, until they are over and everything is acknowledged."""
+    enough = asyncio.Event()
+    tasks = [asyncio.create_task(producer.run(enough), name=f"producer-{producer.number}") for producer in producers]
+    try:
+        await asyncio.gather(carry_out(made), asyncio.sleep(made.plan.load))
+        await made.heal()
+        say("faults are over")
+        enough.set()
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) -> str:

@@ -176,6 +176,10 @@ def _void_without_a_rollback(evidence: Evidence) -> None:
     evidence.summaries.append(row(5, "voided-s1", "summary.voided", {"summary_id": "s1", "by": "0-7"}))
 
 
+def _void_and_not_said(evidence: Evidence) -> None:
+    evidence.log.append(row(10, "far-back", "rollback", {"to": "e0"}))
+
+
 def _result_without_a_call(evidence: Evidence) -> None:
     evidence.windows[KEY].openai["messages"] = [{"role": "tool", "tool_call_id": "c1", "content": text(2)}]
 
@@ -206,6 +210,7 @@ def _result_without_a_call(evidence: Evidence) -> None:
         (_another_summary_announced, "differing", "s2 was announced, and is not so in the log"),
         (_window_stands_behind, "differing", "stands at 0-6"),
         (_suspension_of_nobody, "differing", "other suspensions"),
+        (_void_and_not_said, "differing", "lost their force, and that is not the last word"),
         (_result_without_a_call, "differing", "no provider takes the context"),
         (_void_without_a_rollback, "differing", "no rollback made them so"),
     ],
