@@ -13,6 +13,7 @@ import redis.asyncio as aredis
 from redis.exceptions import RedisError
 
 from tests.chaos.platform import Platform, Service
+from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Fault
 
 MARGIN = 1.2
@@ -136,26 +137,36 @@ async def redis_flush(platform: Platform, fault: Fault) -> None:
         await client.aclose()
 
 
-async def redis_slow(platform: Platform, fault: Fault) -> None:
+# -- the network between the services and either -----------------------------------------------------------------------------
+
+
+def _proxy(platform: Platform, fault: Fault) -> Proxy:
+    return platform.proxy if fault.kind.startswith("redis") else platform.stack.kafka_proxy
+
+
+async def slow(platform: Platform, fault: Fault) -> None:
     """Every piece of data takes up to 80 ms."""
-    platform.proxy.delay = 0.08
+    proxy = _proxy(platform, fault)
+    proxy.delay = 0.08
     await asyncio.sleep(fault.seconds)
-    platform.proxy.delay = 0.0
+    proxy.delay = 0.0
 
 
-async def redis_stall(platform: Platform, fault: Fault) -> None:
+async def stall(platform: Platform, fault: Fault) -> None:
     """Connections stand, and nothing comes through: writes may have been done, and nobody is told."""
-    platform.proxy.stall()
+    proxy = _proxy(platform, fault)
+    proxy.stall()
     await asyncio.sleep(fault.seconds)
-    platform.proxy.heal()
+    proxy.heal()
 
 
-async def redis_cut(platform: Platform, fault: Fault) -> None:
+async def cut(platform: Platform, fault: Fault) -> None:
     """Connections break in the middle of calls, several times."""
+    proxy = _proxy(platform, fault)
     for _ in range(4):
-        platform.proxy.cut()
+        proxy.cut()
         await asyncio.sleep(fault.seconds / 8)
-        platform.proxy.heal()
+        proxy.heal()
         await asyncio.sleep(fault.seconds / 8)
 
 
@@ -190,9 +201,12 @@ FAULTS: dict[str, Do] = {
     "redis-empty": redis_empty,
     "redis-older": redis_older,
     "redis-flush": redis_flush,
-    "redis-slow": redis_slow,
-    "redis-stall": redis_stall,
-    "redis-cut": redis_cut,
+    "redis-slow": slow,
+    "redis-stall": stall,
+    "redis-cut": cut,
+    "kafka-slow": slow,
+    "kafka-stall": stall,
+    "kafka-cut": cut,
     "kafka-kill": kafka_kill,
     "kafka-freeze": kafka_freeze,
 }

@@ -27,6 +27,7 @@ from tests.chaos.model_server import Troubled, troubled_model
 from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan
 from tests.support.commands import clean_env
+from threadfold.embedded.java import Java
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.process import GuardedProcess
@@ -38,21 +39,40 @@ _ENV = ("kafka", "redis", "topic_prefix", "group", "partitions", "replication", 
         "summary_time_cap", "summary_breaker_seconds", "snapshot_events", "gateway_host")  # fmt: skip
 
 
+class ProxiedKafka(EmbeddedKafka):
+    """A Kafka whose clients are told to come through a proxy on the port ``advertised``."""
+
+    advertised = 0
+
+    def _run(self, java: Java, jars: list[Path], flags: list[str], main: list[str]) -> GuardedProcess:
+        config = self.data / "server.properties"
+        lines = config.read_text().splitlines()
+        told = [f"advertised.listeners=BROKER://127.0.0.1:{self.advertised}" if row.startswith("advertised.") else row for row in lines]
+        config.write_text("\n".join(told) + "\n")
+        return super()._run(java, jars, flags, main)
+
+
 class Stack:
-    """A Kafka and a Redis whose data outlive their ends; one for a whole run."""
+    """A Kafka behind a proxy and a Redis, whose data outlive their ends; one for a whole run."""
 
     def __init__(self, folder: Path) -> None:
-        self.kafka = EmbeddedKafka(folder / "kafka")
+        self.kafka = ProxiedKafka(folder / "kafka")
         self.redis = EmbeddedRedis(folder / "redis")
+        self.kafka_proxy = Proxy(0, 1)
+        self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Start both, side by side, on the ports they had."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self.kafka_proxy.accept, "127.0.0.1", 0)
+            self.kafka_proxy.port = self.kafka.advertised = self._server.sockets[0].getsockname()[1]
         await asyncio.gather(self.start_kafka(), self.start_redis())
 
     async def start_kafka(self) -> None:
         """Start Kafka unless it runs."""
         self.kafka.wanted_port = self.kafka.port
         await asyncio.to_thread(self.kafka.start)
+        self.kafka_proxy.target = self.kafka.port or 0
 
     async def start_redis(self) -> None:
         """Start Redis unless it runs."""
@@ -60,16 +80,25 @@ class Stack:
         await asyncio.to_thread(self.redis.start)
 
     @property
+    def bootstrap(self) -> str:
+        """Kafka's address as all clients have it."""
+        return f"127.0.0.1:{self.kafka_proxy.port}"
+
+    @property
     def aof(self) -> Path:
         """Where Redis keeps its data."""
         return self.redis.data / "appendonlydir"
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Stop both; safe to repeat."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            await self.kafka_proxy.stop()
         for server in (self.redis, self.kafka):
             if server.port is not None:
                 _wake(server.pid)
-            server.stop()
+            await asyncio.to_thread(server.stop)
 
 
 class Service:
@@ -195,6 +224,7 @@ class Platform:
     async def heal(self) -> None:
         """End all trouble: everything that was stopped or frozen goes on."""
         self.proxy.heal()
+        self.stack.kafka_proxy.heal()
         self.model.behave()
         for service in self.services:
             service.wake()
@@ -225,7 +255,7 @@ def settings_of(plan: Plan, stack: Stack, redis_port: int) -> Settings:
     name = f"chaos{plan.seed}x{time.time_ns() % 10**9}"
     return Settings.load(
         env={},
-        kafka=stack.kafka.address,
+        kafka=stack.bootstrap,
         redis=f"redis://127.0.0.1:{redis_port}/0",
         topic_prefix=name,
         group=name,

@@ -188,7 +188,7 @@ async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = F
                     failed.append(outcome)
                     tell_failure(outcome, say)
         finally:
-            stack.stop()
+            await stack.stop()
     if failed:
         say(f"failed seeds: {', '.join(str(outcome.seed) for outcome in failed)}")
     say(

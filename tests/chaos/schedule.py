@@ -26,6 +26,9 @@ KINDS = (
     "redis-cut",
     "redis-slow",
     "worker-freeze-compacting",
+    "kafka-slow",
+    "kafka-stall",
+    "kafka-cut",
 )
 """Every kind of fault; seed n always has the n-th, so as many seeds in a row as there are kinds have them all."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -13,11 +13,11 @@ from tests.chaos.schedule import Plan, plan_of
 
 
 @pytest.fixture(scope="module")
-def chaos_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+async def chaos_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
     """A stack of its own: its servers are killed here."""
     stack = Stack(tmp_path_factory.mktemp("chaos"))
     yield stack
-    stack.stop()
+    await stack.stop()
 
 
 def small(seed: int) -> Plan:
