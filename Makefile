@@ -3,6 +3,7 @@
 #   PYTHON=python3.12    the interpreter that .venv is made with (otherwise the newest of 3.13, 3.12, 3.11, then python3)
 #   TEST_ARGS='-k fold'  passed to pytest; JOBS=2 is how many processes it runs, each with a Kafka and a Redis of its own
 #   DEMO_ARGS='--help'   passed to the demo
+#   SEEDS=100            how many seeds chaos runs, from FIRST=0 on; SEED=7 runs that one alone; CHAOS_ARGS=--verbose is passed to it
 #   FIGURE=projection    the figures that bench measures (otherwise all); BENCH_ARGS=--quick is passed to it
 
 SHELL = /bin/sh
@@ -10,6 +11,10 @@ PYTHON ?=
 TEST_ARGS ?=
 JOBS ?= 2
 DEMO_ARGS ?=
+SEEDS ?= 10
+FIRST ?= 0
+SEED ?=
+CHAOS_ARGS ?=
 FIGURE ?=
 BENCH_ARGS ?=
 VENV = .venv/bin
@@ -20,7 +25,7 @@ COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.1
 	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo bench lint types lock clean
+.PHONY: help setup test chaos demo bench lint types lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +35,9 @@ setup: ## make .venv from the hashed lock, with the threadfold command in it; do
 
 test: setup ## run the whole test suite, on the embedded Kafka and Redis
 	$(VENV)/pytest -n $(JOBS) --dist loadfile $(TEST_ARGS)
+
+chaos: setup ## kill, freeze, flush, cut and repeat under load, seed by seed; an oracle says what was lost, doubled or different
+	@$(VENV)/python -m tests.chaos --first $(FIRST) --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 demo: setup ## play real conversations through the pipeline, wipe Redis, and see every window come back
 	$(VENV)/python -m threadfold.demo $(DEMO_ARGS)

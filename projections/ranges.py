@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from projections.events import absolute, delta
 from projections.lanes import RENDERED, Entry, Kind, entry_offsets
+from projections.recents import Recents
 from projections.reducers import LEFT_OUT
 
 MAX_HELD_POSITIONS = 4_096
+
+
+def known_offsets(entry: Entry, recents: Recents) -> list[int] | None:
+    """The offsets of an entry's events; of a range of which only the bounds are kept, as far back as recent events are known, else None.
+
+    A scan of the log between the bounds would find repeats as well.
+    """
+    offsets = entry_offsets(entry)
+    return recents.between(entry.start, entry.offset) if offsets is None else offsets
 
 
 def held_range(entries: list[Entry]) -> Entry:

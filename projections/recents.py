@@ -8,6 +8,7 @@ newest is ever written again.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from operator import sub
 from sys import byteorder
@@ -96,6 +97,13 @@ class Recents:
     def since(self) -> int:
         """From this offset on every id is held that was added; 0 while none can have left."""
         return int.from_bytes(self._marks[:8], byteorder) >> 1 if len(self._hashes) >= _BYTES else 0
+
+    def between(self, first: int, last: int) -> list[int] | None:
+        """The offsets from ``first`` to ``last`` at which events counted, repeats not among them; None where some may have left."""
+        if first < self.since:
+            return None
+        marks = [mark >> 1 for mark in array("Q", self._marks)]
+        return marks[bisect_left(marks, first) : bisect_right(marks, last)]
 
     def packed(self) -> bytes:
         """All records, oldest first."""

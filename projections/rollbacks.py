@@ -11,10 +11,11 @@ from projections.compaction import why_not
 from projections.costs import believed
 from projections.errors import InvalidPosition
 from projections.lanes import RANGES, Entry, Kind, entry_offsets
+from projections.meta import InForce
 from projections.names import parse_position
 from projections.outcomes import History, Outcome, Status, id_hash_of
 from projections.ranges import abandoned_range
-from projections.taking import made_since, take, take_back
+from projections.taking import in_force, made_since, take, take_back
 from projections.window import Window
 
 
@@ -82,19 +83,29 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
         tokens = believed(data, event.tokens, restored.policy.encoding)
         if parse_position(data.span.to).offset <= target and why_not(restored, data, tokens) is None:
             take(restored, at, data, tokens, history.texts)
-    old = {event.data.summary_id for _, event in chain}
     new = restored.meta.summary
     gone = Entry(offset, Kind.ABANDONED, first=target + 1, count=max(1, offset - target))
-    voided: list[str] = []
-    for _, event in chain:
-        if new is not None and event.data.summary_id == new.summary_id:
-            break
-        voided.append(event.data.summary_id)
-    accepted = (new,) if new is not None and new.summary_id not in old else ()
+    before, after = _standing(window.meta.summary, history, window), _standing(new, history, window)
+    voided = tuple(summary_id for summary_id in before if summary_id not in after)
+    # Oldest first, as they were announced the first time.
+    accepted = tuple(summary for summary_id, summary in reversed(after.items()) if summary_id not in before)
     meta = window.meta
     meta.base, meta.summary, meta.due, meta.rollback = restored.meta.base, new, restored.meta.due, offset
     window.replace_tail([*restored.tail, gone])
-    return Outcome(Status.APPLIED, offset, accepted=accepted, voided=tuple(voided))
+    return Outcome(Status.APPLIED, offset, accepted=accepted, voided=voided)
+
+
+def _standing(summary: InForce | None, history: History, window: Window) -> dict[str, InForce]:
+    """A summary in force and those it stands on, by id, newest first, as far back as the history has their events."""
+    found: dict[str, InForce] = {}
+    while summary is not None:
+        found[summary.summary_id] = summary
+        offset = summary.previous_offset
+        event = None if offset is None else history.texts.get(offset)
+        if offset is None or not isinstance(event, events.SummaryEvent):
+            break
+        summary = in_force(event.data, offset, believed(event.data, event.tokens, window.policy.encoding))
+    return found
 
 
 def take_out(window: Window, position: str) -> None:

@@ -22,27 +22,32 @@ def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) 
     return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
 
 
+def in_force(data: events.Summary, offset: int, tokens: int) -> InForce:
+    """What a window keeps of a summary that it takes: its predecessor is the one it names, or it would not be taken."""
+    return InForce(
+        summary_id=data.summary_id,
+        offset=offset,
+        text=data.text,
+        tokens=tokens,
+        to=parse_position(data.span.to).offset,
+        trust=data.trust,
+        previous=data.previous,
+        previous_offset=None if data.previous_position is None else parse_position(data.previous_position).offset,
+    )
+
+
 def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: Mapping[int, events.AnyEvent]) -> InForce:
     """Put a summary in force: its span leaves the tail, and cuts are made again over what follows.
 
     Shortenings made since it was found to be due are taken back: had it come at once, they would not have been made.
     """
-    before, messages, in_tail = window.meta.summary, window.shown_messages, window.tail_tokens
+    messages, in_tail = window.shown_messages, window.tail_tokens
     last = parse_position(data.span.to).offset
     due = window.meta.due
     kept = set(events.absolute(data.span.kept))
     take_back(window, due.at if due else offset, last, texts, kept)
     drop_span(window, last, data.span.count, kept)
-    window.meta.summary = InForce(
-        summary_id=data.summary_id,
-        offset=offset,
-        text=data.text,
-        tokens=tokens,
-        to=last,
-        trust=data.trust,
-        previous=before.summary_id if before else None,
-        previous_offset=before.offset if before else None,
-    )
+    window.meta.summary = in_force(data, offset, tokens)
     window.refold(due.at if due else offset)
     window.note_cut(offset, in_tail, [Step("summarize", messages, window.shown_messages, in_tail, window.tail_tokens)])
     return window.meta.summary

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold import History, Outcome
-from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
+from projections.ranges import known_offsets
 from projections.replay import Logged, history_from
 from projections.window import Window
 from streams.log import Log, Row
@@ -85,7 +85,7 @@ async def _tail_backwards(log: Log, window: Window, below: int | None) -> AsyncI
             continue
         if below is not None and entry.start >= below:
             continue
-        known = entry_offsets(entry)
+        known = known_offsets(entry, window.recents)
         if known is not None:
             yield [offset for offset in reversed(known) if below is None or offset < below]
             continue

@@ -49,16 +49,21 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class Spoken:
-    """What a batch has to say, in log order."""
+    """What a batch has to say, in log order.
+
+    ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of force, and where it stands. ``again``:
+    where a rollback stands, and where a summary does that is in force again by it.
+    """
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
+    again: list[tuple[Key, int, int]] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
     loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
     erased: list[tuple[Key, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.accepted or self.voided or self.dead or self.loops or self.erased)
+        return bool(self.accepted or self.voided or self.again or self.dead or self.loops or self.erased)
 
 
 class Voice(Protocol):
@@ -255,7 +260,11 @@ class Partition:
 
     def _note(self, window: Window, outcome: Outcome, spoken: Spoken) -> None:
         spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
-        spoken.accepted += [(window.key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+        for summary in outcome.accepted:
+            if summary.offset == outcome.offset:
+                spoken.accepted.append((window.key, summary.offset, summary.summary_id))
+            else:
+                spoken.again.append((window.key, outcome.offset, summary.offset))
         if outcome.loop is not None:
             spoken.loops.append((window.key, outcome.offset, outcome.loop))
 

@@ -27,6 +27,8 @@ from streams.settings import Settings
 from streams.spans import compaction_span
 
 logger = logging.getLogger(__name__)
+_Said = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]
+"""What is published: as of which offset, to which topic, key, value and headers."""
 
 
 class Publisher:
@@ -51,18 +53,14 @@ class Publisher:
         """
         since = self.silent_before.get(partition, 0)
         rows = {raw.position: raw for raw in batch}
-        said: list[tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]] = []
-        for key, offset, _summary_id in spoken.accepted:
-            raw = await self._raw(rows, Position(partition, offset))
-            if raw is not None and raw.value is not None and offset >= since:
-                said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
-        for key, offset in spoken.erased:
-            raw = await self._raw(rows, Position(partition, offset))
-            if raw is not None and raw.value is not None and offset >= since:
-                said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
+        said: list[_Said] = []
+        news = [(key, offset, offset) for key, offset, _ in spoken.accepted] + [(key, offset, offset) for key, offset in spoken.erased]
+        said += await self._records(partition, rows, news, since)
         for key, offset, summary_id in spoken.voided:
             if offset >= since:
                 said.append((offset, "summaries", str(key).encode(), _voided(key, summary_id, Position(partition, offset)), HEADERS))
+        # News of the rollback, however long ago the summary was announced the first time.
+        said += await self._records(partition, rows, spoken.again, since)
         for dead in spoken.dead:
             if dead.position.offset >= since:
                 letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause})
@@ -74,6 +72,15 @@ class Publisher:
                 said.append((offset, "events", str(key).encode(), value, HEADERS))
         said.sort(key=lambda item: item[0])
         await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
+
+    async def _records(self, partition: int, rows: dict[Position, Raw], news: Sequence[tuple[Key, int, int]], since: int) -> list[_Said]:
+        """The records that stand at the last of these offsets, each said as of the one before it, from ``since`` on."""
+        said: list[_Said] = []
+        for key, at, offset in news:
+            raw = await self._raw(rows, Position(partition, offset)) if at >= since else None
+            if raw is not None and raw.value is not None:
+                said.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
+        return said
 
     async def _sealed(self, record: Record | None) -> bytes | None:
         """The value of an event of our own, as it may stand in the log; None where there is none, or its conversation is erased by now."""

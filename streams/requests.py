@@ -8,8 +8,9 @@ import msgspec
 
 from projections.due import places
 from projections.events import absolute, delta
-from projections.lanes import Kind, entry_offsets
+from projections.lanes import Kind
 from projections.policy import Policy
+from projections.ranges import known_offsets
 from projections.window import Window
 
 
@@ -64,7 +65,7 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         if entry.offset in kept:
             continue
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
-        offsets, end = entry_offsets(entry), entry.offset
+        offsets, end = known_offsets(entry, window.recents), entry.offset
         if entry.gone and offsets is not None:
             dead = set(absolute(entry.gone))
             pieces.append(Piece(entry.start, end, sorted(offset for offset in dead if offset <= due.last), live=False))

@@ -152,6 +152,43 @@ def test_a_summary_that_comes_back_by_a_rollback_of_a_rollback_is_announced_agai
     assert texts(talks.windows[KEY])[-1] == "later" and talks.windows[KEY].meta.summary == summary
 
 
+def summarised_twice() -> tuple[Talks, list[str]]:
+    """Two summaries, one on the other, and a message after them; with the summaries' ids, oldest first."""
+    talks = summarised()
+    ids = []
+    for _ in range(2):
+        summary = talks.windows[KEY].meta.summary
+        assert summary is not None
+        ids.append(summary.summary_id)
+        if len(ids) == 1:
+            while not talks.requests[KEY] or talks.windows[KEY].meta.due is None:
+                talks.say(KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40)
+            assert talks.summarise(KEY) is Status.APPLIED
+    say(talks, "last")
+    return talks, ids
+
+
+def test_a_summary_that_comes_back_leaves_those_it_stands_on_in_force() -> None:
+    talks, (older, newer) = summarised_twice()
+    last = talks.next_offset - 1
+    summary = talks.windows[KEY].meta.summary
+    assert summary is not None and summary.previous == older
+    inside = f"{PARTITION}-{summary.to - 1}"
+    assert last_outcome(talks, inside).voided == (newer,)
+    back(talks, inside)
+    outcome = last_outcome(talks, f"{PARTITION}-{last}")
+    assert ([s.summary_id for s in outcome.accepted], outcome.voided) == ([newer], ())
+
+
+def test_all_summaries_that_come_back_are_announced_again_oldest_first() -> None:
+    talks, (older, newer) = summarised_twice()
+    last = talks.next_offset - 1
+    assert last_outcome(talks, "3-2").voided == (newer, older)
+    back(talks, "3-2")
+    outcome = last_outcome(talks, f"{PARTITION}-{last}")
+    assert ([s.summary_id for s in outcome.accepted], outcome.voided) == ([older, newer], ())
+
+
 def test_falling_back_along_a_chain_keeps_the_summary_that_still_holds() -> None:
     talks = talk()
     accepted: list[str] = []

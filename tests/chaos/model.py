@@ -1,0 +1,265 @@
+"""A conversation as the contract's words alone give it: which of its events count, what a rollback leaves, which summary is in force.
+
+Written apart from ``projections.fold``, and far simpler: it keeps everything, knows no tokens, no shortening, no store. What stands is a
+linked list of events; a rollback goes back to the list as it was after its target. Which summaries were taken is told from outside (the
+summaries topic); the model says which *could* be, by predecessor, last rollback and span.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from tests.chaos.evidence import Row
+
+RECENT = 1_024
+PREFIX = "threadfold."
+
+
+class Node(NamedTuple):
+    """One event that was not rolled back, and those before it."""
+
+    offset: int
+    before: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A record of the log, taken apart: ``type`` is short (``message``), ``data`` its fields."""
+
+    offset: int
+    id: str
+    type: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A summary that was taken: where it stands, how far it reaches, the last rollback it knew, and what it covers."""
+
+    summary_id: str
+    offset: int
+    to: int
+    rollback: int
+    covers: frozenset[int]
+
+
+def logged(row: Row) -> Logged:
+    """Take a record apart; raises ValueError or KeyError when it is no event."""
+    event = json.loads(row.value)
+    kind = str(event["type"])
+    short = kind[len(PREFIX) : -3] if kind.startswith(PREFIX) and kind.endswith(".v1") else kind
+    return Logged(row.offset, str(event["id"]), short, event.get("data") or {})
+
+
+def offset_of(position: str | None) -> int:
+    """The offset of a position, -1 of none."""
+    return -1 if position is None else int(position.partition("-")[2])
+
+
+def absolute(steps: list[int]) -> list[int]:
+    """Offsets from the first one and the differences after it."""
+    return list(accumulate(steps))
+
+
+@dataclass(slots=True)
+class State:
+    """How a conversation stood after one of its events."""
+
+    last: Node | None = None
+    force: Summed | None = None
+    rollback: int = -1
+
+
+@dataclass
+class Conversation:
+    """The events of one conversation, in the log's order, gone through once. ``taken`` are the ids of summaries that were accepted."""
+
+    partition: int
+    taken: frozenset[str]
+    events: dict[int, Logged] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+    """Where each id counted first, by id."""
+    counted: list[str] = field(default_factory=list)
+    """Ids of the events that were applied, in order."""
+    summaries: dict[str, Summed] = field(default_factory=dict)
+    before: dict[str, str | None] = field(default_factory=dict)
+    """The predecessor of each summary that was taken."""
+    voided: set[str] = field(default_factory=set)
+    complaints: list[str] = field(default_factory=list)
+    end: int = -1
+    state: State = field(default_factory=State)
+    _recent: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    _refused: set[int] = field(default_factory=set)
+    _after: dict[int, State] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Go one record further."""
+        event = logged(row)
+        self.end = event.offset
+        if event.id in self._recent:
+            return
+        self._recent[event.id] = event.offset
+        if len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
+        self.events[event.offset] = event
+        self.first[event.id] = event.offset
+        if self._apply(event):
+            self.counted.append(event.id)
+        else:
+            self._refused.add(event.offset)
+        if self.state.rollback != event.offset:
+            self.state = State(Node(event.offset, self.state.last), self.state.force, self.state.rollback)
+        self._after[event.offset] = self.state
+
+    def _apply(self, event: Logged) -> bool:
+        """Whether the event counts, with what it does to the summary in force and to what stands before it."""
+        if event.type == "summary":
+            return self._summary(event)
+        if event.type == "rollback":
+            return self._roll_back(event)
+        return event.type != "resolution" or event.data["suspension_id"] in self.open_suspensions()
+
+    # -- summaries -----------------------------------------------------------------------------------------------------------
+
+    def _summary(self, event: Logged) -> bool:
+        data, state = event.data, self.state
+        name = data["summary_id"]
+        why = self._why_not(data)
+        if name not in self.taken:
+            if why is None:
+                self.complaints.append(f"summary {name} at {event.offset} could be taken and was not")
+            return False
+        if why is not None:
+            self.complaints.append(f"summary {name} at {event.offset} was taken though {why}")
+        covers = frozenset(self.covered_by(data["span"]))
+        made = Summed(name, event.offset, offset_of(data["span"]["to"]), offset_of(data.get("rollback")), covers)
+        self.summaries[name] = made
+        self.before[name] = data["previous"]
+        self.state = State(state.last, made, state.rollback)
+        return True
+
+    def _stands_on(self, made: Summed, force: Summed | None) -> bool:
+        return self.before[made.summary_id] == (force.summary_id if force else None)
+
+    def _why_not(self, data: dict[str, Any]) -> str | None:
+        """Why a summary could not be taken; None when it should be (its tokens aside, which are always few here, or claimed to be many)."""
+        force = self.state.force
+        if data["previous"] != (force.summary_id if force else None):
+            return "its predecessor is not the one in force"
+        if offset_of(data.get("previous_position")) != (force.offset if force else -1):
+            return "its predecessor stands elsewhere"
+        if offset_of(data.get("rollback")) != self.state.rollback:
+            return "it does not know the last rollback"
+        if (data.get("tokens") or 0) > 10_000:
+            return "it is too long"
+        return self._why_not_span(data["span"])
+
+    def _why_not_span(self, span: dict[str, Any]) -> str | None:
+        covered, first, last = self.covered(), offset_of(span["from"]), offset_of(span["to"])
+        if last not in self.events:
+            return "its span ends at no event"
+        if self.state.force is not None and last <= self.state.force.to:
+            return "its span is summarised already"
+        kept = set(absolute(span.get("kept") or []))
+        wanted = [o for o in self.standing() if o <= last and o not in covered and o not in kept]
+        claimed = set(self.covered_by(span))
+        left = [o for o in wanted if o not in claimed]
+        if left:
+            return f"its span leaves out {left[:3]}"
+        if claimed & covered:
+            return f"its span covers {sorted(claimed & covered)[:3]} again"
+        # What a rollback abandoned is told by its bounds, which need not be this conversation's own records.
+        begin, around = min(claimed, default=-1), covered | kept
+        if begin < first or any(first <= offset < begin and offset not in around for offset in self.events):
+            return "its span does not begin with what it covers"
+        return None
+
+    def covered_by(self, span: dict[str, Any]) -> list[int]:
+        """The offsets that a span covers: those it names, or (named nowhere) all of the conversation's between its ends but the kept."""
+        if span.get("positions"):
+            return absolute(span["positions"])
+        kept = set(absolute(span.get("kept") or []))
+        first, last = offset_of(span["from"]), offset_of(span["to"])
+        return [o for o in self.events if first <= o <= last and o not in kept]
+
+    def chain(self) -> list[Summed]:
+        """The summary in force and those it stands on, newest first."""
+        found: list[Summed] = []
+        force = self.state.force
+        while force is not None:
+            found.append(force)
+            before = self.before[force.summary_id]
+            force = None if before is None else self.summaries.get(before)
+        return found
+
+    def covered(self) -> set[int]:
+        """All offsets that the summaries in force cover."""
+        return {offset for made in self.chain() for offset in made.covers}
+
+    # -- rollbacks -----------------------------------------------------------------------------------------------------------
+
+    def _roll_back(self, event: Logged) -> bool:
+        target = self._target(str(event.data["to"]))
+        if target is None or target not in self._after or target >= event.offset:
+            return False
+        then = self._after[target]
+        force = self._in_force_at(target, then)
+        old = self.chain()
+        self.state = State(then.last, force, event.offset)
+        self.voided |= {made.summary_id for made in old} - {made.summary_id for made in self.chain()}
+        return True
+
+    def _target(self, to: str) -> int | None:
+        partition, dash, offset = to.partition("-")
+        if dash and partition.isdecimal() and offset.isdecimal():
+            return int(offset) if int(partition) == self.partition else None
+        return self._recent.get(to)
+
+    def _in_force_at(self, target: int, then: State) -> Summed | None:
+        """The summary a rollback leaves in force: of the present chain as much as covers nothing behind the target."""
+        now = self.state.force
+        if now is None or target == now.to or (target > now.to and target in self._reached()):
+            return now
+        force = then.force
+        for made in reversed(self.chain()):
+            if made.offset > target >= made.to and made.rollback == then.rollback and self._stands_on(made, force):
+                force = made
+        return force
+
+    # -- what stands ---------------------------------------------------------------------------------------------------------
+
+    def standing(self) -> list[int]:
+        """The offsets of the events that stand, ascending: applied, not rolled back, neither summaries nor rollbacks."""
+        return [offset for offset in self._reached() if self.events[offset].type != "summary" and offset not in self._refused]
+
+    def _reached(self) -> list[int]:
+        """The offsets of all events that no rollback abandoned, ascending, skipped ones among them."""
+        found: list[int] = []
+        node = self.state.last
+        while node is not None:
+            found.append(node.offset)
+            node = node.before
+        return found[::-1]
+
+    def open_suspensions(self) -> list[str]:
+        """Ids of the suspensions that wait, in order."""
+        waiting: list[str] = []
+        for offset in self.standing():
+            event = self.events[offset]
+            if event.type == "suspension":
+                waiting.append(event.data["suspension_id"])
+            elif event.type == "resolution" and event.data["suspension_id"] in waiting:
+                waiting.remove(event.data["suspension_id"])
+        return waiting
+
+    def digest(self) -> str:
+        """The chained digest of the applied ids."""
+        digest = bytes(32)
+        for name in self.counted:
+            digest = sha256(digest + sha256(name.encode()).digest()).digest()
+        return digest.hex()

@@ -1,0 +1,207 @@
+"""One seed from its plan to its findings, and a run of many: what ``make chaos`` calls."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from projections.errors import ThreadfoldError
+from projections.store import RedisStore
+from streams.log import KafkaLog
+from streams.settings import Settings
+from tests.chaos.evidence import Evidence, Findings, keep
+from tests.chaos.faults import carry_out
+from tests.chaos.intruders import Intruder, intruding
+from tests.chaos.oracle import judge
+from tests.chaos.platform import Platform, Stack, keep_logs, platform, until_ready
+from tests.chaos.producers import Producer, producers_of
+from tests.chaos.readers import reading
+from tests.chaos.reading import collect, differing, settle
+from tests.chaos.schedule import Plan, plan_of
+from tests.chaos.spans import RIVAL
+
+KEPT = Path("build/chaos")
+"""Where the logs of seeds that failed are kept, below the working folder."""
+SHOWN = 12
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed came to. ``trouble`` is what went wrong beside the oracle's findings; each counts as one that differs."""
+
+    seed: int
+    findings: Findings = field(default_factory=Findings)
+    trouble: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    told: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing at all was found."""
+        return self.findings.clean and not self.trouble
+
+    @property
+    def reasons(self) -> list[str]:
+        """Everything that was found, in words."""
+        found = self.findings
+        named = (("lost", found.lost), ("doubled", found.doubled), ("differing", found.differing + self.trouble))
+        return [f"{name}: {text}" for name, texts in named for text in texts]
+
+
+def _unsaid(text: str) -> None:
+    """Say nothing."""
+
+
+def _timed(say: Say) -> Say:
+    """Say things with the seconds since now."""
+    begun = time.monotonic()
+    return lambda text: say(f"  {time.monotonic() - begun:5.1f} s {text}")
+
+
+async def run_seed(plan: Plan, stack: Stack, say: Say = _unsaid) -> Outcome:
+    """Carry a plan out on a running stack; never raises for what the plan's processes do."""
+    outcome, begun = Outcome(plan.seed), time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{plan.seed}-"))
+    settings: Settings | None = None
+    try:
+        await stack.start()
+        async with platform(plan, stack, folder, say) as made:
+            settings = made.direct
+            await _played(made, outcome, say)
+    except (AssertionError, TimeoutError, ThreadfoldError, KafkaError, OSError) as error:
+        outcome.trouble.append(f"the seed could not be played to its end: {type(error).__name__}: {error}")
+    finally:
+        if not outcome.clean:
+            keep_logs(folder, KEPT / f"seed-{plan.seed}")
+        shutil.rmtree(folder, ignore_errors=True)
+        outcome.seconds = time.monotonic() - begun
+    if settings is not None:
+        await _drop_topics(settings)
+    return outcome
+
+
+async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
+    producers = producers_of(made)
+    async with intruding(made.direct, made.plan) as intruder, reading(made) as readers:
+        await _under_faults(made, producers, say)
+    say("all is acknowledged")
+    await until_ready(made)
+    acks = [ack for producer in producers for ack in producer.acks]
+    log, store = KafkaLog(made.direct, made.plan.partitions), RedisStore(made.direct.redis, made.direct.topic_prefix)
+    try:
+        open_ = await settle(made, log, store, sorted({ack.key for ack in acks}))
+        if open_ is not None:
+            outcome.trouble.append(f"it did not come to rest: {open_}")
+        say("settled" if open_ is None else open_)
+        evidence = await collect(made, log, acks)
+        say("evidence is collected")
+        outcome.findings = judge(evidence)
+        if open_ is not None or not outcome.findings.clean:
+            keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
+        outcome.trouble += [f"{key}: the window is not what the log folds to" for key in await differing(made, log, store)]
+    finally:
+        await log.stop()
+        await store.close()
+    for producer in producers:
+        outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
+    outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
+    asked = f"{sum(p.unknown for p in producers)} unknown answers, {sum(reader.reads for reader in readers)} reads meanwhile"
+    outcome.told = _told(evidence, asked, intruder, made)
+
+
+async def _under_faults(made: Platform, producers: list[Producer], say: Say) -> None:
+    """Append while the faults come, until they are over and everything is acknowledged."""
+    enough = asyncio.Event()
+    tasks = [asyncio.create_task(producer.run(enough), name=f"producer-{producer.number}") for producer in producers]
+    try:
+        await asyncio.gather(carry_out(made), asyncio.sleep(made.plan.load))
+        await made.heal()
+        say("faults are over")
+        enough.set()
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) -> str:
+    chain = sum(len(seen.summaries) for seen in evidence.windows.values())
+    taken = sum(told["summarizer"] == RIVAL for seen in evidence.windows.values() for told in seen.summaries)
+    ended = [
+        f"{service.name} ended with {service.ended}" for service in made.services if any(code not in (0, 137) for code in service.ended)
+    ]
+    traced = [f"{service.name} logged {count} tracebacks" for service in made.services if (count := service.tracebacks())]
+    if traced or ended:
+        keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
+    counts = (
+        f"{len(evidence.acks)} acknowledgements, {asked}",
+        f"{len(evidence.log)} records in {len(evidence.windows)} conversations, {intruder.repeated} of them repeated whole",
+        f"{chain} summaries in force ({intruder.rivals} rivals, {taken} taken), {len(evidence.summaries)} announcements",
+    )
+    return "; ".join((*counts, *made.notes, *ended, *traced))
+
+
+async def _drop_topics(settings: Settings) -> None:
+    """Take the seed's topics away, so that a hundred seeds do not burden one broker; one that is away keeps them."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
+    try:
+        async with asyncio.timeout(10):
+            await admin.start()
+            names = [name for name in await admin.list_topics() if name.startswith(f"{settings.topic_prefix}.")]
+            await admin.delete_topics(names)
+    except (KafkaError, TimeoutError) as error:
+        print(f"the topics of {settings.topic_prefix} stay: {error}")
+    finally:
+        await admin.close()
+
+
+async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = False) -> int:
+    """Run seeds one after the other on one stack, print each and the sums; returns the exit code, 0 only when all are clean.
+
+    ``verbose``: also the steps of each with their times.
+    """
+    total, failed = Findings(), list[Outcome]()
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        stack = Stack(Path(folder))
+        try:
+            for seed in seeds:
+                plan = plan_of(seed)
+                say(f"seed {seed}: {plan}")
+                outcome = await run_seed(plan, stack, _timed(say) if verbose else _unsaid)
+                found = outcome.findings
+                total.acknowledged += found.acknowledged
+                total.lost += found.lost
+                total.doubled += found.doubled
+                total.differing += found.differing + outcome.trouble
+                say(f"seed {seed}: {'clean' if outcome.clean else 'FAILED'} in {outcome.seconds:.0f} s: {outcome.told}")
+                if not outcome.clean:
+                    failed.append(outcome)
+                    tell_failure(outcome, say)
+        finally:
+            await stack.stop()
+    if failed:
+        say(f"failed seeds: {', '.join(str(outcome.seed) for outcome in failed)}")
+    say(
+        f"seeds: {len(seeds)}, acknowledged: {total.acknowledged}, lost: {len(total.lost)}, doubled: {len(total.doubled)}, "
+        f"differing: {len(total.differing)}"
+    )
+    return 1 if failed else 0
+
+
+def tell_failure(outcome: Outcome, say: Say = print) -> None:
+    """Say what a seed found, and how to run it again."""
+    for reason in outcome.reasons[:SHOWN]:
+        say(f"  {reason}")
+    if len(outcome.reasons) > SHOWN:
+        say(f"  and {len(outcome.reasons) - SHOWN} more")
+    say(f"  run it again with: make chaos SEED={outcome.seed}   (logs: {KEPT}/seed-{outcome.seed})")
