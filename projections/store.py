@@ -58,6 +58,7 @@ class RedisStore:
         self._apply = self._redis.register_script(files("projections").joinpath("lua/apply.lua").read_text())
         self._fields = Gathered(self._redis, files("projections").joinpath("lua/fields.lua").read_text())
         self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())
+        self._hold = self._redis.register_script(files("projections").joinpath("lua/hold.lua").read_text())
 
     async def close(self) -> None:
         """Close all connections."""
@@ -193,6 +194,11 @@ class RedisStore:
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+
+    async def hold(self, generation: int, holder: str, seconds: float) -> bool:
+        async with self._guarded():
+            key = f"{self.prefix}:{{{generation}:held}}"
+            return bool(await self._hold(keys=[key], args=[holder, int(seconds * 1000)]))
 
     def _tag(self, generation: int, partition: int) -> str:
         return f"{self.prefix}:{{{generation}:{partition}}}"
