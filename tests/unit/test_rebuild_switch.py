@@ -81,7 +81,7 @@ async def test_a_generation_heals_up_to_where_readers_of_the_live_one_have_been(
 def test_partitions_are_dealt_out_so_that_each_process_has_about_as_much() -> None:
     left = {0: 100, 1: 10, 2: 60, 3: 50, 4: 0, 5: 0}
     parts = shares(left, 2)
-    assert sorted(sum(parts, [])) == [0, 1, 2, 3, 4, 5]
+    assert sorted(number for part in parts for number in part) == [0, 1, 2, 3, 4, 5]
     assert sorted(sum(left[n] for n in part) for part in parts) == [110, 110]
     assert shares(left, 99) == [[n] for n in (0, 2, 3, 1, 4, 5)]
     assert shares({0: 5}, 4) == [[0]]
