@@ -71,10 +71,8 @@ class Histories:
 async def _read_on(log: Log, window: Window, known: _Known) -> None:
     """Take in the events after ``known.upto`` and before the one at hand."""
     wanted: set[int] = set()
-    async for piece in offsets_backwards(log, window):
-        wanted.update(offset for offset in piece if offset > known.upto)
-        if piece and piece[-1] <= known.upto:
-            break
+    async for piece in offsets_backwards(log, window, above=known.upto):
+        wanted.update(piece)
     rows = await log.read(Position(window.partition, offset) for offset in wanted)
     more: list[Logged] = []
     for position in sorted(rows):

@@ -49,6 +49,7 @@ class _Side:
 class _Pair:
     before: _Side
     after: _Side
+    events: int = 0
 
 
 @dataclass(slots=True)
@@ -88,7 +89,6 @@ class Preview:
         """Of those chosen, the ones with the highest hashes first (as negative numbers)."""
         self._left_out = False
         self._tenants: set[str] = set()
-        self._events = 0
         self._costs: list[float] = []
 
     async def run(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -119,7 +119,7 @@ class Preview:
             return
         if pair is None:
             pair = await self._choose(key, place, number)
-        self._events += 1
+        pair.events += 1
         if isinstance(event, SummaryEvent) and event.data.cost is not None:
             self._costs.append(event.data.cost)
         for i, side in enumerate((pair.before, pair.after)):
@@ -138,7 +138,8 @@ class Preview:
             self._left_out = True
             del self._pairs[heapq.heappop(self._highest)[1]]
         heapq.heappush(self._highest, (-place, key))
-        pair = self._pairs[key] = _Pair(*(_Side(Window(key, number, rules)) for rules in self._rules))
+        before, after = self._rules
+        pair = self._pairs[key] = _Pair(_Side(Window(key, number, before)), _Side(Window(key, number, after)))
         return pair
 
     async def _fold(self, i: int, side: _Side, offset: int, event: AnyEvent) -> None:
@@ -168,7 +169,7 @@ class Preview:
                 "compared": sums.compared,
                 "erased": sums.erased,
             },
-            "events": self._events,
+            "events": sum(pair.events for pair in self._pairs.values()),
             "differing": {"windows": sums.windows, "renders": sums.renders},
             "tokens": {"before": before, "after": after},
             "does_not_fit": _sides(sums.unfit),

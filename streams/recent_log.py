@@ -95,10 +95,9 @@ class RecentLog:
         for rows, _ in list(batches):
             if rows[-1].offset < first or rows[0].offset > last:
                 continue
-            await self._log.seals.ready(rows)
-            for row in rows[bisect_left(rows, first, key=_offset) :]:
-                if row.offset > last:
-                    break
+            part = rows[bisect_left(rows, first, key=_offset) : bisect_left(rows, last + 1, key=_offset)]
+            await self._log.seals.ready(part)
+            for row in part:
                 yield _raw(partition, row)
 
     def _known(self, position: Position) -> Raw | None:
