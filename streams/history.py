@@ -32,7 +32,7 @@ def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
 
 
 async def offsets_backwards(log: Log, window: Window, *, above: int = -1) -> AsyncIterator[list[int]]:
-    """The offsets of the conversation's events after ``above``, newest first, in pieces of descending offsets (:func:`pieces_backwards`)."""
+    """The offsets of the conversation's events after ``above``, newest first, in descending pieces (:func:`pieces_backwards`)."""
     async for _, piece in pieces_backwards(log, window, above=above):
         yield piece
 

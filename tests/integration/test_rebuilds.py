@@ -38,7 +38,7 @@ from threadfold.cli.configuration import write_config
 
 POLICY = {"min_messages": 8}
 KEYS = [Key("acme", f"c{i}") for i in range(60)]
-EVENTS = 12_000
+EVENTS = 9_000
 OFTEN = Bounds(events=200, seconds=60.0)
 """So that a rebuild that is killed has written something."""
 
@@ -271,7 +271,7 @@ async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
     assert samples[0]["conversations"]["compared"] == 10
     assert samples[0]["conversations"]["in_log_estimated"]
     assert 15 <= samples[0]["conversations"]["in_log"] <= 240
-    assert 1_000 < samples[0]["events"] < 4_000
+    assert 700 < samples[0]["events"] < 3_000
     await forgotten(settings, runtime, report.generation)
 
 
@@ -281,7 +281,7 @@ async def test_commands_report_build_switch_and_go_back(runtime: Runtime, settin
     there = ("--data", tmp_path)
     dry = await ok("rebuild", "--policy", tmp_path / "policy.json", "--dry-run", "--sample", "20", "--json", *there)
     assert json.loads(dry.out)["report"]["conversations"]["compared"] == 20
-    assert len((await ok("generations", "list", *there)).lines) == 1
+    assert list((await runtime.control.sync()).generations) == [1]
     built = await ok("rebuild", "--policy", tmp_path / "policy.json", "--sample", "20", "--price", "3", "--jobs", "2", *there)
     for part in ("compared: 20 of about ", "tokens of contexts: ", "at 3 a million tokens", "compactions asked for at once", "note: "):
         assert part in built.out
@@ -292,11 +292,10 @@ async def test_commands_report_build_switch_and_go_back(runtime: Runtime, settin
     await until(lambda: caught_up(runtime))
     back = await ok("generations", "switch", "1", *there)
     assert back.lines == ["generation 1 (went on with one that was begun): 0 events folded, live"]
-    assert (await ok("generations", "switch", "1", *there)).lines == back.lines
     missing = await cli("generations", "switch", "99", *there)
     assert (missing.code, missing.said) == (1, "threadfold: there is no generation 99: `threadfold generations list` names those there are")
     await until(lambda: caught_up(runtime))
-    await ok("generations", "drop", str(number), *there)
+    await forgotten(settings, runtime, number)
 
 
 async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_and_goes_on(runtime: Runtime, settings: Settings) -> None:
@@ -346,7 +345,7 @@ async def test_readers_see_one_generation_or_the_other_through_switches_there_an
     async with Backend(settings) as backend, Backend(settings) as other:
         tasks = [asyncio.create_task(answers.read(each, key, stop)) for each in (backend, other) for key in KEYS[:2]]
         tasks.append(asyncio.create_task(traffic(runtime, stop)))
-        for turn in range(6):
+        for turn in range(4):
             await rebuild(settings, runtime.control, runtime.log, runtime.store, number=numbers[turn % 2], switch=True)
             await until(lambda: served(runtime))
         stop.set()
