@@ -7,7 +7,7 @@ partitions heal, so that readers never step back.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from streams.log import Log
 from streams.settings import Settings
 
 Progress = Callable[[int, int], None]
-Look = Callable[[Generation], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ async def rebuild(
     jobs: int = 1,
     bounds: Bounds | None = None,
     progress: Progress | None = None,
-    look: Look | None = None,
 ) -> RebuildReport:
     """Build a generation under ``policy`` (None: the live generation's) and, with ``switch``, make it live.
 
@@ -56,7 +54,6 @@ async def rebuild(
         number: build this one instead, which was begun before: it is brought up to where the live one is.
         jobs: how many processes fold; 1 is this one. Of what runs there only ``settings`` is known: another log or store is not.
         progress: called with the records folded, and how many there were to fold when it began; more come while it runs.
-        look: awaited when all is built, before any switch.
 
     Raises:
         InvalidPolicy: the policy does not hold.
@@ -80,9 +77,6 @@ async def rebuild(
             if generation.state != "ready":
                 generation = msgspec.structs.replace(generation, state="ready")
                 await control.write({f"generation/{generation.number}": generation})
-            if look is not None:
-                await look(generation)
-                await work.builder.run()
             if switch:
                 await work.builder.round()
                 await make_live(control, store, generation.number)

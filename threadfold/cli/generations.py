@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from streams.preview import SAMPLE, Preview
 from streams.rebuild import RebuildReport
 from streams.rebuild import rebuild as rebuild_windows
 from streams.settings import Settings, read_policy
-from threadfold.cli.common import data_option, load_settings, print_json, print_line, run, say
+from threadfold.cli.common import data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.reach import Reach, reach
@@ -86,49 +86,54 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 async def _rebuild(settings: Settings, asked: _Asked) -> None:
     rest_collector()
-    document: dict[str, Any] | None = None
     async with reach(settings) as stack:
-
-        async def look(generation: Generation) -> None:
-            nonlocal document
-            document = await _report(stack, generation, asked)
-            if document is not None and not asked.as_json:
-                # Before any switch, so that whoever watches can still end the command.
-                for line in policy_report(document):
-                    print_line(line)
-
         if asked.dry_run:
-            await look(candidate(stack.control.state, asked.policy)[0])
-            if asked.as_json:
-                print_json({"generation": None, "report": document})
-            elif document is None:
-                say("nothing to compare: this policy is the live generation's")
+            _reported(await _report(stack, candidate(stack.control.state, asked.policy)[0], asked), None, asked)
             return
-        jobs = await _jobs(stack, asked)
-        with metered("rebuild") as meter:
-            report = await rebuild_windows(
-                settings,
-                stack.control,
-                stack.log,
-                stack.store,
-                policy=asked.policy,
-                number=asked.number,
-                switch=asked.switch,
-                jobs=jobs,
-                progress=_with_estimate(meter),
-                look=look if asked.sample else None,
-            )
-    _told(report, document, asked)
-
-
-def _told(report: RebuildReport, document: dict[str, Any] | None, asked: _Asked) -> None:
+        report = await _build(stack, asked, asked.number, switch=asked.switch and not asked.sample)
+        document = None
+        if asked.sample and not report.live:
+            document = await _report(stack, stack.control.state.generations[report.generation], asked)
+        if not asked.as_json:
+            _reported(document, None, asked)
+        if asked.switch and not report.live:
+            # Only now, so that whoever reads the report can still end the command.
+            last = await _build(stack, asked, report.generation, switch=True)
+            report = replace(last, events=report.events + last.events, resumed=report.resumed)
     if asked.as_json:
-        values = {"generation": report.generation, "events": report.events, "resumed": report.resumed, "live": report.live}
-        print_json({**values, "report": document})
-        return
-    again = " (went on with one that was begun)" if report.resumed else ""
-    state = "live" if report.live else f"ready: `threadfold generations switch {report.generation}` makes it live"
-    click.echo(f"generation {report.generation}{again}: {report.events} events folded, {state}")
+        _reported(document, report, asked)
+    else:
+        again = " (went on with one that was begun)" if report.resumed else ""
+        state = "live" if report.live else f"ready: `threadfold generations switch {report.generation}` makes it live"
+        click.echo(f"generation {report.generation}{again}: {report.events} events folded, {state}")
+
+
+async def _build(stack: Reach, asked: _Asked, number: int | None, *, switch: bool) -> RebuildReport:
+    jobs = await _jobs(stack, asked, number)
+    with metered("rebuild") as meter:
+        return await rebuild_windows(
+            stack.settings,
+            stack.control,
+            stack.log,
+            stack.store,
+            policy=asked.policy,
+            number=number,
+            switch=switch,
+            jobs=jobs,
+            progress=_with_estimate(meter),
+        )
+
+
+def _reported(document: dict[str, Any] | None, report: RebuildReport | None, asked: _Asked) -> None:
+    """Print what is known: as one document, or the report's lines."""
+    if asked.as_json:
+        print_json({**({"generation": None} if report is None else asdict(report)), "report": document})
+    elif document is not None:
+        for line in policy_report(document):
+            print_line(line)
+        flush()
+    elif asked.dry_run:
+        say("nothing to compare: these are the live generation's rules")
 
 
 async def _report(stack: Reach, generation: Generation, asked: _Asked) -> dict[str, Any] | None:
@@ -143,11 +148,11 @@ async def _report(stack: Reach, generation: Generation, asked: _Asked) -> dict[s
     return {"live": state.live, **preview.document(asked.price)}
 
 
-async def _jobs(stack: Reach, asked: _Asked) -> int:
+async def _jobs(stack: Reach, asked: _Asked, number: int | None) -> int:
     """How many processes fold: as many as were asked for, else as there are processors, but each with enough to do."""
     if asked.jobs is not None:
         return min(asked.jobs, stack.log.partitions)
-    number = candidate(stack.control.state, asked.policy)[0].number if asked.number is None else asked.number
+    number = candidate(stack.control.state, asked.policy)[0].number if number is None else number
     left = sum((await left_to_fold(stack.control, stack.log, stack.store, number)).values())
     return max(1, min(_processors(), stack.log.partitions, left // WORTH_A_PROCESS))
 
