@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ from projections.window import Window
 MOST_LINES = 24
 WIDTH = 160
 """Lines of one diff, and characters of a message's line, that are shown."""
+HEAD, FOOT = 3, 2
+"""Lines shown of a longer run, at its begin and at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,20 @@ def diff_lines(before: Seen, after: Seen, most: int = MOST_LINES, width: int = W
     """A unified diff of the rendered messages, a line each, shortened: at most ``most`` lines, and one that says how many are left out."""
     old, new = ([_line(body, width) for body in side.bodies] for side in (before, after))
     # Its first two lines would name files.
-    lines = list(unified_diff(old, new, n=1, lineterm=""))[2:]
+    lines = _short_runs(list(unified_diff(old, new, n=1, lineterm=""))[2:])
     if not lines and before.bodies != after.bodies:
         lines = ["  (the messages differ beyond what is shown of them)"]
     return lines if len(lines) <= most else [*lines[:most], f"  ({len(lines) - most} more lines)"]
+
+
+def _short_runs(lines: list[str]) -> list[str]:
+    """Long runs of lines that only came or only went: their first ones and their last ones say enough."""
+    found: list[str] = []
+    for _, run in groupby(lines, lambda line: line[0]):
+        part = list(run)
+        left = len(part) - HEAD - FOOT
+        found += part if left <= 1 else [*part[:HEAD], f"{part[0][0]}  ({left} more)", *part[-FOOT:]]
+    return found
 
 
 def spread(values: Sequence[int]) -> dict[str, int]:

@@ -45,10 +45,13 @@ def test_a_diff_is_shortened_in_lines_and_in_width() -> None:
     def of(texts: list[str]) -> Seen:
         return Seen(b"", 1, tuple(msgspec.json.encode({"role": "user", "content": text}) for text in texts), False, None)
 
-    lines = diff_lines(of(["x" * 500]), of([f"y{i}" for i in range(50)]), most=10, width=40)
-    assert len(lines) == 11
-    assert lines[-1] == "  (42 more lines)"
-    assert lines[1] == "-user: " + "x" * 33 + "…"
+    lines = diff_lines(of(["x" * 500]), of([f"y{i}" for i in range(50)]), width=40)
+    assert lines == [
+        "@@ -1 +1,50 @@",
+        "-user: " + "x" * 33 + "…",
+        *("+user: y0", "+user: y1", "+user: y2", "+  (45 more)", "+user: y48", "+user: y49"),
+    ]
+    assert diff_lines(of(["x" * 500]), of([f"y{i}" for i in range(50)]), most=3, width=40)[3:] == ["  (5 more lines)"]
     assert diff_lines(of(["x" * 500 + "a"]), of(["x" * 500 + "b"])) == ["  (the messages differ beyond what is shown of them)"]
 
 
