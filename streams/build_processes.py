@@ -91,7 +91,7 @@ async def _one(job: Job, told: Callable[[int], None]) -> None:
         start_new_session=True,  # Ctrl-C is for this process, which ends them in order
     )
     assert process.stdin is not None and process.stdout is not None
-    where = f"generation {job.generation}, partitions {', '.join(map(str, job.partitions))}"
+    where = f"generation {job.generation}, partitions {', '.join(map(str, sorted(job.partitions)))}"
     try:
         process.stdin.write(msgspec.json.encode(job) + b"\n")
         async for line in process.stdout:
