@@ -173,6 +173,13 @@ class WindowStore(Protocol):
     async def drop_generation(self, generation: int, partitions: int) -> int:
         """Delete everything of a generation; returns how many keys went."""
 
+    async def hold(self, generation: int, holder: str, seconds: float) -> bool:
+        """Take or keep the sole right to build, switch to or drop a generation; after ``seconds`` without another call (0: now) it is free.
+
+        Returns False where another holder has it. It keeps two from starting the same work, no more: windows are protected by their
+        revisions, and the right is lost with the store.
+        """
+
 
 Asked = tuple[Due | None, int | None, str | None]
 """A due span, the last rollback and the summary in force: what a compaction request says."""

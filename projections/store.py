@@ -52,6 +52,7 @@ class RedisStore:
         self._servers = Servers(url, timeout=timeout)
         lua = files("projections").joinpath("lua")
         self._apply, self._unlink = (Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink"))
+        self._hold = Script(lua.joinpath("hold.lua").read_text())
         self._fields = lua.joinpath("fields.lua").read_text()
 
     async def close(self) -> None:
@@ -219,6 +220,15 @@ class RedisStore:
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+
+    async def hold(self, generation: int, holder: str, seconds: float) -> bool:
+        key = f"{self.prefix}:{{{generation}:held}}"
+
+        async def work(node: Node) -> bool:
+            return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
+
+        async with self._guarded():
+            return await self._servers.run(key, work)
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         checkpoint = _checkpoint(state, node)

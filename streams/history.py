@@ -31,14 +31,14 @@ def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
     return event if event.source == key.source else None
 
 
-async def offsets_backwards(log: Log, window: Window) -> AsyncIterator[list[int]]:
-    """The offsets of all the conversation's events, newest first, in pieces of descending offsets (see :func:`pieces_backwards`)."""
-    async for _, piece in pieces_backwards(log, window):
+async def offsets_backwards(log: Log, window: Window, *, above: int = -1) -> AsyncIterator[list[int]]:
+    """The offsets of the conversation's events after ``above``, newest first, in descending pieces (:func:`pieces_backwards`)."""
+    async for _, piece in pieces_backwards(log, window, above=above):
         yield piece
 
 
 async def pieces_backwards(
-    log: Log, window: Window, *, below: int | None = None, span_of: int | None = None
+    log: Log, window: Window, *, below: int | None = None, span_of: int | None = None, above: int = -1
 ) -> AsyncIterator[tuple[int | None, list[int]]]:
     """The same, each piece with the offset of the summary event whose span it is (None: it is of the window's tail).
 
@@ -46,21 +46,22 @@ async def pieces_backwards(
 
     Args:
         below: only offsets less than this one.
+        above: only offsets greater than this one.
         span_of: begin with the span of the summary event at this offset: going on deep in a history costs no more than at its top.
     """
     at = span_of
     if at is None:
-        async for piece in _tail_backwards(log, window, below):
+        async for piece in _tail_backwards(log, window, below, above):
             yield None, piece
         at = window.meta.summary.offset if window.meta.summary else None
-    while at is not None:
+    while at is not None and at > above:
         event = await _summary_at(log, window, at)
         if event is None:
             return
         before = parse_position(event.data.previous_position).offset if event.data.previous_position else None
         piece = await _since_the_one_before(log, window, event, before)
-        if below is not None:
-            piece = [offset for offset in piece if offset < below]
+        if below is not None or above >= 0:
+            piece = [offset for offset in piece if above < offset and (below is None or offset < below)]
         if piece:
             yield at, piece
         at = before
@@ -79,20 +80,21 @@ async def _since_the_one_before(log: Log, window: Window, event: SummaryEvent, b
     return sorted({offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > reached}, reverse=True)
 
 
-async def _tail_backwards(log: Log, window: Window, below: int | None) -> AsyncIterator[list[int]]:
+async def _tail_backwards(log: Log, window: Window, below: int | None, above: int) -> AsyncIterator[list[int]]:
     for entry in reversed(window.tail):
-        if entry.offset <= window.covered_to:
+        if entry.offset <= max(window.covered_to, above):
             continue
         if below is not None and entry.start >= below:
             continue
         known = known_offsets(entry, window.recents)
         if known is not None:
-            yield [offset for offset in reversed(known) if below is None or offset < below]
+            yield [offset for offset in reversed(known) if above < offset and (below is None or offset < below)]
             continue
         last = entry.offset if below is None else min(entry.offset, below - 1)
-        while last >= entry.start:
+        begin = max(entry.start, above + 1)
+        while last >= begin:
             # A long range is scanned in parts, so that one page of a history does not read all of it.
-            first = max(entry.start, last - SCAN_PART + 1)
+            first = max(begin, last - SCAN_PART + 1)
             yield (await _scan_offsets(log, window.key, window.partition, first, last))[::-1]
             last = first - 1
 

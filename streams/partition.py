@@ -23,7 +23,7 @@ from typing import Protocol
 
 from projections.errors import ThreadfoldError
 from projections.events import AnyEvent, ErasedEvent, LoopDetected, Undecodable
-from projections.fold import Outcome, Status, apply
+from projections.fold import History, Outcome, Status, apply
 from projections.names import Key, Position, parse_key
 from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
@@ -134,8 +134,9 @@ class Partition:
         learn: Callable[[str], Awaitable[None]],
         voice: Voice,
         cached_windows: int = 4096,
+        fetch: Callable[[Log, Window, Outcome], Awaitable[History]] = fetch_needed,
     ) -> None:
-        """Args: ``learn`` is awaited before a tenant's first event is folded, so that ``rules`` knows its policy."""
+        """Args: ``learn`` is awaited before a tenant's first event is folded, so that ``rules`` knows its policy; ``fetch`` reads back."""
         self.number = number
         self.generation = generation
         self.store = store
@@ -145,6 +146,7 @@ class Partition:
         self.counts = Counts()
         self._learn = learn
         self._voice = voice
+        self._fetch = fetch
         self._slots: OrderedDict[bytes, Slot] = OrderedDict()
         """By the records' key as it is: a batch looks up each of its records here."""
         self._cached = cached_windows
@@ -249,7 +251,7 @@ class Partition:
     async def _fold_on(self, window: Window, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
         """What is not simply applied: a rollback that needs the log, a repeat, a rejected event."""
         if outcome.status is Status.NEEDS_HISTORY:
-            outcome = apply(window, offset, event, await fetch_needed(self.log, window, outcome))
+            outcome = apply(window, offset, event, await self._fetch(self.log, window, outcome))
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
         elif outcome.status is Status.DUPLICATE:

@@ -41,6 +41,8 @@ class State:
 
     def __init__(self) -> None:
         self.generations: dict[int, Generation] = {}
+        self.claims: dict[int, str] = {}
+        """Who took a generation's number first; a number is never given twice, not even when its generation was dropped."""
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
@@ -54,6 +56,9 @@ class State:
             self.live = msgspec.json.decode(value, type=int) if value else None
         elif kind == "generation":
             _set(self.generations, int(name), value, Generation)
+        elif kind == "claim":
+            number, _, claimant = name.partition("/")
+            self.claims.setdefault(int(number), claimant)
         elif kind == "tenant":
             self._put_tenant(name, value)
         elif kind == "key":

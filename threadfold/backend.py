@@ -289,15 +289,19 @@ class Backend:
         await self._waiting.reach(position, timeout)
 
     async def stored(self, key: Key, *, recents: bool = True) -> tuple[Checkpoint, Stored | None]:
-        """A conversation's window as it is stored, erased or not, with its partition's checkpoint.
+        """A conversation's window as it is stored in the generation that is live when this returns, erased or not, with its checkpoint.
 
         Raises:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         partition = partition_of(key, self.log.partitions)
-        before = self.served(partition)
-        checkpoint, found = await self.store.read(self.control.state.live_generation.number, partition, [key], recents=recents)
-        return await self.check_served(partition, checkpoint, before), found[0]
+        while True:
+            before, generation = self.served(partition), self.control.state.live_generation.number
+            checkpoint, found = await self.store.read(generation, partition, [key], recents=recents)
+            checked = await self.check_served(partition, checkpoint, before)
+            # Else readers were switched meanwhile: whoever opens it does so by the rules that are live now.
+            if generation == self.control.state.live:
+                return checked, found[0]
 
     async def stored_fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
         """Some fields of a window as it is stored (``projections.layout``); raises like :meth:`stored`."""

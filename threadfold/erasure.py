@@ -139,11 +139,8 @@ class Eraser:
 
     async def _window(self, key: Key) -> Window | None:
         backend = self._backend
-        generation, partition = backend.control.state.live_generation.number, partition_of(key, backend.log.partitions)
-        checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
-        if checkpoint is None or checkpoint.healing:
-            raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
-        return None if stored is None else stored.load(key, partition, backend.live_rules())
+        _, stored = await backend.stored(key)
+        return None if stored is None else stored.load(key, partition_of(key, backend.log.partitions), backend.live_rules())
 
     async def _append(self, key: Key) -> str:
         """Append the erasure and wait until the live window took it; returns its position."""

@@ -15,6 +15,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.log import KafkaLog, Log
+from streams.recent_log import RecentLog
 from streams.settings import Settings
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
@@ -22,10 +23,11 @@ from threadfold.testing import MemoryLog
 PARTITIONS = 4
 
 
-@pytest.fixture(params=["memory", "real"])
+@pytest.fixture(params=["memory", "remembered", "real"])
 async def log(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Log]:
-    if request.param == "memory":
-        yield MemoryLog(PARTITIONS)
+    if request.param != "real":
+        memory = MemoryLog(PARTITIONS)
+        yield memory if request.param == "memory" else RecentLog(memory)
         return
     real = KafkaLog(settings, PARTITIONS)
     yield real

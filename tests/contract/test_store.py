@@ -544,3 +544,18 @@ async def test_a_state_that_lost_a_field_counts_as_none(settings: Settings, gene
     assert await store.checkpoint(generation, 0) is None
     await client.aclose()
     await store.close()
+
+
+async def test_a_generation_is_held_by_one_at_a_time_until_it_lets_go_or_its_time_is_over(store: WindowStore, generation: int) -> None:
+    assert await store.hold(generation, "a", 30)
+    assert await store.hold(generation, "a", 30)
+    assert not await store.hold(generation, "b", 30)
+    assert await store.hold(next(_generations), "b", 30)
+    assert not await store.hold(generation, "b", 0)
+    assert not await store.hold(generation, "b", 30), "b gave back what a has"
+    assert await store.hold(generation, "a", 0)
+    assert await store.hold(generation, "b", 0.05)
+    limit = time.monotonic() + 5
+    while not await store.hold(generation, "a", 30):
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.01)

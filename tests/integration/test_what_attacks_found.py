@@ -196,10 +196,10 @@ async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> N
             await runtime.stop()
 
 
-async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    from streams import rebuild as module
+async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) -> None:
+    from streams.building import Bounds
+    from streams.rebuild import rebuild
 
-    monkeypatch.setattr(module, "UNWRITTEN_BYTES", 40_000, raising=False)
     log = KafkaLog(settings, settings.partitions)
     control, store = await Control(settings).start(), RedisStore(settings.redis, settings.topic_prefix)
     async with running_worker(settings, compact=False) as runtime:
@@ -221,7 +221,7 @@ async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings, mo
                 yield number, rows[i : i + 20]
 
     store.apply, log.stream = counted, in_pieces  # type: ignore[method-assign, assignment]
-    await module.rebuild(settings, control, log, store, policy={**POLICY, "min_messages": 6})
+    await rebuild(settings, control, log, store, policy={**POLICY, "min_messages": 6}, bounds=Bounds(size=40_000))
     assert len([size for size in sizes if size]) > settings.partitions * 2
     await control.stop()
     await store.close()

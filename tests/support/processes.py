@@ -26,6 +26,23 @@ def alive(pid: int) -> bool:
     return bool(state) and not state.startswith("Z")
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and that still run."""
+    if sys.platform.startswith("linux"):
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if parent == pid:
+                found.append(int(stat.parent.name))
+    else:
+        rows = subprocess.run(["/bin/ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout.split("\n")
+        found = [int(row.split()[0]) for row in rows if row.strip() and int(row.split()[1]) == pid]
+    return [child for child in found if alive(child)]
+
+
 def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
     """Wait for the condition; fails the test if it does not come true within ``seconds``."""
     deadline = time.monotonic() + seconds

@@ -1,28 +1,92 @@
-"""What a switch takes over, and how far a rebuild folds."""
+"""What a switch takes over, which generation a rebuild builds, how far it folds, and how its work is dealt out."""
 
 from __future__ import annotations
 
+import msgspec
+
 from projections.persistence import Checkpoint
+from streams.build_processes import shares
+from streams.building import Bounds, spoken
 from streams.control import Generation, State
-from streams.rebuild import _spoken, _switched
+from streams.generations import candidate, heal_to_live, kept_rules
 from streams.tenants import Tenant
 from threadfold.testing import MemoryStore
 
 
-def test_a_policy_that_came_after_the_rebuild_began_waits_for_the_next_one() -> None:
-    state, ready = State(), Generation(2, 2, {}, {"built": {"working_budget": 900}})
-    state.generations, state.live = {1: Generation(1, 2), 2: ready}, 1
-    state.tenants = {
-        "built": Tenant("built", {}, {"working_budget": 900}),
-        "late": Tenant("late", {}, {"working_budget": 700}),
-    }
-    records = _switched(state, ready)
-    assert records["tenant/built"] == Tenant("built", {"working_budget": 900}, version=1)
-    assert "tenant/late" not in records
+def state_of(*generations: Generation, live: int = 1, tenants: tuple[Tenant, ...] = ()) -> State:
+    state = State()
+    state.generations, state.live = {one.number: one for one in generations}, live
+    state.tenants = {tenant.name: tenant for tenant in tenants}
+    return state
+
+
+def test_the_old_generation_keeps_the_policies_of_tenants_that_it_was_folded_under() -> None:
+    tenants = (Tenant("built", {}, {"working_budget": 900}), Tenant("other", {"min_messages": 5}), Tenant("plain"))
+    state = state_of(Generation(1, 2, {}, {"other": {"min_messages": 6}}), tenants=tenants)
+    old = kept_rules(state, state.generations[1])
+    assert old.tenants == {"built": {}, "other": {"min_messages": 6}}
+    # After the switch the tenant's record has the new policy; whoever goes back is to fold under the old one.
+    state.generations[1] = old
+    state.tenants["built"] = Tenant("built", {"working_budget": 900})
+    assert state.rules(old).for_conversation("built", None).working_budget == 30_000
+
+
+def test_a_policy_that_waits_is_part_of_the_rules_of_the_next_generation() -> None:
+    state = state_of(Generation(1, 2), tenants=(Tenant("t", {"min_messages": 5}, {"min_messages": 6}), Tenant("u", {"min_messages": 7})))
+    generation, known = candidate(state, None)
+    assert (generation.number, known, generation.tenants) == (2, False, {"t": {"min_messages": 6}, "u": {"min_messages": 7}})
+
+
+def test_after_going_back_the_next_rebuild_is_under_the_policies_that_are_in_force() -> None:
+    old, new = Generation(1, 2, {}, {"t": {"min_messages": 5}}), Generation(2, 2, {}, {"t": {"min_messages": 6}})
+    state = state_of(old, new, live=1, tenants=(Tenant("t", {"min_messages": 6}),))
+    assert candidate(state, None)[0].tenants == {"t": {"min_messages": 5}}
+
+
+def test_a_rebuild_goes_on_with_the_one_that_was_begun_under_the_same_rules() -> None:
+    state = state_of(Generation(1, 2), Generation(2, 2, {"working_budget": 900}, {}, "building"))
+    assert candidate(state, {"working_budget": 900}) == (state.generations[2], True)
+    assert candidate(state, {"working_budget": 800})[0].number == 3
+
+
+def test_the_first_claim_of_a_number_counts_and_a_number_is_never_given_again() -> None:
+    state = state_of(Generation(1, 2))
+    for claimant in (b"aa", b"bb"):
+        state.put(b"claim/2/" + claimant, b"2")
+    assert state.claims == {2: "aa"}
+    state.put(b"generation/2", msgspec.json.encode(Generation(2, 2)))
+    state.put(b"generation/2", None)
+    assert candidate(state, None)[0].number == 3
 
 
 async def test_a_rebuild_folds_no_further_than_the_live_generation_has_spoken_of() -> None:
     store = MemoryStore()
     await store.apply(1, 0, Checkpoint("", 4, 0, "d"), [])
     await store.apply(1, 1, Checkpoint("", 2, 0, "d", 8), [])
-    assert await _spoken(store, 1, {0: 10, 1: 10, 2: 10}) == {0: 5, 1: 9, 2: 0}
+    assert await spoken(store, 1, {0: 10, 1: 10, 2: 10}) == {0: 5, 1: 9, 2: 0}
+
+
+async def test_a_generation_heals_up_to_where_readers_of_the_live_one_have_been() -> None:
+    store = MemoryStore()
+    await store.apply(1, 0, Checkpoint("", 9, 0, "d"), [])
+    await store.apply(2, 0, Checkpoint("", 4, 0, "d"), [])
+    await heal_to_live(store, 1, 2, 0)
+    await heal_to_live(store, 1, 2, 1)
+    marked = await store.checkpoint(2, 0)
+    assert marked is not None
+    assert (marked.offset, marked.target, marked.healing) == (4, 9, True)
+    assert await store.checkpoint(2, 1) is None
+
+
+def test_partitions_are_dealt_out_so_that_each_process_has_about_as_much() -> None:
+    left = {0: 100, 1: 10, 2: 60, 3: 50, 4: 0, 5: 0}
+    parts = shares(left, 2)
+    assert sorted(number for part in parts for number in part) == [0, 1, 2, 3, 4, 5]
+    assert sorted(sum(left[n] for n in part) for part in parts) == [110, 110]
+    assert shares(left, 99) == [[n] for n in (0, 2, 3, 1, 4, 5)]
+    assert shares({0: 5}, 4) == [[0]]
+
+
+def test_the_bounds_of_what_is_unwritten_are_shared_by_the_processes() -> None:
+    assert Bounds(100, 1000, 5.0).of(4) == Bounds(25, 250, 5.0)
+    assert Bounds(1, 1, 5.0).of(4) == Bounds(1, 1, 5.0)

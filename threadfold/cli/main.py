@@ -29,7 +29,7 @@ COMMANDS = {
     "renders": ("threadfold.cli.renders:renders", "Show what a model was sent, rendered again from the log."),
     "summaries": ("threadfold.cli.summaries:summaries", "Print the summaries topic as JSON lines."),
     "rebuild": ("threadfold.cli.generations:rebuild", "Build a new generation of all windows beside the live one."),
-    "generations": ("threadfold.cli.generations:generations", "List or drop generations."),
+    "generations": ("threadfold.cli.generations:generations", "List, switch to or drop generations."),
     "verify": ("threadfold.cli.verify:verify", "Fold windows from the log and compare them with Redis."),
     "schemas": ("threadfold.cli.schemas:schemas", "Print the JSON Schemas of the events and the AsyncAPI document of the topics."),
     "erase": ("threadfold.cli.erase:erase", "Erase a conversation, or all of a user's, and print the receipts."),

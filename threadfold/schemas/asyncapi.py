@@ -137,7 +137,7 @@ def _messages_of(topic: str) -> list[str]:
         "renders": [*RENDER_TOPIC],
         "snapshots": ["snapshot"],
         "compactions": ["compaction.request"],
-        "control": ["control.generation", "control.live", "control.tenant", "control.key"],
+        "control": ["control.generation", "control.claim", "control.live", "control.tenant", "control.key"],
         "dead-letters": ["dead.letter"],
         "keys": ["data.key", "erasure"],
     }[topic]
@@ -154,6 +154,12 @@ def _messages() -> dict[str, Schema]:
             "One complete set of windows: its number, its rules and the log's shape.",
             _ref("Generation"),
             {"type": "string", "pattern": "^generation/[0-9]+$"},
+        ),
+        "control.claim": _record(
+            "control.claim",
+            "Who begins the generation of this number: the first of them on the topic.",
+            {"type": "integer"},
+            {"type": "string", "pattern": "^claim/[0-9]+/[0-9a-f]+$"},
         ),
         "control.live": _record(
             "control.live", "The number of the live generation.", {"type": "integer"}, {"type": "string", "const": "generation/live"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -32,6 +33,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._partitions: dict[tuple[int, int], _Partition] = {}
         self._writes = 0
+        self._held: dict[int, tuple[str, float]] = {}
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         """The partition's checkpoint, None when the store knows nothing of it."""
@@ -118,9 +120,19 @@ class MemoryStore:
         """Delete everything of a generation; returns how many keys Redis would have held for it."""
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
 
+    async def hold(self, generation: int, holder: str, seconds: float) -> bool:
+        """Take or keep the sole right to build, switch to or drop a generation; False where another holder has it."""
+        known, until = self._held.get(generation, ("", 0.0))
+        now = time.monotonic()
+        if known not in ("", holder) and now < until:
+            return False
+        self._held[generation] = (holder, now + seconds)
+        return True
+
     def lose_everything(self) -> None:
         """Forget all, as a Redis that lost its memory does; what was written before stays fenced."""
         self._partitions.clear()
+        self._held.clear()
 
     def take_over(self) -> None:
         """From now on it is another server, which holds what this one held."""

@@ -1,0 +1,110 @@
+"""Comparing two folds of one conversation: what a model would be sent under one policy and under another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from projections.render import render_openai
+from projections.sacrifice import DoesNotFit
+from projections.window import Window
+
+MOST_LINES = 24
+WIDTH = 160
+"""Lines of one diff, and characters of a message's line, that are shown."""
+HEAD, FOOT = 3, 2
+"""Lines shown of a longer run, at its begin and at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is compared of a window: its stored content, what it renders to, and what is asked for in it.
+
+    ``tokens`` is None, and ``bodies`` is empty, where what must not be left out is over the ceiling. ``bodies`` are messages in OpenAI's
+    format as JSON; ``due`` tells whether a summary is asked for, ``summary`` is the id of the one in force.
+    """
+
+    image: bytes
+    tokens: int | None
+    bodies: tuple[bytes, ...]
+    due: bool
+    summary: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Whether two folds differ: in what is stored, and in the messages a model is sent."""
+
+    window: bool
+    render: bool
+
+
+def seen(window: Window) -> Seen:
+    """Look at a window."""
+    try:
+        render = render_openai(window)
+        tokens, bodies = render.tokens, tuple(render.bodies)
+    except DoesNotFit:
+        tokens, bodies = None, ()
+    summary = window.meta.summary
+    return Seen(window.image(), tokens, bodies, window.meta.due is not None, summary.summary_id if summary else None)
+
+
+def difference(before: Seen, after: Seen) -> Difference:
+    """Compare two looks at one conversation, folded up to the same event."""
+    render = (before.tokens is None) != (after.tokens is None) or before.bodies != after.bodies
+    return Difference(before.image != after.image, render)
+
+
+def diff_lines(before: Seen, after: Seen, most: int = MOST_LINES, width: int = WIDTH) -> list[str]:
+    """A unified diff of the rendered messages, a line each, shortened: at most ``most`` lines, and one that says how many are left out."""
+    old, new = ([_line(body, width) for body in side.bodies] for side in (before, after))
+    # Its first two lines would name files.
+    lines = _short_runs(list(unified_diff(old, new, n=1, lineterm=""))[2:])
+    if not lines and before.bodies != after.bodies:
+        lines = ["  (the messages differ beyond what is shown of them)"]
+    return lines if len(lines) <= most else [*lines[:most], f"  ({len(lines) - most} more lines)"]
+
+
+def _short_runs(lines: list[str]) -> list[str]:
+    """Long runs of lines that only came or only went: their first ones and their last ones say enough."""
+    found: list[str] = []
+    for _, run in groupby(lines, lambda line: line[0]):
+        part = list(run)
+        left = len(part) - HEAD - FOOT
+        found += part if left <= 1 else [*part[:HEAD], f"{part[0][0]}  ({left} more)", *part[-FOOT:]]
+    return found
+
+
+def spread(values: Sequence[int]) -> dict[str, int]:
+    """Sum, median, 95th percentile (nearest rank) and maximum; zeros for nothing."""
+    ranked = sorted(values)
+    if not ranked:
+        return {"sum": 0, "p50": 0, "p95": 0, "max": 0}
+    return {"sum": sum(ranked), "p50": _rank(ranked, 50), "p95": _rank(ranked, 95), "max": ranked[-1]}
+
+
+def _rank(ranked: list[int], percent: int) -> int:
+    return ranked[max(0, -(-len(ranked) * percent // 100) - 1)]
+
+
+def _line(body: bytes, width: int) -> str:
+    """A message on one line: its role, its text, the names of its calls."""
+    message: dict[str, Any] = msgspec.json.decode(body)
+    text = " ".join(_text(message.get("content")).split())
+    calls = "".join(f" [calls {call.get('function', {}).get('name', '?')}]" for call in message.get("tool_calls") or ())
+    line = f"{message.get('role', '?')}: {text}{calls}"
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return " ".join(str(part.get("text") or f"[{part.get('type', '?')}]") for part in content if isinstance(part, dict))
+    return ""

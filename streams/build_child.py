@@ -1,0 +1,114 @@
+"""A process that builds some partitions of a generation: ``python -m streams.build_child``, started by ``streams.build_processes``.
+
+Its standard input is its work (one line), then ``stop`` or the end: with ``stop`` it writes what it has folded, and exits; when the input
+ends, its parent is gone, and it exits at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from projections.errors import ThreadfoldError
+from projections.store import RedisStore
+from streams.build_processes import Job, Said
+from streams.building import Bounds, Builder, Stopped
+from streams.collector import rest_collector
+from streams.control import Control
+from streams.generations import known_generation
+from streams.keys import KeyRing, encrypting
+from streams.log import KafkaLog
+
+EVERY = 0.2
+"""Seconds between two words of progress."""
+
+
+def _input() -> Iterator[bytes]:
+    """The lines of standard input, read without Python's buffer: a thread that waits in there hinders the interpreter's end."""
+    rest = b""
+    while piece := os.read(0, 1 << 16):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+
+
+def _say(said: Said) -> None:
+    os.write(1, msgspec.json.encode(said) + b"\n")
+
+
+class _Told:
+    """Tells the parent of progress, now and then."""
+
+    def __init__(self) -> None:
+        self._folded = 0
+        self._at = time.monotonic()
+
+    def __call__(self, n: int) -> None:
+        self._folded += n
+        if time.monotonic() - self._at >= EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        _say(Said(self._folded))
+        self._folded, self._at = 0, time.monotonic()
+
+
+async def _build(job: Job, stop: threading.Event) -> None:
+    settings, control = job.settings, Control(job.settings)
+    keys, store = KeyRing(settings, encrypting(control)), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
+    log: KafkaLog | None = None
+    told = _Told()
+    try:
+        await control.start()
+        await keys.start()
+        generation = known_generation(control.state, job.generation)
+        log = KafkaLog(settings, generation.partitions, seals=keys)
+        bounds = Bounds(job.events, job.size, job.seconds)
+        rest_collector()
+        builder = Builder(settings, control, log, store, generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set)
+        await builder.run()
+        told.flush()
+    finally:
+        if log is not None:
+            await log.stop()
+        await keys.stop()
+        await control.stop()
+        await store.close()
+
+
+def main() -> int:
+    """Build what standard input says; returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lines = _input()
+    job = msgspec.json.decode(next(lines), type=Job)
+    stop = threading.Event()
+
+    def listen() -> None:
+        for line in lines:
+            if line == b"stop":
+                stop.set()
+        os._exit(1)
+
+    threading.Thread(target=listen, name="parent", daemon=True).start()
+    try:
+        asyncio.run(_build(job, stop))
+    except Stopped:
+        return 1
+    except ThreadfoldError as error:
+        _say(Said(error=str(error)))
+        return 2
+    except Exception as error:  # noqa: BLE001 (whatever it is, the parent says it in one line)
+        _say(Said(error=f"unexpected error: {type(error).__name__}: {error}"))
+        return 2
+    _say(Said(done=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

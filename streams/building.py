@@ -1,0 +1,186 @@
+"""Building: some partitions of a generation, folded silently from their checkpoints to where the live generation is. In one process.
+
+The store is written now and then only, so windows that change often are written once. What is folded and not written is lost with the
+process, and folded again: it is bounded in records, bytes and seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from projections.persistence import Checkpoint, WindowStore
+from streams.control import Control, Generation
+from streams.generations import known_generation
+from streams.healing import is_of
+from streams.histories import Histories
+from streams.log import Log
+from streams.partition import Fenced, Partition
+from streams.publisher import Silence
+from streams.recent_log import RecentLog
+from streams.settings import Settings
+
+ATTEMPTS = 5
+"""How often partitions are taken up again without any progress in between: another rebuild would fence them every time."""
+ROUNDS = 8
+LITTLE = 2_000
+"""Rounds at most, and records in one round from which on another is worth it: each folds what came while the one before ran."""
+
+
+class Stopped(Exception):
+    """The work was asked to end; what was done is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may be folded and not written, by one process: records, bytes of them (Redis takes no command of 1 GiB), seconds."""
+
+    events: int = 400_000
+    size: int = 256 << 20
+    seconds: float = 10.0
+
+    def of(self, n: int) -> Bounds:
+        """What is left for each of ``n`` that share them."""
+        return Bounds(max(1, self.events // n), max(1, self.size // n), self.seconds)
+
+
+@dataclass(slots=True)
+class _Unwritten:
+    events: int = 0
+    size: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def over(self, bounds: Bounds) -> bool:
+        return self.events >= bounds.events or self.size >= bounds.size or time.monotonic() - self.since >= bounds.seconds
+
+
+async def spoken(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
+    """Where to stop: what the live generation has not folded has not been announced, and a rebuild says nothing. The projector goes on."""
+    stops: dict[int, int] = {}
+    for partition, end in ends.items():
+        checkpoint = await store.checkpoint(live, partition)
+        stops[partition] = 0 if checkpoint is None else min(end, max(checkpoint.offset, checkpoint.target) + 1)
+    return stops
+
+
+async def left_to_fold(control: Control, log: Log, store: WindowStore, generation: int) -> dict[int, int]:
+    """For each partition how many records a build has before it now."""
+    stops = await spoken(store, control.state.live_generation.number, await log.ends())
+    found: dict[int, int] = {}
+    for partition, stop in stops.items():
+        checkpoint = await store.checkpoint(generation, partition)
+        found[partition] = max(0, stop - 1 - (-1 if checkpoint is None else checkpoint.offset))
+    return found
+
+
+class Builder:
+    """Builds some partitions of a generation. ``told`` is called with the records of each batch; it may raise to end the work."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        control: Control,
+        log: Log,
+        store: WindowStore,
+        generation: Generation,
+        numbers: Iterable[int],
+        *,
+        bounds: Bounds | None = None,
+        told: Callable[[int], None] = lambda _: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.events = 0
+        self._control = control
+        self._generation = generation
+        self._log = RecentLog(log)
+        self._store = store
+        self._bounds = bounds or Bounds()
+        self._told = told
+        self._stopping = stopping
+        rules, histories = control.state.rules(generation), Histories()
+        learn = control.learner(rules)
+        self._partitions = {
+            number: Partition(
+                number,
+                generation.number,
+                store,
+                self._log,
+                rules,
+                learn=learn,
+                voice=Silence(),
+                cached_windows=settings.cached_windows,
+                fetch=histories.fetch,
+            )
+            for number in numbers
+        }
+
+    async def run(self) -> None:
+        """Fold in rounds, until a round has little to do.
+
+        Raises:
+            Stopped: it was asked to end.
+            Fenced: another process writes these windows.
+            UnknownGeneration: the generation was dropped meanwhile.
+            KafkaUnavailable, RedisUnavailable: as named; another builder goes on from what is written.
+        """
+        for _ in range(ROUNDS):
+            before = self.events
+            await self.round()
+            if self.events - before < LITTLE:
+                return
+
+    async def round(self) -> None:
+        """Fold up to where the live generation is now; again where it was when an erasure wrote beside it; raises like :meth:`run`."""
+        ends = await spoken(self._store, self._control.state.live_generation.number, await self._log.ends())
+        left, reached = ATTEMPTS, -1
+        while True:
+            try:
+                await self._fold(ends)
+            except Fenced:
+                known_generation(await self._control.sync(), self._generation.number)
+                at = sum([partition.checkpoint.offset for partition in self._partitions.values()])
+                left, reached = (ATTEMPTS if at > reached else left - 1), max(at, reached)
+                if left == 0:
+                    raise
+            else:
+                return
+
+    async def _fold(self, ends: dict[int, int]) -> None:
+        partitions = self._partitions
+        for partition in partitions.values():
+            await self._adopt(partition)
+        bounds = self._bounds.of(len(partitions))
+        unwritten = {number: _Unwritten() for number in partitions}
+        ranges = {number: (partition.checkpoint.offset + 1, ends[number] - 1) for number, partition in partitions.items()}
+        async with aclosing(self._log.stream(ranges)) as batches:
+            async for number, rows in batches:
+                partition = partitions[number]
+                await partition.fold(rows)
+                self.events += len(rows)
+                self._told(len(rows))
+                mine = unwritten[number]
+                mine.events += len(rows)
+                mine.size += sum([len(row.value or b"") for row in rows])
+                if mine.over(bounds):
+                    await partition.write()
+                    unwritten[number] = _Unwritten()
+                if self._stopping():
+                    break
+        for partition in partitions.values():
+            await partition.write()
+        if self._stopping():
+            raise Stopped
+
+    async def _adopt(self, partition: Partition) -> None:
+        """Begin at the stored checkpoint, if it is of this log; else at the first event, with nothing in the store."""
+        number, generation = partition.number, partition.generation
+        checkpoint = await self._store.checkpoint(generation, number)
+        if checkpoint is not None and not await is_of(self._log, number, checkpoint, (await self._log.ends())[number]):
+            checkpoint = None
+        if checkpoint is None:
+            # A drop that was cut off may have left windows of an earlier generation of this number.
+            await self._store.drop_partition(generation, number)
+        # Nobody has read it: whichever server holds it, its windows are those of its checkpoint.
+        partition.adopt(Checkpoint() if checkpoint is None else replace(checkpoint, unverified=False))

@@ -1,0 +1,235 @@
+"""What another policy would change: a sample of conversations is folded from the log under both, in memory, and compared.
+
+One pass over the log, whatever its length, with as many windows in memory as conversations are compared. Nothing is written, no model is
+called. The windows are those a rebuild would store: it is the same fold.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from projections.differences import Seen, diff_lines, difference, seen, spread
+from projections.events import AnyEvent, SummaryEvent
+from projections.fold import Status, apply
+from projections.names import Key, parse_key
+from projections.policy import Rules
+from projections.window import Window
+from streams.control import Control
+from streams.histories import Histories
+from streams.history import event_of
+from streams.log import Log, Row
+from streams.recent_log import RecentLog
+
+SAMPLE = 1_000
+"""Conversations compared where nothing else is said."""
+EXAMPLES = 3
+HISTORY_BYTES = 32 << 20
+_HASHES = 1 << 64
+NOTES = (
+    "tokens are of each compared conversation's context, as it would be rendered now; how often one is read is not known",
+    "summaries are events of the log: each is taken or refused by the fold's own rules under either policy; summaries that the other "
+    "policy would have asked for in the past are not made up, so their conversations are shown without them, and as due",
+)
+
+
+@dataclass(slots=True)
+class _Side:
+    """One conversation under one policy."""
+
+    window: Window
+    taken: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Pair:
+    before: _Side
+    after: _Side
+    events: int = 0
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What is added up over the compared conversations."""
+
+    compared: int = 0
+    erased: int = 0
+    windows: int = 0
+    renders: int = 0
+    tokens: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    unfit: list[int] = field(default_factory=lambda: [0, 0])
+    due: list[int] = field(default_factory=lambda: [0, 0])
+    in_force: list[int] = field(default_factory=lambda: [0, 0])
+    taken: list[int] = field(default_factory=lambda: [0, 0])
+    refused: int = 0
+    only_after: int = 0
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Preview:
+    """Folds and compares; ask for :meth:`document` once :meth:`run` is done."""
+
+    def __init__(
+        self, control: Control, log: Log, before: Rules, after: Rules, *, sample: int = SAMPLE, examples: int = EXAMPLES, seed: str = ""
+    ) -> None:
+        """Args: ``sample`` conversations at most are compared, chosen by their names' hashes; another ``seed`` gives others."""
+        self._log = RecentLog(log)
+        self._rules = (before, after)
+        self._learn: tuple[Callable[[str], Awaitable[None]], ...] = (control.learner(before), control.learner(after))
+        self._histories = (Histories(HISTORY_BYTES), Histories(HISTORY_BYTES))
+        self._sample = sample
+        self._examples = examples
+        self._seed = seed.encode()
+        self._pairs: dict[Key, _Pair] = {}
+        self._highest: list[tuple[int, Key]] = []
+        """Of those chosen, the ones with the highest hashes first (as negative numbers)."""
+        self._left_out = False
+        self._tenants: set[str] = set()
+        self._costs: list[float] = []
+
+    async def run(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Fold the log up to where it ends now; raises ``KafkaUnavailable``."""
+        ends = await self._log.ends()
+        total, done = sum(ends.values()), 0
+        async with aclosing(self._log.stream({number: (0, end - 1) for number, end in ends.items()})) as batches:
+            async for number, rows in batches:
+                for row in rows:
+                    await self._row(number, row)
+                done += len(rows)
+                if progress is not None:
+                    progress(done, total)
+
+    async def _row(self, number: int, row: Row) -> None:
+        key = parse_key(row.key) if row.key is not None else None
+        if key is None:
+            return
+        pair = self._pairs.get(key)
+        place = 0
+        if pair is None:
+            place = self._place(key)
+            if len(self._pairs) >= self._sample and place >= -self._highest[0][0]:
+                self._left_out = True
+                return
+        event = event_of(row, key, self._log.seals)
+        if event is None:
+            return
+        if pair is None:
+            pair = await self._choose(key, place, number)
+        pair.events += 1
+        if isinstance(event, SummaryEvent) and event.data.cost is not None:
+            self._costs.append(event.data.cost)
+        for i, side in enumerate((pair.before, pair.after)):
+            await self._fold(i, side, row.offset, event)
+
+    def _place(self, key: Key) -> int:
+        return int.from_bytes(blake2b(str(key).encode(), digest_size=8, key=self._seed[:64]).digest())
+
+    async def _choose(self, key: Key, place: int, number: int) -> _Pair:
+        """Take a conversation in at its first event. The place that lets one in only gets lower, so all who stay were there from theirs."""
+        if key.tenant not in self._tenants:
+            for learn in self._learn:
+                await learn(key.tenant)
+            self._tenants.add(key.tenant)
+        if len(self._pairs) >= self._sample:
+            self._left_out = True
+            del self._pairs[heapq.heappop(self._highest)[1]]
+        heapq.heappush(self._highest, (-place, key))
+        before, after = self._rules
+        pair = self._pairs[key] = _Pair(_Side(Window(key, number, before)), _Side(Window(key, number, after)))
+        return pair
+
+    async def _fold(self, i: int, side: _Side, offset: int, event: AnyEvent) -> None:
+        outcome = apply(side.window, offset, event)
+        if outcome.status is Status.NEEDS_HISTORY:
+            history = await self._histories[i].fetch(self._log, side.window, outcome)
+            outcome = apply(side.window, offset, event, history)
+        side.taken.update(summary.summary_id for summary in outcome.accepted)
+
+    # -- what was found ------------------------------------------------------------------------------------------------------
+
+    def document(self, price: float | None = None) -> dict[str, Any]:
+        """The report as a document for JSON.
+
+        Args:
+            price: of a million tokens sent; the currency is the caller's. None: no cost of contexts is told.
+        """
+        sums = _Sums()
+        for key in sorted(self._pairs):
+            self._compare(key, self._pairs[key], sums)
+        before, after = (spread(tokens) for tokens in sums.tokens)
+        mean = sum(self._costs) / len(self._costs) if self._costs else None
+        return {
+            "conversations": {
+                "in_log": self._conversations(),
+                "in_log_estimated": self._left_out,
+                "compared": sums.compared,
+                "erased": sums.erased,
+            },
+            "events": sum(pair.events for pair in self._pairs.values()),
+            "differing": {"windows": sums.windows, "renders": sums.renders},
+            "tokens": {"before": before, "after": after},
+            "does_not_fit": _sides(sums.unfit),
+            "cost": None
+            if price is None
+            else {
+                "estimated": True,
+                "price_per_million": price,
+                "before": before["sum"] / 1e6 * price,
+                "after": after["sum"] / 1e6 * price,
+            },
+            "compactions": {
+                "due": _sides(sums.due),
+                "summaries_taken": _sides(sums.taken),
+                "summaries_in_force": _sides(sums.in_force),
+                "refused_after": sums.refused,
+                "taken_only_after": sums.only_after,
+                "cost_of_due_estimated": None if mean is None else {side: n * mean for side, n in _sides(sums.due).items()},
+            },
+            "examples": sums.examples,
+            "notes": list(NOTES),
+        }
+
+    def _conversations(self) -> int:
+        """How many there are; where some were left out, an estimate from how dense the hashes of the chosen ones are (k minimum values)."""
+        if not self._left_out:
+            return len(self._pairs)
+        return max(len(self._pairs), round((len(self._pairs) - 1) * _HASHES / max(1, -self._highest[0][0])))
+
+    def _compare(self, key: Key, pair: _Pair, sums: _Sums) -> None:
+        if pair.before.window.meta.erased:
+            sums.erased += 1
+            return
+        sums.compared += 1
+        looks = seen(pair.before.window), seen(pair.after.window)
+        for i, (look, side) in enumerate(zip(looks, (pair.before, pair.after), strict=True)):
+            if look.tokens is None:
+                sums.unfit[i] += 1
+            else:
+                sums.tokens[i].append(look.tokens)
+            sums.due[i] += look.due
+            sums.in_force[i] += look.summary is not None
+            sums.taken[i] += len(side.taken)
+        sums.refused += len(pair.before.taken - pair.after.taken)
+        sums.only_after += len(pair.after.taken - pair.before.taken)
+        differs = difference(*looks)
+        sums.windows += differs.window
+        sums.renders += differs.render
+        if differs.render and len(sums.examples) < self._examples:
+            sums.examples.append(_example(key, *looks))
+
+
+def _example(key: Key, before: Seen, after: Seen) -> dict[str, Any]:
+    return {
+        "conversation": str(key),
+        "tokens": {"before": before.tokens, "after": after.tokens},
+        "messages": {"before": len(before.bodies), "after": len(after.bodies)},
+        "diff": diff_lines(before, after),
+    }
+
+
+def _sides(pair: list[int]) -> dict[str, int]:
+    return {"before": pair[0], "after": pair[1]}

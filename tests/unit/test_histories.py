@@ -1,0 +1,114 @@
+"""A log and histories that are kept in memory: whatever fits, the windows are the replay's, and rollbacks read the log once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import pytest
+
+from projections import events
+from projections.names import Key, Position
+from projections.persistence import Checkpoint
+from projections.replay import replay
+from streams.histories import Histories
+from streams.log import Raw
+from streams.partition import Partition
+from streams.publisher import Silence
+from streams.recent_log import RecentLog
+from tests.support.histories import RULES
+from tests.support.talks import Talks, random_talks
+from threadfold.testing import MemoryLog, MemoryStore
+
+NUMBER = 2
+KEYS = [Key("acme", name) for name in ("c1", "c2", "c3")]
+
+
+class CountingLog(MemoryLog):
+    """Counts the records that are read back."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.reads = 0
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        found = await super().read(positions)
+        self.reads += len(found)
+        return found
+
+    async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
+        async for raw in super().scan(partition, first, last):
+            self.reads += 1
+            yield raw
+
+
+async def learn(tenant: str) -> None:
+    assert tenant == "acme"
+
+
+async def folded(log: MemoryLog, talks: Talks, streamed: int, read: int, kept: int) -> tuple[MemoryStore, list[bytes | None]]:
+    for key, value in talks.rows:
+        log.put(NUMBER, key, value)
+    store, recent = MemoryStore(), RecentLog(log, streamed, read)
+    partition = Partition(NUMBER, 1, store, recent, RULES, learn=learn, voice=Silence(), fetch=Histories(kept).fetch)
+    partition.adopt(Checkpoint())
+    async for _, rows in recent.stream({NUMBER: (0, len(talks.rows) - 1)}):
+        await partition.process(rows)
+    stored = await store.load(1, NUMBER, KEYS)
+    return store, [None if s is None else s.load(k, NUMBER, RULES).image() for k, s in zip(KEYS, stored, strict=True)]
+
+
+@pytest.mark.parametrize(("streamed", "read", "kept"), [(1 << 24, 1 << 24, 1 << 24), (20_000, 5_000, 30_000), (1, 1, 1)])
+async def test_windows_are_those_of_the_replay_whatever_is_kept(streamed: int, read: int, kept: int) -> None:
+    rollbacks = 0
+    for seed in range(4):
+        talks = random_talks(seed, 250, NUMBER, KEYS)
+        _, images = await folded(MemoryLog(4), talks, streamed, read, kept)
+        assert images == [replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None for k in KEYS], f"seed {seed}"
+        rollbacks += talks.seen["history"]
+    assert rollbacks > 3, "hardly a rollback reached beyond its window"
+
+
+def deep_rollbacks(turns: int) -> Talks:
+    """A conversation that goes back behind its summaries again and again."""
+    talks = Talks(random.Random(1), NUMBER, KEYS)
+    for turn in range(turns):
+        for i in range(20):
+            talks.say(KEYS[0], events.Message("user", f"turn {turn}, number {i}, of some words more"), tokens=20)
+            if talks.requests[KEYS[0]]:
+                talks.summarise(KEYS[0])
+        talks.say(KEYS[0], events.Rollback(f"{NUMBER}-3"))
+    return talks
+
+
+async def test_many_rollbacks_into_summarised_history_ask_the_log_for_nothing_that_went_by() -> None:
+    talks = deep_rollbacks(15)
+    assert talks.seen["history"] > 10
+    log = CountingLog()
+    await folded(log, talks, 1 << 24, 1 << 24, 1 << 24)
+    assert log.reads == 0
+    log = CountingLog()
+    await folded(log, talks, 1, 1 << 24, 1 << 24)
+    once = log.reads
+    log = CountingLog()
+    await folded(log, talks, 1, 1, 1)
+    assert 0 < once < log.reads / 3
+
+
+async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_events_for_earlier_ones() -> None:
+    talks = deep_rollbacks(6)
+    log = MemoryLog(4)
+    for key, value in talks.rows:
+        log.put(NUMBER, key, value)
+    histories, store = Histories(), MemoryStore()
+    rows: Sequence[Raw] = [raw async for raw in log.scan(NUMBER, 0, len(talks.rows) - 1)]
+    for _ in range(2):
+        # The second time the histories hold events that are still to come.
+        partition = Partition(NUMBER, 1, store, log, RULES, learn=learn, voice=Silence(), fetch=histories.fetch)
+        partition.adopt(Checkpoint())
+        await partition.fold(rows)
+    await store.drop_partition(1, NUMBER)
+    await partition.write()
+    (stored,) = await store.load(1, NUMBER, KEYS[:1])
+    assert stored is not None
+    assert stored.load(KEYS[0], NUMBER, RULES).image() == replay(KEYS[0], NUMBER, RULES, talks.logs[KEYS[0]]).image()
