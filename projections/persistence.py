@@ -89,6 +89,7 @@ class Write:
 
     ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to look at the conversation next, None for
     never, or :data:`projections.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's lists, None for nothing.
+    ``anew``: whatever is there of the conversation goes first, its recent ids, too.
     """
 
     key: Key
@@ -101,6 +102,7 @@ class Write:
     after: StoreMark
     timer: int | None = KEEP_TIMER
     listing: Listing | None = None
+    anew: bool = False
 
 
 class Verdict(Enum):
@@ -183,7 +185,10 @@ class StoreMark(NamedTuple):
 def _asked(window: Window) -> Asked:
     """What a compaction request of this window is about; when any of it changes, an earlier request's answer is refused."""
     meta = window.meta
-    return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None) if meta.due else (None, None, None)
+    if meta.due is None or meta.parked is not None:
+        # A parked window would take no summary: asking for one again and again would only be paid for.
+        return (None, None, None)
+    return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None)
 
 
 NOTHING = StoreMark()
@@ -202,4 +207,5 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
     lists = listed(window)
     listing = listing_of(mark.listed, lists, at_ms)
     mark_after = StoreMark(after, asked, now, lists)
-    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, mark_after, timer, listing)
+    anew = mark.layout.nothing
+    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, mark_after, timer, listing, anew)

@@ -25,7 +25,7 @@ from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
-LAYOUT = b"4"
+LAYOUT = b"5"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
@@ -110,7 +110,7 @@ class RedisStore:
             if write.listing is not None:
                 lists.add(write.key, write.listing)
             keys += self._window_keys(generation, partition, write.key)
-            args += [str(write.key), b"1" if write.reset else b"0"]
+            args += [str(write.key), b"2" if write.anew else b"1" if write.reset else b"0"]
             for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
                 args.append(2 * len(put))
                 for name, value in put:

@@ -4,7 +4,7 @@
 -- then the tenants' lists that change.
 -- ARGV[1] the revision the writer believes in ('' for none), [2] offset, [3] timestamp, [4] hash of the last record folded,
 -- [5] the offset up to which the partition heals, [6] the layout of windows, [7] how many conversations; then for each conversation:
---   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
+--   name, '1' when the window's fields all go first, '2' when its recent ids do as well, or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
 --   timer: 'keep', 'clear' or the time in ms;
 -- then for each list: the command, n, its n arguments.
@@ -40,7 +40,10 @@ end
 
 for k = 4, last_window, 2 do
   local name = take()
-  if take() == '1' then
+  local reset = take()
+  if reset == '2' then
+    redis.call('DEL', KEYS[k], KEYS[k + 1])
+  elseif reset == '1' then
     redis.call('DEL', KEYS[k])
   end
   run('HSET', KEYS[k])

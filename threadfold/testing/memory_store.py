@@ -143,8 +143,8 @@ def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
 
 
 def _changed(before: Stored | None, write: Write) -> Stored:
-    fields = {} if before is None or write.reset else dict(before.fields)
-    recents = {} if before is None else dict(before.recents)
+    fields = {} if before is None or write.reset or write.anew else dict(before.fields)
+    recents = {} if before is None or write.anew else dict(before.recents)
     for there, put, gone in ((fields, write.put, write.gone), (recents, write.recents_put, write.recents_gone)):
         there.update(put)
         for name in gone:
