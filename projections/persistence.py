@@ -120,6 +120,15 @@ class Applied(NamedTuple):
     revision: str
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a store keeps of a partition beside its windows: the due set, the timers (ms), and the lists by name, each with its times."""
+
+    due: dict[Key, int]
+    timers: dict[Key, int]
+    lists: dict[str, dict[str, int]]
+
+
 class WindowStore(Protocol):
     """Windows, checkpoints, due sets, timers and lists of a generation's partitions.
 
@@ -159,7 +168,17 @@ class WindowStore(Protocol):
     async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
         """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on.
 
-        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.listing.user_name`.
+        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.listing.user_name`; in
+        :data:`projections.listing.PARKED` a conversation is told as ``tenant/conversation``.
+        """
+
+    async def conversations(self, generation: int, partition: int) -> set[Key]:
+        """The conversations that have a window here; one that is written or deleted meanwhile may be missing or there."""
+
+    async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        """Checkpoint and everything that is kept beside the windows, as of one moment.
+
+        Lists that came into being in this very moment may be missing: read again where that matters.
         """
 
     async def drop_partition(self, generation: int, partition: int) -> int:

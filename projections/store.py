@@ -19,9 +19,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.gathered import Gathered
-from projections.listing import Found, Lists
+from projections.listing import PARKED, Found, Lists
 from projections.names import Key, parse_key
-from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
+from projections.persistence import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
@@ -172,9 +172,33 @@ class RedisStore:
                     break
         return found[:limit]
 
+    async def conversations(self, generation: int, partition: int) -> set[Key]:
+        begin = f"{self._tag(generation, partition)}:w:".encode()
+        async with self._guarded():
+            names = [name async for name in self._redis.scan_iter(match=self._pattern(generation, partition, "w:*"), count=1000)]
+        return {key for name in names if (key := parse_key(name[len(begin) :])) is not None}
+
+    async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        begin = len(f"{self._tag(generation, partition)}:")
+        async with self._guarded():
+            lists: list[bytes] = []
+            for kind in ("recent:*", "waiting:*", "user:*", PARKED):
+                lists += [name async for name in self._redis.scan_iter(match=self._pattern(generation, partition, kind), count=1000)]
+            pipe = self._redis.pipeline(transaction=True)
+            pipe.hgetall(self._state(generation, partition))
+            names: list[str | bytes] = [self._due(generation, partition), self._timers(generation, partition), *lists]
+            for name in names:
+                pipe.zrange(name, 0, -1, withscores=True)
+            state, due, timers, *rest = await pipe.execute()
+        found = {
+            name[begin:].decode(): {member.decode("utf-8", "replace"): int(at) for member, at in rows}
+            for name, rows in zip(lists, rest, strict=True)
+        }
+        return _checkpoint(state), Index(_by_key(due), _by_key(timers), found)
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         dropped = 0
-        pattern = f"{self.prefix}:\\{{{generation}:{partition}\\}}:*"
+        pattern = self._pattern(generation, partition, "*")
         async with self._guarded():
             # The state first: that fences whoever would still write windows while their keys are looked for.
             dropped += await self._redis.unlink(self._state(generation, partition))
@@ -193,6 +217,9 @@ class RedisStore:
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+
+    def _pattern(self, generation: int, partition: int, names: str) -> str:
+        return f"{self.prefix}:\\{{{generation}:{partition}\\}}:{names}"
 
     def _tag(self, generation: int, partition: int) -> str:
         return f"{self.prefix}:{{{generation}:{partition}}}"
@@ -240,6 +267,11 @@ def _shown(url: str) -> str:
 def _reason(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:160]
+
+
+def _by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:
+    """A sorted set's members; a name that is no conversation's has the tenant "" here."""
+    return {parse_key(name) or Key("", name.decode("utf-8", "replace")): int(at) for name, at in rows}
 
 
 def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | None]:

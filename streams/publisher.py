@@ -54,21 +54,21 @@ class Publisher:
         said: list[tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]] = []
         for key, offset, _summary_id in spoken.accepted:
             raw = await self._raw(rows, Position(partition, offset))
-            if raw is not None and raw.value is not None and offset >= since:
+            if raw is not None and raw.value is not None and spoken.by.get(offset, offset) >= since:
                 said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
         for key, offset in spoken.erased:
             raw = await self._raw(rows, Position(partition, offset))
-            if raw is not None and raw.value is not None and offset >= since:
+            if raw is not None and raw.value is not None and spoken.by.get(offset, offset) >= since:
                 said.append((offset, "summaries", str(key).encode(), raw.value, HEADERS))
         for key, offset, summary_id in spoken.voided:
-            if offset >= since:
+            if spoken.by.get(offset, offset) >= since:
                 said.append((offset, "summaries", str(key).encode(), _voided(key, summary_id, Position(partition, offset)), HEADERS))
         for dead in spoken.dead:
-            if dead.position.offset >= since:
-                letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause})
+            if spoken.by.get(dead.position.offset, dead.position.offset) >= since:
+                letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause, "kind": dead.kind})
                 said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
         for key, offset, loop in spoken.loops:
-            value = await self._sealed(_loop(key, Position(partition, offset), loop)) if offset >= since else None
+            value = await self._sealed(_loop(key, Position(partition, offset), loop)) if spoken.by.get(offset, offset) >= since else None
             if value is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
                 said.append((offset, "events", str(key).encode(), value, HEADERS))

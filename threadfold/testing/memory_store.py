@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from projections.listing import Found, Lists
 from projections.names import Key
-from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
+from projections.persistence import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
 
@@ -71,6 +71,8 @@ class MemoryStore:
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
             there.windows[write.key] = _changed(there.windows.get(write.key), write)
+            if not there.windows[write.key].fields:
+                del there.windows[write.key]
             if write.due is DueChange.SET:
                 there.due[write.key] = 0
             elif write.due is DueChange.CLEAR:
@@ -108,6 +110,16 @@ class MemoryStore:
         """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on."""
         found = sorted((Found(at_ms, name) for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()), reverse=True)
         return [item for item in found if before is None or item < before][: max(0, limit)]
+
+    async def conversations(self, generation: int, partition: int) -> set[Key]:
+        """The conversations that have a window here."""
+        return set(self._of(generation, partition).windows)
+
+    async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        """Checkpoint and everything that is kept beside the windows, as of one moment."""
+        there = self._of(generation, partition)
+        lists = {name: dict(times) for name, times in there.lists.items() if times}
+        return there.checkpoint, Index(dict(there.due), dict(there.timers), lists)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""

@@ -79,7 +79,7 @@ def _told_event(names: dict[str, str]) -> Schema:
 
 
 def _of_appends() -> dict[str, Schema]:
-    appended = record({"id": TEXT, "position": POSITION}, {"status": {"enum": ["applied", "duplicate", "rejected"]}})
+    appended = record({"id": TEXT, "position": POSITION}, {"status": {"enum": ["applied", "duplicate", "rejected", "parked"]}})
     role = {"enum": ["system", "developer", "user", "assistant", "tool"]}
     return {
         "Problem": record(
