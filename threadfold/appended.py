@@ -24,7 +24,10 @@ make_appended: partial[Appended] = partial(tuple.__new__, Appended)
 
 
 class Applied(NamedTuple):
-    """What the fold made of an appended event: ``status`` is applied, duplicate, rejected or parked; a duplicate's position is the first one's."""
+    """What the fold made of an appended event.
+
+    ``status`` is applied, duplicate, rejected or parked (it waits in a parked conversation); a duplicate's position is the first one's.
+    """
 
     id: str
     position: Position

@@ -232,6 +232,6 @@ def _context() -> Schema:
             "guard": {},
             "trace": array(ref("Step")),
         },
-        {"system": TEXT},
+        {"system": TEXT, "parked": record({"position": POSITION, "cause": TEXT, "waiting": COUNT})},
         "What a model is sent: `messages` (and `system`, for Anthropic) can be handed on as they are.",
     )
