@@ -220,6 +220,8 @@ class DeadLetters:
         key = parse_key(raw.key) if raw.key is not None else None
         if key is None or role not in (POISON, "waiting"):
             raise InvalidPosition(f"position {position} parks no conversation, nor waits in one: see `threadfold dead-letters list`")
+        if partition_of(key, self.log.partitions) != position.partition:
+            raise InvalidPosition(f"position {position} is in another partition than {key} belongs to: no event of ours can reach it there")
         flat: dict[str, Any] = {"type": "event.dropped", "position": str(position)}
         if reason:
             flat["reason"] = reason

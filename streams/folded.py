@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Set
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import aclosing
 
+from projections.fold import Status, apply
 from projections.names import Key, parse_key
 from projections.parked import park
 from projections.policy import Rules
 from projections.window import Window
 from streams.healing import restored_at_marker
 from streams.log import Log, Row
-from streams.parking import Spoiled, Told, belongs, read_row, step
+from streams.parking import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
 from streams.partition import Partition
 from streams.snapshots import SnapshotTopic
 
@@ -48,10 +49,12 @@ class Folded:
         """Fold on to ``offset``, included; raises ``KafkaUnavailable``, ``KeyUnusable``."""
         if offset <= self.offset:
             return
-        async for row in self._rows(self.offset + 1, offset, progress):
-            key = self._key(row)
-            if key is not None and key not in self._spoiled and not await self._take(self.windows, key, row):
-                self._spoiled.add(key)
+        async for rows in self._rows(self.offset + 1, offset, progress):
+            for row in rows:
+                if not self._at_once(row):
+                    key = self._key(row)
+                    if key is not None and not await self._take(self.windows, key, row):
+                        self._spoiled.add(key)
         self.offset = offset
         while self._spoiled:
             await self._again()
@@ -59,12 +62,38 @@ class Folded:
     async def _again(self) -> None:
         """Fold anew, in one pass, the conversations in which the fold failed: now it is known where it does."""
         again, windows, failed = self._spoiled, dict[Key, Window](), set[Key]()
-        async for row in self._rows(0, self.offset, None):
-            key = self._key(row)
-            if key in again and key is not None and key not in failed and not await self._take(windows, key, row):
-                failed.add(key)
+        async for rows in self._rows(0, self.offset, None):
+            for row in rows:
+                key = self._key(row)
+                if key in again and key is not None and key not in failed and not await self._take(windows, key, row):
+                    failed.add(key)
         self.windows.update({key: window for key, window in windows.items() if key not in failed})
         self._spoiled = failed
+
+    def _at_once(self, row: Row) -> bool:
+        """Take a record as nearly all are, with nothing to wait for; False where :meth:`_take` has to."""
+        key = self._key(row)
+        if key is None or key in self._spoiled:
+            return True
+        found = read_row(self.log.seals, row, key.source)
+        if isinstance(found, NoEvent):
+            return not found.parks
+        window = self.windows.get(key)
+        if window is None:
+            window = self.windows[key] = Window(key, self.partition, self.rules)
+        if window.meta.parked is not None or row.offset <= window.meta.position or key in self._known:
+            return False
+        try:
+            outcome = apply(window, row.offset, found)
+        except BaseException as error:  # noqa: BLE001 (what is no event's doing is raised again)
+            spoiled = spoiled_by(error, row.offset)
+            self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
+            self._spoiled.add(key)
+            return True
+        if outcome.status is Status.NEEDS_HISTORY:
+            return False
+        self.events += 1
+        return True
 
     async def _take(self, windows: dict[Key, Window], key: Key, row: Row) -> bool:
         """Take a record into its window; False when the window is spoiled by it."""
@@ -90,14 +119,13 @@ class Folded:
         key = parse_key(row.key) if row.key is not None else None
         return key if key is not None and (self.wanted is None or key in self.wanted) else None
 
-    async def _rows(self, first: int, last: int, progress: Callable[[int], None] | None) -> AsyncIterator[Row]:
+    async def _rows(self, first: int, last: int, progress: Callable[[int], None] | None) -> AsyncIterator[Sequence[Row]]:
         if last - first < FAR:
             async for raw in self.log.scan(self.partition, first, last):
-                yield raw
+                yield (raw,)
             return
         async with aclosing(self.log.stream({self.partition: (first, last)})) as batches:
             async for _, rows in batches:
-                for row in rows:
-                    yield row
+                yield rows
                 if progress is not None and rows:
                     progress(rows[-1].offset)

@@ -165,6 +165,7 @@ class Partition:
         """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go soon."""
         self._settled = True
         self._last: Row | None = None
+        self._batch: Sequence[Row] = ()
         self._touched: dict[bytes, Slot] = {}
         self.turn = asyncio.Lock()
         """Whoever folds, asks for due windows or looks at the store holds it: each of these suspends while windows are half loaded."""
@@ -200,6 +201,7 @@ class Partition:
         await seals.ready(rows)
         await self._load(self._missing(rows))
         self._settled = False
+        self._batch = rows
         slots, counts, touched = self._slots, self.counts, self._touched
         for row in rows:
             key, offset = row.key, row.offset
@@ -235,7 +237,7 @@ class Partition:
         if spoken:
             batch = [Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp) for row in rows]
             await self._voice.speak(self.number, spoken, batch)
-        self._last = rows[-1]
+        self._last, self._batch = rows[-1], ()
 
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
         """The keys without a slot under which there is an event: what cannot be applied loads nothing and makes no tenant known."""
@@ -288,7 +290,13 @@ class Partition:
         logger.error("%s is parked at %s: %s", key, Position(self.number, offset), spoiled.cause)
         (stored,) = await self.store.load(self.generation, self.number, [key])
         base, mark = (Window(key, self.number, self.rules), NOTHING) if stored is None else stored.open(key, self.number, self.rules)
-        rows = await records_of(self.log, key, self.number, self.checkpoint.offset + 1, offset - 1)
+        if self._last is None:
+            name, seals = str(key).encode(), self.log.seals
+            known = [row for row in self._batch if row.key == name and row.offset < offset]
+            rows = [(row.offset, found) for row in known if belongs(found := read_row(seals, row, key.source))]
+        else:
+            # Batches before this one are not written either, and not kept.
+            rows = await records_of(self.log, key, self.number, self.checkpoint.offset + 1, offset - 1)
         slot.window, slot.mark = await refold(self.log, base, rows, {}), mark._replace(layout=Mark())
         if slot.window.meta.parked is None:
             park(slot.window, offset, spoiled.cause)

@@ -76,7 +76,7 @@ class Projector:
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
-        self._failure: KeyUnusable | TooMuchPoison | None = None
+        self.failure: KeyUnusable | TooMuchPoison | None = None
 
     # -- running -------------------------------------------------------------------------------------------------------------
 
@@ -109,14 +109,14 @@ class Projector:
             await stop_client(consumer, self.settings)
             await self.snapshots.stop()
             await self.publisher.stop()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
 
     def _fail(self, error: KeyUnusable | TooMuchPoison) -> None:
         """End the projector: what it would write with these settings, or of these records, would not be right."""
-        if self._failure is None:
+        if self.failure is None:
             logger.critical("%s", error)
-            self._failure = error
+            self.failure = error
         self._stopping.set()
 
     async def _check_snapshots(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from dataclasses import dataclass, field
@@ -12,16 +13,21 @@ from projections import events
 from projections.events import AnyEvent, decode_event
 from projections.fold import apply
 from projections.names import Key, Position
+from projections.persistence import Checkpoint
 from projections.policy import Rules
 from projections.replay import _copy, apply_with_log
 from projections.window import Window
 from streams.folded import Folded
+from streams.healing import heal_from_snapshots
 from streams.log import Raw
 from streams.mending import mend, whole_write
 from streams.parking import Told, go_on
 from streams.partition import Fenced, Partition
+from streams.rounds import Rounds
 from tests.contract.test_partition import NUMBER, Ear, Parts, parts, split
+from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for
+from threadfold.testing import MemoryLog, MemoryStore
 
 __all__ = ["parts"]
 GENERATIONS = itertools.count(50_000)
@@ -341,3 +347,40 @@ async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_
     live.adopt(after[0])
     await live.process(raws)
     assert await same(parts, writer, rules) == 1
+
+
+async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() -> None:
+    parked = 0
+    for seed in range(12):
+        parts = Parts(MemoryLog(4), MemoryStore(), None)
+        rules, topic, rng = rules_of(Code()), MemorySnapshots(4), random.Random(seed)
+        await fresh(parts)
+        writer = Writer(seed, parts, rules).some(160)
+        raws = await parts.put(writer.rows)
+        rounds = Rounds(parts.log, topic, 1)
+        upto = rng.randrange(20, 150)
+        live = owner(parts, rules, AnyEar())
+        rounds.take_over(live)
+        past = rounds._pasts[NUMBER]
+        for batch in split(rng, raws[:upto], 12):
+            await live.process(batch)
+            past.not_before = 0.0
+            rounds.consider(NUMBER)
+            if rng.random() < 0.5:
+                await asyncio.sleep(0)
+        if past.task is not None:
+            await asyncio.wait([past.task])
+        while past.covered < 0:
+            await rounds._run(past)
+        await rounds.stop()
+        await parts.store.drop_partition(parts.generation, NUMBER)
+        healed = owner(parts, rules, AnyEar())
+        healed.adopt(Checkpoint())
+        assert await heal_from_snapshots(healed, parts.log, topic, upto - 1) is not None
+        await healed.process(raws)
+        parked += await same(parts, writer, rules)
+        folded = Folded(parts.log, NUMBER, rules, None)
+        assert await folded.from_snapshots(healed, topic) and folded.offset >= 0
+        await folded.advance(raws[-1].offset)
+        assert {key: window.image() for key, window in folded.windows.items()} == await load(parts, rules), f"seed {seed}"
+    assert parked > 0
