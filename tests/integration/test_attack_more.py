@@ -15,12 +15,14 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+import redis.asyncio as aredis
 
-from projections.errors import KeyUnusable
+from projections.errors import Erased, KeyUnusable
 from projections.names import Key, partition_of
 from streams.control import Control, Generation
 from streams.masters import new_master
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 from streams.topics import create_topics
 from streams.verify import verify
 from tests.conftest import fresh_settings
@@ -33,6 +35,7 @@ from threadfold.backend import Backend
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.erasure import Eraser
 from threadfold.gateway import create_gateway
 
 
@@ -273,3 +276,34 @@ async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
+
+
+async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing_of_them_is_written_openly(made: Settings) -> None:
+    async with stack(made) as (_, backend):
+        await say(backend, "sealed", "mended", talk(2))
+        await say(backend, "sealed", "erased-then-mended", talk(1))
+
+        async def forget(key: Key) -> None:
+            assert key.conversation == "erased-then-mended"
+
+        await Eraser(backend, forget).conversation("sealed", "erased-then-mended")
+        await backend.caught_up(range(made.partitions), 30)
+        live, topic = backend.control.state.live_generation, KafkaSnapshots(made, made.partitions)
+        client = aredis.Redis.from_url(made.redis)
+        for name in ("mended", "erased-then-mended"):
+            key = Key("sealed", name)
+            tag = f"{made.topic_prefix}:{{{live.number}:{partition_of(key, made.partitions)}}}"
+            await client.hset(f"{tag}:w:{key}", "b", b"spoiled")
+        await client.aclose()
+        rules = backend.control.state.rules(live)
+        try:
+            report = await verify(backend.log, backend.store, live, rules, snapshots=topic, repair=True)
+        finally:
+            await topic.stop()
+        assert sorted(report.differing) == sorted(report.repaired) == ["sealed/erased-then-mended", "sealed/mended"]
+        await the_same_as_the_log(backend)
+        assert SECRET in str(await backend.context("sealed", "mended"))
+        with pytest.raises(Erased):
+            await backend.window("sealed", "erased-then-mended")
+    written = [value or b"" for key, value in await raw_records(made, "snapshots") if key == b"sealed/mended"]
+    assert written and not any(SECRET.encode() in value for value in written)
