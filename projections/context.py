@@ -12,6 +12,7 @@ from projections.lanes import OpenSuspension
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
 from projections.meta import InForce, Meta
 from projections.names import Position
+from projections.parked import parked_of
 from projections.parts import Render
 from projections.view import View, lead_of, view_of
 from projections.window import Window
@@ -106,7 +107,7 @@ def _rest(
     partition: int, meta: Meta | Head, summary: InForce | None, view: View, tokens: int, digest: str, trace: list[dict[str, Any]]
 ) -> bytes:
     """Everything of the document behind the messages, without the opening brace."""
-    rest = {
+    rest: dict[str, Any] = {
         "tokens": tokens,
         "budget": view.budget,
         "ceiling": view.ceiling,
@@ -121,4 +122,6 @@ def _rest(
         "guard": view.guard,
         "trace": trace,
     }
+    if meta.parked is not None:
+        rest["parked"] = parked_of(partition, meta.parked)
     return _encode(rest)[1:]

@@ -197,6 +197,10 @@ class CorruptWindow(ThreadfoldError):
     problem = 503
 
 
+class TooMuchPoison(ThreadfoldError):
+    """More of what comes in cannot be applied than the deployment allows: something is wrong with a writer, or with the code that folds."""
+
+
 class KeyUnusable(ThreadfoldError):
     """A master key is missing, or is not the one that wrapped a data key: an error of the configuration, never a reason to fold on."""
 

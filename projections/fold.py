@@ -262,7 +262,7 @@ def _erase(window: Window) -> None:
     meta = window.meta
     meta.count, meta.digest, meta.unknown, meta.duplicates, meta.skipped = 0, bytes(32), 0, 0, 0
     meta.base, meta.summary, meta.rollback, meta.due, meta.erased = type(meta.base)(), None, None, None, True
-    meta.last, meta.turns = -1, None
+    meta.last, meta.turns, meta.parked = -1, None, None
     window.recents = Recents()
     window.hashed = None
     window.replace_tail([])

@@ -20,7 +20,7 @@ from msgspec import Struct
 from projections.chunks import MERGED, PER_ENTRY, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
 from projections.due import Due
 from projections.lanes import Lanes
-from projections.meta import InForce, Meta
+from projections.meta import InForce, Meta, Parked
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import BLOCK, LIMIT, Recents, first_block
@@ -56,6 +56,7 @@ class Head(Struct, array_like=True):
     messages: bytes
     last: int
     turns: Turns | None
+    parked: Parked | None = None
 
 
 class Base(Struct, array_like=True):
@@ -225,6 +226,7 @@ def _encode_head(window: Window, skip: int, base_seal: bytes, seals: dict[int, b
             flat_digest(window) if view.flat else b"",
             meta.last,
             meta.turns,
+            meta.parked,
         )
     )
 
@@ -256,6 +258,7 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
         head.erased,
         head.last,
         head.turns,
+        head.parked,
     )
     found = numbered(fields)
     if seal(fields[BASE]) != head.base or {int(name): seal(value) for name, value in found} != head.chunks:

@@ -20,22 +20,27 @@ class Listed(NamedTuple):
     suspended: bool = False
     user: str | None = None
     erased: bool = False
+    parked: bool = False
 
 
 NOT_LISTED = Listed()
+PARKED = "parked"
+"""The list of a partition's parked conversations, each by its whole key: it is the operator's, and of all tenants."""
 
 
 class Listing(NamedTuple):
     """The change of a tenant's lists that comes with a window's write.
 
     ``at_ms`` is when it was active, None where it leaves the lists; ``suspended`` puts it among those that wait or takes it away, None
-    leaves it; ``user`` is whose it is from now on, ``left`` whose it no longer is.
+    leaves it; ``user`` is whose it is from now on, ``left`` whose it no longer is. ``parked`` puts it among the
+    parked ones or takes it away.
     """
 
     at_ms: int | None
     suspended: bool | None = None
     user: str | None = None
     left: str | None = None
+    parked: bool | None = None
 
 
 class Found(NamedTuple):
@@ -49,15 +54,16 @@ def listed(window: Window) -> Listed:
     """What the lists of this window follow from."""
     if window.meta.erased:
         return Listed(erased=True)
-    return Listed(bool(window.lanes.suspensions), window.lanes.user)
+    return Listed(bool(window.lanes.suspensions), window.lanes.user, parked=window.meta.parked is not None)
 
 
 def listing_of(before: Listed, now: Listed, at_ms: int) -> Listing:
     """The change from ``before`` to ``now``. A user whose conversation becomes another's keeps it, too, until it is erased."""
     if now.erased:
-        return Listing(None, False, left=before.user)
+        return Listing(None, False, left=before.user, parked=False if before.parked else None)
     suspended = None if now.suspended == before.suspended else now.suspended
-    return Listing(at_ms, suspended, now.user if now.user != before.user else None)
+    parked = None if now.parked == before.parked else now.parked
+    return Listing(at_ms, suspended, now.user if now.user != before.user else None, parked=parked)
 
 
 def user_name(tenant: str, user: str) -> str:
@@ -87,6 +93,11 @@ class Lists:
             self._put(f"user:{user_name(tenant, listing.user)}", name, listing.at_ms or 0)
         if listing.left is not None:
             self._drop(f"user:{user_name(tenant, listing.left)}", name)
+
+        if listing.parked:
+            self._put(PARKED, str(key), listing.at_ms or 0)
+        elif listing.parked is not None:
+            self._drop(PARKED, str(key))
 
     def _put(self, where: str, name: str, at_ms: int) -> None:
         self.gone.get(where, set()).discard(name)

@@ -9,7 +9,7 @@ from projections.due import Due
 from projections.lanes import Lanes
 from projections.turns import Turns
 
-VERSION = 4
+VERSION = 5
 """Raised whenever windows are stored in another form, or the fold makes something else of the same events."""
 
 
@@ -26,10 +26,25 @@ class InForce(Struct, array_like=True):
     previous_offset: int | None = None
 
 
+class Parked(Struct, array_like=True):
+    """At which event a window is parked, and what waits behind it (``projections.parked``).
+
+    ``offset`` is that event's, ``count`` how many later ones wait, ``last`` the latest of them; ``waiting`` are the offsets of the first of
+    them, each as the difference to the one before.
+    """
+
+    offset: int
+    cause: str
+    count: int = 0
+    last: int = -1
+    waiting: list[int] = []
+
+
 class Meta(Struct, array_like=True):
     """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length.
 
     ``last`` is the offset of the last event that conditions see (``projections.conditions.moves``); ``turns`` is None where there are none.
+    ``parked`` is None for a window that folds on.
     """
 
     version: int = VERSION
@@ -46,3 +61,4 @@ class Meta(Struct, array_like=True):
     erased: bool = False
     last: int = -1
     turns: Turns | None = None
+    parked: Parked | None = None

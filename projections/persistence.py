@@ -96,6 +96,7 @@ class Write:
 
     ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to look at the conversation next, None for
     never, or :data:`projections.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's lists, None for nothing.
+    ``anew``: whatever is there of the conversation goes first, its recent ids, too.
     """
 
     key: Key
@@ -108,6 +109,7 @@ class Write:
     after: StoreMark
     timer: int | None = KEEP_TIMER
     listing: Listing | None = None
+    anew: bool = False
 
 
 class Verdict(Enum):
@@ -123,6 +125,15 @@ class Applied(NamedTuple):
 
     verdict: Verdict
     revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a store keeps of a partition beside its windows: the due set, the timers (ms), and the lists by name, each with its times."""
+
+    due: dict[Key, int]
+    timers: dict[Key, int]
+    lists: dict[str, dict[str, int]]
 
 
 class WindowStore(Protocol):
@@ -164,7 +175,17 @@ class WindowStore(Protocol):
     async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
         """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on.
 
-        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.listing.user_name`.
+        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.listing.user_name`; in
+        :data:`projections.listing.PARKED` a conversation is told as ``tenant/conversation``.
+        """
+
+    async def conversations(self, generation: int, partition: int) -> set[Key]:
+        """The conversations that have a window here; one that is written or deleted meanwhile may be missing or there."""
+
+    async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        """Checkpoint and everything that is kept beside the windows, as of one moment.
+
+        Lists that came into being in this very moment may be missing: read again where that matters.
         """
 
     async def drop_partition(self, generation: int, partition: int) -> int:
@@ -197,7 +218,10 @@ class StoreMark(NamedTuple):
 def _asked(window: Window) -> Asked:
     """What a compaction request of this window is about; when any of it changes, an earlier request's answer is refused."""
     meta = window.meta
-    return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None) if meta.due else (None, None, None)
+    if meta.due is None or meta.parked is not None:
+        # A parked window would take no summary: asking for one again and again would only be paid for.
+        return (None, None, None)
+    return (meta.due, meta.rollback, meta.summary.summary_id if meta.summary else None)
 
 
 NOTHING = StoreMark()
@@ -216,4 +240,5 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
     lists = listed(window)
     listing = listing_of(mark.listed, lists, at_ms)
     mark_after = StoreMark(after, asked, now, lists)
-    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, mark_after, timer, listing)
+    anew = mark.layout.nothing
+    return Write(window.key, reset, put, gone, recents_put, recents_gone, change, mark_after, timer, listing, anew)

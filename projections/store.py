@@ -19,14 +19,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.connection import shown
 from projections.errors import CorruptWindow, RedisUnavailable
-from projections.listing import Found, Lists
+from projections.listing import PARKED, Found, Lists
 from projections.names import Key, parse_key
-from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
+from projections.persistence import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.servers import Node, Script, Servers
 from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
-LAYOUT = b"4"
+LAYOUT = b"5"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
@@ -128,7 +128,7 @@ class RedisStore:
             if write.listing is not None:
                 lists.add(write.key, write.listing)
             keys += self._window_keys(generation, partition, write.key)
-            args += [str(write.key), b"1" if write.reset else b"0"]
+            args += [str(write.key), b"2" if write.anew else b"1" if write.reset else b"0"]
             for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
                 args.append(2 * len(put))
                 for name, value in put:
@@ -192,9 +192,41 @@ class RedisStore:
         async with self._guarded():
             return await self._servers.run(key, work)
 
+    async def conversations(self, generation: int, partition: int) -> set[Key]:
+        begin = f"{self._tag(generation, partition)}:w:".encode()
+
+        async def work(node: Node) -> list[bytes]:
+            return [name async for name in node.redis.scan_iter(match=self._pattern(generation, partition, "w:*"), count=1000)]
+
+        async with self._guarded():
+            names = await self._servers.run(self._state(generation, partition), work)
+        return {key for name in names if (key := parse_key(name[len(begin) :])) is not None}
+
+    async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        begin = len(f"{self._tag(generation, partition)}:")
+
+        async def work(node: Node) -> tuple[Checkpoint | None, Index]:
+            lists: list[bytes] = []
+            for kind in ("recent:*", "waiting:*", "user:*", PARKED):
+                lists += [name async for name in node.redis.scan_iter(match=self._pattern(generation, partition, kind), count=1000)]
+            pipe = node.redis.pipeline(transaction=True)
+            pipe.hgetall(self._state(generation, partition))
+            names: list[str | bytes] = [self._due(generation, partition), self._timers(generation, partition), *lists]
+            for name in names:
+                pipe.zrange(name, 0, -1, withscores=True)
+            state, due, timers, *rest = await pipe.execute()
+            found = {
+                name[begin:].decode(): {member.decode("utf-8", "replace"): int(at) for member, at in rows}
+                for name, rows in zip(lists, rest, strict=True)
+            }
+            return self._checkpoint(state, node), Index(_by_key(due), _by_key(timers), found)
+
+        async with self._guarded():
+            return await self._servers.run(self._state(generation, partition), work)
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         state = self._state(generation, partition)
-        pattern = f"{self.prefix}:\\{{{generation}:{partition}\\}}:*"
+        pattern = self._pattern(generation, partition, "*")
         dropped = 0
 
         async def work(node: Node) -> None:
@@ -253,6 +285,9 @@ class RedisStore:
             async with self._guarded():
                 await self._servers.run(name, work)
 
+    def _pattern(self, generation: int, partition: int, names: str) -> str:
+        return f"{self.prefix}:\\{{{generation}:{partition}\\}}:{names}"
+
     def _tag(self, generation: int, partition: int) -> str:
         return f"{self.prefix}:{{{generation}:{partition}}}"
 
@@ -294,6 +329,11 @@ class RedisStore:
 def _reason(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:160]
+
+
+def _by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:
+    """A sorted set's members; a name that is no conversation's has the tenant "" here."""
+    return {parse_key(name) or Key("", name.decode("utf-8", "replace")): int(at) for name, at in rows}
 
 
 def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | None]:

@@ -46,7 +46,8 @@ NO_TIMER = Timed()
 def timed(window: Window) -> Timed:
     """What the timer of this window follows from."""
     idle, lanes, live = window.policy.idle_close_seconds, window.lanes, window.meta.turns.live if window.meta.turns else None
-    if not idle and not lanes.suspensions and live is None:
+    if window.meta.parked is not None or (not idle and not lanes.suspensions and live is None):
+        # What time calls for would only wait behind the event at which it is parked, and be said again and again.
         return NO_TIMER
     turn = (live.since, live.seconds * 1000) if live is not None and live.seconds else (-1, 0)
     ends = [end for s in lanes.suspensions if (end := expiry_ms(s.expires_at)) is not None]

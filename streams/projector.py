@@ -18,7 +18,7 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError
+from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError, TooMuchPoison
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
@@ -30,6 +30,7 @@ from streams.incarnation import Start, Watch, find_start
 from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
+from streams.poison import PoisonShare
 from streams.publisher import Publisher
 from streams.rebalances import Rebalances
 from streams.requests import request_for
@@ -64,6 +65,7 @@ class Projector:
         self.log = log
         self.store = store
         self.publisher = Publisher(settings, log)
+        self.share = PoisonShare(settings.max_poison_share, self.publisher.silent_before)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.rounds = Rounds(log, self.snapshots, settings.snapshot_events)
         self.topic = settings.topic("events")
@@ -85,7 +87,7 @@ class Projector:
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
-        self._failure: KeyUnusable | None = None
+        self.failure: KeyUnusable | TooMuchPoison | None = None
 
     # -- running -------------------------------------------------------------------------------------------------------------
 
@@ -95,6 +97,7 @@ class Projector:
         Raises:
             KafkaUnavailable: the brokers do not answer at the start.
             KeyUnusable: a master key is missing, or is another one: windows folded without it would be wrong.
+            TooMuchPoison: more of what comes in cannot be applied than the setting ``max_poison_share`` allows.
         """
         consumer = make_consumer(self.settings, group=self.settings.group)
         self._watch = Watch(self.log, self.topic, consumer)
@@ -121,14 +124,14 @@ class Projector:
             await stop_client(consumer, self.settings)
             await self.snapshots.stop()
             await self.publisher.stop()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
 
-    def _fail(self, error: KeyUnusable) -> None:
-        """End the projector: with these settings nothing it could write would be right."""
-        if self._failure is None:
+    def _fail(self, error: KeyUnusable | TooMuchPoison) -> None:
+        """End the projector: what it would write with these settings, or of these records, would not be right."""
+        if self.failure is None:
             logger.critical("%s", error)
-            self._failure = error
+            self.failure = error
         self._stopping.set()
 
     async def _check_snapshots(self) -> None:
@@ -199,7 +202,7 @@ class Projector:
                 self._unprepared.add(number)
         except CorruptWindow as error:
             await self._discard(number, error)
-        except KeyUnusable as error:
+        except (KeyUnusable, TooMuchPoison) as error:
             self._unprepared.add(number)
             self._fail(error)
         except ThreadfoldError as error:
@@ -333,6 +336,7 @@ class Projector:
             learn=self.control.learner(rules),
             voice=self.publisher,
             cached_windows=self.settings.cached_windows,
+            share=self.share,
         )
         partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.

@@ -55,29 +55,31 @@ class Publisher:
         rows = {raw.position: raw for raw in batch}
         said: list[_Said] = []
         news = [(key, offset, offset) for key, offset, _ in spoken.accepted] + [(key, offset, offset) for key, offset in spoken.erased]
-        said += await self._records(partition, rows, news, since)
+        said += await self._records(partition, rows, news, spoken.by, since)
         for key, offset, summary_id in spoken.voided:
-            if offset >= since:
+            if spoken.by.get(offset, offset) >= since:
                 said.append((offset, "summaries", str(key).encode(), _voided(key, summary_id, Position(partition, offset)), HEADERS))
         # News of the rollback, however long ago the summary was announced the first time.
-        said += await self._records(partition, rows, spoken.again, since)
+        said += await self._records(partition, rows, spoken.again, spoken.by, since)
         for dead in spoken.dead:
-            if dead.position.offset >= since:
-                letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause})
+            if spoken.by.get(dead.position.offset, dead.position.offset) >= since:
+                letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause, "kind": dead.kind})
                 said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
         for key, offset, loop in spoken.loops:
-            value = await self._sealed(_loop(key, Position(partition, offset), loop)) if offset >= since else None
+            value = await self._sealed(_loop(key, Position(partition, offset), loop)) if spoken.by.get(offset, offset) >= since else None
             if value is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
                 said.append((offset, "events", str(key).encode(), value, HEADERS))
         said.sort(key=lambda item: item[0])
         await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
 
-    async def _records(self, partition: int, rows: dict[Position, Raw], news: Sequence[tuple[Key, int, int]], since: int) -> list[_Said]:
+    async def _records(
+        self, partition: int, rows: dict[Position, Raw], news: Sequence[tuple[Key, int, int]], by: dict[int, int], since: int
+    ) -> list[_Said]:
         """The records that stand at the last of these offsets, each said as of the one before it, from ``since`` on."""
         said: list[_Said] = []
         for key, at, offset in news:
-            raw = await self._raw(rows, Position(partition, offset)) if at >= since else None
+            raw = await self._raw(rows, Position(partition, offset)) if by.get(at, at) >= since else None
             if raw is not None and raw.value is not None:
                 said.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
         return said

@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     (``projections.connection``). ``partitions``, ``replication`` and ``min_isr`` are used when topics are created; a replication of 0 is 3,
     or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events`` is
     after how many events of a partition its changed windows are written as snapshots; 0: never.
+    A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could not be applied; 1: never.
 
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
     replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
@@ -73,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     read_cache_bytes: int = 64 << 20
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False
+    max_poison_share: float = 0.1
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000
@@ -144,6 +146,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("watchdog_seconds", 0, 86_400),
             ("stream_heartbeat", 0.05, 3600),
             ("partial_timeout", 0.2, 86_400),
+            ("max_poison_share", 0, 1),
             ("compactor_concurrency", 1, 1000),
             ("summary_time_cap", 1, 3600),
             ("summary_input_tokens", 1, 10_000_000),

@@ -1,161 +1,270 @@
-"""Verify: fold conversations from the log and compare them, byte for byte, with the windows in the store, while traffic runs.
+"""Verify: do the windows in the store say what the log says, byte for byte, while traffic runs?
 
-For each partition the log is folded up to its checkpoint; then windows are read in small groups, each group atomically with the checkpoint
-of that moment, and the fold follows to just there before it compares. So a live projector is never mistaken for a wrong window.
+A partition is folded in memory up to its checkpoint: from its latest snapshots and the log behind them, or, deep, from the log's first
+event, trusting no snapshot. Then windows are read in small groups, each atomically with the checkpoint of that moment, and the fold
+follows to just there before it compares; so a live projector is never mistaken for a wrong window. What is kept beside the windows (due
+set, timers, lists) is compared as a whole, and windows of conversations that the log does not have are looked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
-from contextlib import aclosing
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from projections.errors import CorruptWindow, Healing
-from projections.fold import Status, apply
-from projections.names import Key, parse_key
-from projections.persistence import Checkpoint, Stored, WindowStore
+from projections.names import Key, Position, parse_key
+from projections.persistence import Checkpoint, Index, Stored, WindowStore
 from projections.policy import Rules
-from projections.window import Window
+from projections.snapshots import stamp_of
+from streams.comparing import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.control import Generation
-from streams.history import event_of, fetch_needed
-from streams.log import Log, Row
+from streams.folded import Folded
+from streams.log import Log
+from streams.mending import mend
+from streams.parking import belongs, read_row
+from streams.partition import Partition
+from streams.publisher import Silence
+from streams.snapshots import SnapshotTopic, find_marker
 
 GROUP = 100
-FAR = 2_000
-"""Records from which on a range is worth a consumer of its own."""
+PATIENCE = 20.0
+"""Seconds that a partition may be on its way to another worker, or behind what was seen of it, before nothing can be said."""
 Progress = Callable[[int, int], None]
+
+
+class Difference(NamedTuple):
+    """A conversation in which the store and the log disagree: at which position of it (None: the log does not have it), and in what."""
+
+    key: Key
+    position: Position | None
+    what: str
 
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verify found: how many windows were compared, which of them differ, and how many events were folded for it."""
+    """What a verify found: how many windows were compared, which of them differ (each name once), and how many events were folded for it.
+
+    ``repaired`` are those that were mended and found right afterwards.
+    """
 
     verified: int = 0
     differing: list[str] = field(default_factory=list)
     events: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
 
 
-class _Fold:
-    """One partition folded from zero in memory, for a set of conversations (None: all)."""
+class _Verify:
+    """One run over all partitions."""
 
-    def __init__(self, log: Log, partition: int, rules: Rules, wanted: set[Key] | None) -> None:
+    def __init__(self, log: Log, store: WindowStore, generation: Generation, rules: Rules, topic: SnapshotTopic | None, deep: bool) -> None:
         self.log = log
-        self.partition = partition
+        self.store = store
+        self.number = generation.number
         self.rules = rules
-        self.wanted = wanted
-        self.windows: dict[Key, Window] = {}
-        self.offset = -1
-        self.events = 0
+        self.topic = topic
+        self.deep = deep
+        self.report = VerifyReport()
 
-    async def advance(self, offset: int, progress: Callable[[int], None]) -> None:
-        """Fold on to ``offset``, included."""
-        if offset <= self.offset:
-            return
-        if offset - self.offset > FAR:
-            async with aclosing(self.log.stream({self.partition: (self.offset + 1, offset)})) as batches:
-                async for _, rows in batches:
-                    for row in rows:
-                        await self._fold(row)
-                    progress(rows[-1].offset if rows else self.offset)
-        else:
-            async for raw in self.log.scan(self.partition, self.offset + 1, offset):
-                await self._fold(raw)
-        self.offset = offset
+    async def partition(
+        self, number: int, wanted: set[Key] | None, end: int, progress: Callable[[int], None]
+    ) -> dict[Key, list[Difference]]:
+        """What differs in a partition."""
+        fold = Folded(self.log, number, self.rules, wanted)
+        if not self.deep and self.topic is not None:
+            await fold.from_snapshots(self.carrier(number), self.topic)
+        checkpoint = await self._patiently(fold, end, partial(self.store.checkpoint, self.number, number))
+        await fold.advance(_offset(checkpoint), progress)
+        found: dict[Key, list[Difference]] = {}
+        keys = sorted(fold.windows)
+        for i in range(0, len(keys), GROUP):
+            await self._group(fold, end, keys[i : i + GROUP], found)
+        if checkpoint is not None:
+            await self._beside(fold, end, found)
+            await self._too_many(fold, end, found)
+        self.report.events += fold.events
+        return found
 
-    async def _fold(self, raw: Row) -> None:
-        key = parse_key(raw.key) if raw.key is not None else None
-        if key is None or (self.wanted is not None and key not in self.wanted):
-            return
-        event = event_of(raw, key, self.log.seals)
-        if event is None:
-            return
-        window = self.windows.get(key)
-        if window is None:
-            window = self.windows[key] = Window(key, self.partition, self.rules)
-        outcome = apply(window, raw.offset, event)
-        if outcome.status is Status.NEEDS_HISTORY:
-            apply(window, raw.offset, event, await fetch_needed(self.log, window, outcome))
-        self.events += 1
+    def carrier(self, number: int) -> Partition:
+        """What names the partition to those who restore its windows."""
+
+        async def learn(tenant: str) -> None:
+            del tenant  # whoever opened the control topic knows the tenants
+
+        return Partition(number, self.number, self.store, self.log, self.rules, learn=learn, voice=Silence())
+
+    async def _group(self, fold: Folded, end: int, keys: Sequence[Key], found: dict[Key, list[Difference]]) -> None:
+        try:
+            checkpoint, stored = await self._read(fold, end, keys)
+        except CorruptWindow:
+            if len(keys) > 1:
+                for key in keys:
+                    await self._group(fold, end, [key], found)
+                return
+            checkpoint, stored = None, [None]
+            self._note(found, fold, keys[0], f"{UNREADABLE} (something else is under its key)")
+        if checkpoint is not None:
+            await fold.advance(checkpoint.offset)
+            for key, parts in zip(keys, stored, strict=True):
+                what = difference(parts, fold.windows[key])
+                if what is not None:
+                    self._note(found, fold, key, what)
+        self.report.verified += len(keys)
+
+    async def _beside(self, fold: Folded, end: int, found: dict[Key, list[Difference]]) -> None:
+        """Compare the due set, the timers and the lists."""
+        checkpoint, index = await self._index(fold, end)
+        await fold.advance(_offset(checkpoint))
+        for key, window in fold.windows.items():
+            for what in misplaced(index, window):
+                self._note(found, fold, key, what)
+        for key in set(named(index)) - fold.windows.keys():
+            if fold.wanted is None or key in fold.wanted:
+                self._note(found, fold, key, "a list, the due set or the timers name it, and the log has no such conversation")
+
+    async def _too_many(self, fold: Folded, end: int, found: dict[Key, list[Difference]]) -> None:
+        there = await self.store.conversations(self.number, fold.partition)
+        extra = sorted((there if fold.wanted is None else there & fold.wanted) - fold.windows.keys())
+        for i in range(0, len(extra), GROUP):
+            group = extra[i : i + GROUP]
+            checkpoint = await self._patiently(fold, end, partial(self.store.checkpoint, self.number, fold.partition))
+            await fold.advance(_offset(checkpoint))
+            for key in group:
+                if key not in fold.windows:
+                    self._note(found, fold, key, TOO_MANY)
+                    self.report.verified += 1
+
+    def _note(self, found: dict[Key, list[Difference]], fold: Folded, key: Key, what: str) -> None:
+        window = fold.windows.get(key)
+        offset = -1 if window is None else window.meta.position
+        at = Position(fold.partition, offset) if offset >= 0 else None
+        found.setdefault(key, []).append(Difference(key, at, what))
+
+    async def _read(self, fold: Folded, end: int, keys: Sequence[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
+        stored: list[Stored | None] = []
+
+        async def read() -> Checkpoint | None:
+            nonlocal stored
+            checkpoint, stored = await self.store.read(self.number, fold.partition, list(keys))
+            return checkpoint
+
+        return await self._patiently(fold, end, read), stored
+
+    async def _index(self, fold: Folded, end: int) -> tuple[Checkpoint | None, Index]:
+        index = Index({}, {}, {})
+
+        async def read() -> Checkpoint | None:
+            nonlocal index
+            checkpoint, index = await self.store.index(self.number, fold.partition)
+            return checkpoint
+
+        return await self._patiently(fold, end, read), index
+
+    async def _patiently(self, fold: Folded, end: int, read: Callable[[], Awaitable[Checkpoint | None]]) -> Checkpoint | None:
+        """What ``read`` answers, as soon as it is a base for a comparison; raises :class:`Healing` when it does not become one.
+
+        While a worker dies and another one takes over, a partition may heal for a moment.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            checkpoint = await read()
+            if checkpoint is None and end == 0:
+                return None
+            if checkpoint is not None and not checkpoint.healing and checkpoint.offset >= max(fold.offset, fold.least):
+                return checkpoint
+            if time.monotonic() > deadline:
+                if checkpoint is None:
+                    raise Healing(f"partition {fold.partition} has no windows yet: is a worker running?")
+                raise Healing(f"partition {fold.partition} is being brought back from the log: try again shortly")
+            await asyncio.sleep(0.1)
+
+    async def repair(self, found: dict[int, dict[Key, list[Difference]]], ends: dict[int, int]) -> None:
+        """Mend what differs, and look again at just that."""
+        for number, keys in found.items():
+            if keys:
+                await mend(self.log, self.store, self.number, self.rules, number, keys.keys(), self.topic)
+                verified, events = self.report.verified, self.report.events
+                self.deep = True
+                still = await self.partition(number, set(keys), ends[number], lambda _: None)
+                self.report.repaired += [str(key) for key in sorted(keys) if key not in still]
+                self.report.verified, self.report.events = verified, events
 
 
 async def verify(
-    log: Log, store: WindowStore, generation: Generation, rules: Rules, *, sample: int | None = None, progress: Progress | None = None
+    log: Log,
+    store: WindowStore,
+    generation: Generation,
+    rules: Rules,
+    *,
+    sample: int | None = None,
+    progress: Progress | None = None,
+    snapshots: SnapshotTopic | None = None,
+    deep: bool = False,
+    repair: bool = False,
 ) -> VerifyReport:
-    """Compare windows of a generation with folds of the log from its first event.
+    """Compare windows of a generation, and all that is kept beside them, with folds of the log.
 
     Args:
-        sample: how many conversations to compare, chosen at random; None for all.
-        progress: called with offsets folded and offsets in the log.
+        sample: how many conversations to compare, chosen at random; None for all. Windows too many are looked for with all only.
+        progress: called with offsets gone through and offsets in the log.
+        snapshots: the topic to begin from; None: every partition is folded from its first event.
+        deep: trust no snapshot, wherever there are some.
+        repair: mend what differs by folds from the log's first event, then compare it again.
 
     Raises:
-        Healing: a partition has not been brought back yet; nothing can be said of it.
+        Healing: a partition was not brought back within 20 seconds; nothing can be said of it.
+        Fenced: what differs could not be mended, as others wrote all the time.
     """
+    run = _Verify(log, store, generation, rules, snapshots, deep)
     ends = await log.ends()
     total = sum(ends.values())
-    wanted = None if sample is None else await _choose(log, ends, sample)
-    report = VerifyReport()
+    wanted = None if sample is None else await _choose(run, ends, sample)
     done = 0
-    for partition in range(log.partitions):
-        fold = _Fold(log, partition, rules, wanted)
-        await _compare(fold, store, generation.number, ends[partition], report, partial(_tell_from, progress, done, total))
-        done += ends[partition]
-        _tell(progress, done, total)
-    return report
+    found: dict[int, dict[Key, list[Difference]]] = {}
+    for number in range(log.partitions):
+        found[number] = await run.partition(number, wanted, ends[number], partial(_tell_from, progress, done, total))
+        done += ends[number]
+        _tell_from(progress, done, total, 0)
+    for keys in found.values():
+        for key in sorted(keys):
+            run.report.differences += keys[key]
+            run.report.differing.append(str(key))
+    if repair:
+        await run.repair(found, ends)
+    return run.report
 
 
 def _tell_from(progress: Progress | None, start: int, total: int, at: int) -> None:
-    _tell(progress, start + at, total)
-
-
-def _tell(progress: Progress | None, done: int, total: int) -> None:
     if progress is not None:
-        progress(min(done, total), total)
+        progress(min(start + at, total), total)
 
 
-async def _choose(log: Log, ends: dict[int, int], sample: int) -> set[Key]:
+async def _choose(run: _Verify, ends: dict[int, int], sample: int) -> set[Key]:
+    """Conversations to compare, from all that the log has; where there are snapshots, their keys say which there are up to the marker."""
     keys: set[Key] = set()
-    for partition, end in ends.items():
-        async for raw in log.scan(partition, 0, end - 1):
+    for number, end in ends.items():
+        first = 0
+        marker = None
+        if run.topic is not None and not run.deep:
+            marker = await find_marker(run.topic, run.log, number, stamp_of(run.number, run.rules))
+        if marker is not None and run.topic is not None:
+            begin, stop = await run.topic.bounds(number)
+            async for row in run.topic.scan(number, begin, stop - 1):
+                key = parse_key(row.key) if row.key is not None and row.value is not None else None
+                if key is not None:
+                    keys.add(key)
+            first = marker[0].offset + 1
+        async for raw in run.log.scan(number, first, end - 1):
             key = parse_key(raw.key) if raw.key is not None else None
-            if key is not None and key not in keys and event_of(raw, key, log.seals) is not None:
+            if key is not None and key not in keys and belongs(read_row(run.log.seals, raw, key.source)):
                 keys.add(key)
     return set(random.sample(sorted(keys), min(sample, len(keys))))
 
 
-async def _compare(
-    fold: _Fold, store: WindowStore, generation: int, end: int, report: VerifyReport, progress: Callable[[int], None]
-) -> None:
-    checkpoint = await store.checkpoint(generation, fold.partition)
-    await fold.advance(_reached(checkpoint, fold, end), progress)
-    keys = sorted(fold.windows)
-    for i in range(0, len(keys), GROUP):
-        group = keys[i : i + GROUP]
-        checkpoint, stored = await store.read(generation, fold.partition, group)
-        await fold.advance(_reached(checkpoint, fold, end), progress)
-        for key, parts in zip(group, stored, strict=True):
-            report.verified += 1
-            if not _same(parts, fold.windows[key]):
-                report.differing.append(str(key))
-    report.events += fold.events
-
-
-def _reached(checkpoint: Checkpoint | None, fold: _Fold, end: int) -> int:
-    """The offset the store stands at; raises :class:`Healing` where that is no base for a comparison."""
-    if checkpoint is None:
-        if end == 0:
-            return -1
-        raise Healing(f"partition {fold.partition} has no windows yet: is a worker running?")
-    if checkpoint.behind or checkpoint.offset < fold.offset:
-        raise Healing(f"partition {fold.partition} is being brought back from the log: try again shortly")
-    return checkpoint.offset
-
-
-def _same(parts: Stored | None, folded: Window) -> bool:
-    if parts is None:
-        return False
-    try:
-        return parts.load(folded.key, folded.partition, folded.rules).image() == folded.image()
-    except CorruptWindow:
-        return False
+def _offset(checkpoint: Checkpoint | None) -> int:
+    return -1 if checkpoint is None else checkpoint.offset

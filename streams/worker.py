@@ -99,6 +99,8 @@ class Runtime:
 
 
 class _App(faust.App):  # type: ignore[misc]
+    runtime: Runtime
+
     def _create_directories(self) -> None:
         """Faust would make folders for tables in the working directory; there are no tables."""
 
@@ -121,7 +123,7 @@ def create_app(settings: Settings) -> Any:
         producer_max_request_size=16 << 20,
         consumer_max_fetch_size=16 << 20,
     )
-    runtime = Runtime(settings)
+    runtime = app.runtime = Runtime(settings)
     taken = 0
 
     def assigned() -> set[int]:
@@ -215,14 +217,19 @@ def run_worker(settings: Settings) -> int:
     """Run a worker until SIGTERM or SIGINT; returns its exit code: 2 when it could not end in order within :data:`LONGEST_STOP`.
 
     Raises:
-        ThreadfoldError: it could not start.
+        ThreadfoldError: it could not start, or what it was ended by: an unusable master key, too much poison.
     """
     settings.require()
     asyncio.run(_check_reachable(settings))
-    worker = _Worker(create_app(settings), loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
+    app = create_app(settings)
+    worker = _Worker(app, loglevel=settings.log_level, quiet=False, redirect_stdouts=False)
     try:
         worker.execute_from_commandline()
     except SystemExit as end:
+        projector = app.runtime.projector
+        if projector is not None and projector.failure is not None:
+            # Faust has logged it among much else, and knows no exit code but 1.
+            raise projector.failure.with_traceback(None) from None
         return int(end.code or 0)
     finally:
         if worker.ending is not None:

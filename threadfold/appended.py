@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from projections.fold import id_hash_of
+from projections.meta import Parked
 from projections.names import Position
 from projections.recents import Recents
 
@@ -23,16 +24,21 @@ make_appended: partial[Appended] = partial(tuple.__new__, Appended)
 
 
 class Applied(NamedTuple):
-    """What the fold made of an appended event: ``status`` is applied, duplicate or rejected; a duplicate's position is the first one's."""
+    """What the fold made of an appended event.
+
+    ``status`` is applied, duplicate, rejected or parked (it waits in a parked conversation); a duplicate's position is the first one's.
+    """
 
     id: str
     position: Position
     status: str
 
 
-def applied_of(item: Appended, recents: Recents) -> Applied:
-    """What the fold made of it, as the window's recent ids tell."""
+def applied_of(item: Appended, recents: Recents, parked: Parked | None = None) -> Applied:
+    """What the fold made of it, as the window's recent ids tell; in a parked window it waits from where that is parked on."""
     seen = recents.find(id_hash_of(item.id))
+    if seen is None and parked is not None and item.position.offset >= parked.offset:
+        return Applied(item.id, item.position, "parked")
     if seen is None:
         return Applied(item.id, item.position, "applied")
     if seen.offset != item.position.offset:

@@ -170,11 +170,11 @@ class Backend:
         await self._waiting.reach(max(item.position for item in appended), timeout)
         stored = await self._stored(key)
         with stored_form(key):
-            erased = stored is not None and decode_head(stored.fields[HEAD]).erased
-        if erased:
+            head = None if stored is None else decode_head(stored.fields[HEAD])
+        if head is not None and head.erased:
             raise Erased(f"conversation {conversation} was erased")
         recents = Recents() if stored is None else stored.recent_ids(key)
-        return [applied_of(item, recents) for item in appended]
+        return [applied_of(item, recents, head.parked if head is not None else None) for item in appended]
 
     async def applied(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of the position's partition include it; raises like :meth:`caught_up`."""

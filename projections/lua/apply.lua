@@ -5,7 +5,7 @@
 -- ARGV[1] this server's incarnation, or '' to leave that which is there, [2] the revision the writer believes in ('' for none), [3] offset,
 -- [4] timestamp, [5] hash of the last record folded, [6] the offset up to which the partition heals, [7] the layout of windows,
 -- [8] how many conversations; then for each conversation:
---   name, '1' when the window's fields all go first or '0', n, n names and values to put, m, m names to delete,
+--   name, '1' when the window's fields all go first, '2' when its recent ids do as well, or '0', n, n names and values to put, m, m names to delete,
 --   the same for the recent ids (k names and values, l names), due: 'keep', 'clear' or 'set',
 --   timer: 'keep', 'clear' or the time in ms;
 -- then for each list: the command, n, its n arguments.
@@ -41,7 +41,10 @@ end
 
 for k = 4, last_window, 2 do
   local name = take()
-  if take() == '1' then
+  local reset = take()
+  if reset == '2' then
+    redis.call('DEL', KEYS[k], KEYS[k + 1])
+  elseif reset == '1' then
     redis.call('DEL', KEYS[k])
   end
   run('HSET', KEYS[k])

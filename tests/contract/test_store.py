@@ -17,8 +17,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import CorruptWindow, RedisUnavailable
+from projections.listing import PARKED, Listing, user_name
 from projections.names import Key
-from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
+from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
 from projections.replay import apply_with_log
 from projections.store import RedisStore
@@ -559,3 +560,36 @@ async def test_a_generation_is_held_by_one_at_a_time_until_it_lets_go_or_its_tim
     while not await store.hold(generation, "a", 30):
         assert time.monotonic() < limit
         await asyncio.sleep(0.01)
+
+
+async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(store: WindowStore, generation: int) -> None:
+    a, b = Key("acme", "a"), Key("other", "b")
+    first = replace(write(a, due=DueChange.SET, timer=77), listing=Listing(50, True, "u", parked=True))
+    revision = await begin(store, generation, first, replace(write(b), listing=Listing(60, parked=True)))
+    assert await store.conversations(generation, 0) == {a, b}
+    checkpoint, index = await store.index(generation, 0)
+    assert checkpoint is not None and checkpoint.revision == revision
+    assert (index.due, index.timers) == ({a: 0}, {a: 77})
+    assert index.lists == {
+        "recent:acme": {"a": 50},
+        "recent:other": {"b": 60},
+        "waiting:acme": {"a": 50},
+        f"user:{user_name('acme', 'u')}": {"a": 50},
+        PARKED: {"acme/a": 50, "other/b": 60},
+    }
+    assert [found.conversation for found in await store.listed(generation, 0, PARKED, None, 10)] == ["other/b", "acme/a"]
+    await store.apply(generation, 0, at(revision, 1), [replace(write(a), listing=Listing(70, parked=False))])
+    assert (await store.index(generation, 0))[1].lists[PARKED] == {"other/b": 60}
+    assert await store.index(generation, 1) == (None, Index({}, {}, {}))
+    assert await store.conversations(generation, 1) == set()
+
+
+async def test_a_write_that_begins_anew_leaves_nothing_of_what_was_there(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, put={b"0": b"old"}, recents={b"7": b"old"}), write(B))
+    anew = replace(write(A, meta=b"new", recents={b"1": b"new"}), anew=True)
+    gone = Write(B, True, [], [], [], [], DueChange.CLEAR, NOTHING, None, anew=True)
+    await store.apply(generation, 0, at(revision, 1), [anew, gone])
+    (stored,) = await store.load(generation, 0, [A])
+    assert stored is not None and (stored.fields, stored.recents) == ({b"h": b"new"}, {b"1": b"new"})
+    assert await store.load(generation, 0, [B]) == [None]
+    assert await store.conversations(generation, 0) == {A}

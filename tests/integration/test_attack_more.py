@@ -15,12 +15,14 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+import redis.asyncio as aredis
 
-from projections.errors import KeyUnusable
+from projections.errors import Erased, KeyUnusable
 from projections.names import Key, partition_of
 from streams.control import Control, Generation
 from streams.masters import new_master
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 from streams.topics import create_topics
 from streams.verify import verify
 from tests.conftest import fresh_settings
@@ -33,13 +35,14 @@ from threadfold.backend import Backend
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.erasure import Eraser
 from threadfold.gateway import create_gateway
 
 
 @pytest.fixture
 async def made(settings: Settings) -> AsyncIterator[Settings]:
     """The module's topics, a master key, and tenant `sealed`, whose payloads are encrypted."""
-    made = msgspec.structs.replace(settings, master_keys=MASTER, snapshot_events=20)
+    made = msgspec.structs.replace(settings, master_keys=MASTER, snapshot_events=20, max_poison_share=1.0)
     control = await Control(made).start()
     if control.state.live is None:
         await control.write({"generation/1": Generation(1, made.partitions, SMALL), "generation/live": 1})
@@ -143,7 +146,7 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
         assert SECRET not in found[3 * 2].text + found[3 * 2 + 1].text
         windows = {name: await backend.window("sealed", name) for name in names[:2]}
         await the_same_as_the_log(backend)
-    assert all(window.meta.unknown for window in windows.values())
+    assert windows["other"].meta.unknown and windows["forged"].meta.parked is not None
     letters = [value or b"" for _, value in await raw_records(made, "dead-letters")]
     assert letters and not any(SECRET.encode() in letter for letter in letters)
     await flush(made)
@@ -151,7 +154,7 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
         await backend.caught_up(range(made.partitions), 30)
         for name, window in windows.items():
             meta = (await backend.window("sealed", name)).meta
-            assert (meta.count, meta.unknown) == (window.meta.count, window.meta.unknown)
+            assert (meta.count, meta.unknown, meta.parked) == (window.meta.count, window.meta.unknown, window.meta.parked)
         await the_same_as_the_log(backend)
 
 
@@ -273,3 +276,34 @@ async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
+
+
+async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing_of_them_is_written_openly(made: Settings) -> None:
+    async with stack(made) as (_, backend):
+        await say(backend, "sealed", "mended", talk(2))
+        await say(backend, "sealed", "erased-then-mended", talk(1))
+
+        async def forget(key: Key) -> None:
+            assert key.conversation == "erased-then-mended"
+
+        await Eraser(backend, forget).conversation("sealed", "erased-then-mended")
+        await backend.caught_up(range(made.partitions), 30)
+        live, topic = backend.control.state.live_generation, KafkaSnapshots(made, made.partitions)
+        client = aredis.Redis.from_url(made.redis)
+        for name in ("mended", "erased-then-mended"):
+            key = Key("sealed", name)
+            tag = f"{made.topic_prefix}:{{{live.number}:{partition_of(key, made.partitions)}}}"
+            await client.hset(f"{tag}:w:{key}", "b", b"spoiled")
+        await client.aclose()
+        rules = backend.control.state.rules(live)
+        try:
+            report = await verify(backend.log, backend.store, live, rules, snapshots=topic, repair=True)
+        finally:
+            await topic.stop()
+        assert sorted(report.differing) == sorted(report.repaired) == ["sealed/erased-then-mended", "sealed/mended"]
+        await the_same_as_the_log(backend)
+        assert SECRET in str(await backend.context("sealed", "mended"))
+        with pytest.raises(Erased):
+            await backend.window("sealed", "erased-then-mended")
+    written = [value or b"" for key, value in await raw_records(made, "snapshots") if key == b"sealed/mended"]
+    assert written and not any(SECRET.encode() in value for value in written)

@@ -195,7 +195,7 @@ async def test_poison_records_become_dead_letters_and_hold_nobody_up(runtime: Ru
     producer = make_producer(settings)
     await producer.start()
     topic = settings.topic("events")
-    bad = [(b"no-slash", b"{}"), (str(key).encode(), b"{not json"), (str(key).encode(), None)]
+    bad = [(b"no-slash", b"{}"), (b"acme/parked-beside", b"{not json"), (str(key).encode(), None)]
     bad.append((str(key).encode(), make_record(Key("other", "x"), {"type": "message", "role": "user", "content": "x"}, where="e",
                 now="2026-01-01T00:00:00Z", new_id="x").value))  # fmt: skip
     places = [(await producer.send_and_wait(topic, value, k, partition=partition)).offset for k, value in bad]

@@ -66,7 +66,7 @@ class Talks:
         return outcome.status
 
     def poison_row(self) -> None:
-        """A record that is nobody's event."""
+        """A record that is nobody's event, and parks no conversation."""
         key = self.rng.choice(self.keys)
         good = encode(event_for(key, events.Message("user", "x"), f"p{self.next_offset}"))
         name = str(key).encode()
@@ -78,11 +78,8 @@ class Talks:
                     (b"\xff/\xff", good),
                     (None, good),
                     (name, None),
-                    (name, b"{not json"),
-                    (name, b"[]"),
-                    (name, good.replace(b'"user"', b'"nobody"')),
+                    (name, good.replace(key.source.encode(), b"/tenants/nobody/conversations/c")),
                     (b"other/" + key.conversation.encode(), good),
-                    (name, b'{"specversion":"1.0","id":"x","type":"threadfold.message.v1"}'),
                 ]
             )
         )

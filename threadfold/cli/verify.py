@@ -8,6 +8,7 @@ import click
 
 from streams.collector import rest_collector
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 from streams.truncation import check_whole
 from streams.verify import VerifyReport
 from streams.verify import verify as verify_windows
@@ -19,27 +20,46 @@ from threadfold.cli.reach import reach
 @click.command()
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Compare N conversations chosen at random.")
 @click.option("--all", "everything", is_flag=True, help="Compare every conversation (the default).")
-@click.option("--deep", is_flag=True, help="Fold from the first event on, trusting no snapshot (what this release always does).")
+@click.option("--deep", is_flag=True, help="Fold from the first event on, trusting no snapshot.")
+@click.option("--repair", is_flag=True, help="Write what differs anew, as the log's first to last event give it, and compare it again.")
 @data_option
 @click.pass_context
-def verify(ctx: click.Context, sample: int | None, everything: bool, deep: bool, data: Path | None) -> None:
+def verify(ctx: click.Context, sample: int | None, everything: bool, deep: bool, repair: bool, data: Path | None) -> None:
     """Fold windows from the log and compare them with Redis, byte for byte, while traffic runs.
 
-    Prints one line for each conversation that differs; the last line is `verified: N, differing: N`. Exit 1 if any differs.
+    Folds from the latest snapshots on; with --deep from the first event. Prints a line for everything that differs: conversation, position,
+    in what. The last line is `verified: N, differing: N`, as found before any repair. Exit 1 if any differed, repaired or not: a second run
+    says whether all is well now.
     """
     if sample is not None and everything:
         raise click.UsageError("--sample and --all exclude each other")
-    report = run(_verify(load_settings(data), sample))
-    for name in report.differing:
-        click.echo(f"differs: {name}")
+    report = run(_verify(load_settings(data), sample, deep, repair))
+    for found in report.differences:
+        click.echo(f"differs: {found.key} at {found.position or '-'}: {found.what}")
+    for name in report.differing if repair else ():
+        click.echo(f"repaired: {name}" if name in report.repaired else f"not repaired: {name}")
     click.echo(f"verified: {report.verified}, differing: {len(report.differing)}")
     ctx.exit(1 if report.differing else 0)
 
 
-async def _verify(settings: Settings, sample: int | None) -> VerifyReport:
+async def _verify(settings: Settings, sample: int | None, deep: bool, repair: bool) -> VerifyReport:
     rest_collector()
     async with reach(settings) as stack:
         await check_whole(stack.log, settings.topic("events"), accept=settings.accept_truncated_log)
-        with metered("verify") as meter:
-            rules = stack.control.state.rules(stack.generation)
-            return await verify_windows(stack.log, stack.store, stack.generation, rules, sample=sample, progress=meter)
+        snapshots = KafkaSnapshots(settings, stack.log.partitions)
+        try:
+            with metered("verify") as meter:
+                rules, usable = stack.control.state.rules(stack.generation), await snapshots.usable() is None
+                return await verify_windows(
+                    stack.log,
+                    stack.store,
+                    stack.generation,
+                    rules,
+                    sample=sample,
+                    progress=meter,
+                    snapshots=snapshots if usable else None,
+                    deep=deep,
+                    repair=repair,
+                )
+        finally:
+            await snapshots.stop()

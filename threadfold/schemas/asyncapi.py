@@ -217,7 +217,14 @@ def _schemas() -> dict[str, Schema]:
         made[name] = schema
     made["DeadLetter"] = {
         "type": "object",
-        "properties": {"position": {"type": "string"}, "cause": {"type": "string"}},
+        "description": "Of kind `record` nobody's event; `poison` parked its conversation, and what is `waiting` came after it. "
+        "`closed` says that an operator took the letter off the list.",
+        "properties": {
+            "position": {"type": "string"},
+            "cause": {"type": "string"},
+            "kind": {"type": "string", "enum": ["record", "poison", "waiting"]},
+            "closed": {"type": "boolean"},
+        },
         "required": ["position", "cause"],
     }
     return dict(sorted(made.items()))

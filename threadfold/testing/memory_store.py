@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from projections.listing import Found, Lists
 from projections.names import Key
-from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
+from projections.persistence import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
 
@@ -73,6 +73,8 @@ class MemoryStore:
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
             there.windows[write.key] = _changed(there.windows.get(write.key), write)
+            if not there.windows[write.key].fields:
+                del there.windows[write.key]
             if write.due is DueChange.SET:
                 there.due[write.key] = 0
             elif write.due is DueChange.CLEAR:
@@ -111,6 +113,16 @@ class MemoryStore:
         """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on."""
         found = sorted((Found(at_ms, name) for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()), reverse=True)
         return [item for item in found if before is None or item < before][: max(0, limit)]
+
+    async def conversations(self, generation: int, partition: int) -> set[Key]:
+        """The conversations that have a window here."""
+        return set(self._of(generation, partition).windows)
+
+    async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
+        """Checkpoint and everything that is kept beside the windows, as of one moment."""
+        there = self._of(generation, partition)
+        lists = {name: dict(times) for name, times in there.lists.items() if times}
+        return there.checkpoint, Index(dict(there.due), dict(there.timers), lists)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
@@ -162,8 +174,8 @@ def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
 
 
 def _changed(before: Stored | None, write: Write) -> Stored:
-    fields = {} if before is None or write.reset else dict(before.fields)
-    recents = {} if before is None else dict(before.recents)
+    fields = {} if before is None or write.reset or write.anew else dict(before.fields)
+    recents = {} if before is None or write.anew else dict(before.recents)
     for there, put, gone in ((fields, write.put, write.gone), (recents, write.recents_put, write.recents_gone)):
         there.update(put)
         for name in gone:

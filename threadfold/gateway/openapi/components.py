@@ -79,7 +79,7 @@ def _told_event(names: dict[str, str]) -> Schema:
 
 
 def _of_appends() -> dict[str, Schema]:
-    appended = record({"id": TEXT, "position": POSITION}, {"status": {"enum": ["applied", "duplicate", "rejected"]}})
+    appended = record({"id": TEXT, "position": POSITION}, {"status": {"enum": ["applied", "duplicate", "rejected", "parked"]}})
     role = {"enum": ["system", "developer", "user", "assistant", "tool"]}
     return {
         "Problem": record(
@@ -232,6 +232,6 @@ def _context() -> Schema:
             "guard": {},
             "trace": array(ref("Step")),
         },
-        {"system": TEXT},
+        {"system": TEXT, "parked": record({"position": POSITION, "cause": TEXT, "waiting": COUNT})},
         "What a model is sent: `messages` (and `system`, for Anthropic) can be handed on as they are.",
     )

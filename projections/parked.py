@@ -1,0 +1,71 @@
+"""Parked conversations: the fold failed on an event, so the window stays as it was before it, and what comes after waits in the log.
+
+Where a conversation is parked is part of its window, so a restart, a snapshot, a rebuild and a verify all know it, and a replay parks it
+at the same event. Everything here is pure; ``streams.parking`` reads the log for what a parked conversation goes on with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from projections.errors import InvalidPosition
+from projections.events import AnyEvent, EventDroppedEvent, absolute
+from projections.meta import Parked
+from projections.names import Position, parse_position
+from projections.window import Window
+
+MAX_WAITING = 500
+"""Offsets of waiting events that a window carries; those of more are looked for in the log."""
+MAX_CAUSE = 300
+_CONTROL_FLOW = (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def park(window: Window, offset: int, cause: str) -> None:
+    """Park a window, which stands as before the event at ``offset``."""
+    window.meta.parked = Parked(offset, cause[:MAX_CAUSE], last=offset)
+
+
+def wait(window: Window, offset: int) -> None:
+    """Note that the event at ``offset`` waits behind the one at which the window is parked."""
+    parked = window.meta.parked
+    if parked is None:
+        raise ValueError(f"{window.key} is not parked: nothing waits in it")
+    if len(parked.waiting) < MAX_WAITING:
+        parked.waiting.append(offset - sum(parked.waiting))
+    parked.count += 1
+    parked.last = offset
+
+
+def waiting_offsets(parked: Parked) -> list[int]:
+    """The offsets of the events that wait, as far as they are carried: all of them while they are :data:`MAX_WAITING` or fewer."""
+    return absolute(parked.waiting)
+
+
+def dropped_offset(event: AnyEvent, partition: int) -> int | None:
+    """The offset that an ``event.dropped`` takes out of this partition; None for any other event."""
+    if type(event) is not EventDroppedEvent:
+        return None
+    try:
+        position = parse_position(event.data.position)
+    except InvalidPosition:
+        return None
+    return position.offset if position.partition == partition else None
+
+
+def is_poison(error: BaseException) -> bool:
+    """Whether what the fold raised is the event's doing; a native library's panic, which is no ``Exception``, is as well."""
+    return not isinstance(error, _CONTROL_FLOW)
+
+
+def cause_of(error: BaseException) -> str:
+    """Why the fold failed, without the error's own text: that may quote the event, and dead letters outlive an erasure."""
+    at, where = error.__traceback__, ""
+    while at is not None:
+        code = at.tb_frame.f_code
+        where, at = f" in {at.tb_frame.f_globals.get('__name__', '?')}.{code.co_qualname}", at.tb_next
+    return f"folding it raised {type(error).__name__}{where}"
+
+
+def parked_of(partition: int, parked: Parked) -> dict[str, Any]:
+    """Where and why a conversation is parked, as callers see it; ``waiting`` is how many later events wait."""
+    return {"position": str(Position(partition, parked.offset)), "cause": parked.cause, "waiting": parked.count}

@@ -1,0 +1,93 @@
+"""What a store holds of a conversation, compared with what the log says; everything that counts as a difference is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from projections.errors import CorruptWindow
+from projections.layout import HEAD, decode_head
+from projections.listing import PARKED, listed, user_name
+from projections.meta import Meta
+from projections.names import Key
+from projections.persistence import Index, Stored
+from projections.timers import next_timer, timed
+from projections.view import flat_digest, view_of
+from projections.window import Window, encode_entry
+
+MISSING = "its window is missing"
+TOO_MANY = "it has a window, and the log has no such conversation"
+UNREADABLE = "its window cannot be read"
+
+
+def difference(parts: Stored | None, folded: Window) -> str | None:
+    """How a stored window differs from the one that the log gives, in a few words; None where it does not."""
+    if parts is None:
+        return MISSING
+    try:
+        stored = parts.load(folded.key, folded.partition, folded.rules)
+    except CorruptWindow as error:
+        return f"{UNREADABLE} ({_inner(str(error))})"
+    if stored.image() != folded.image():
+        return _what(stored, folded)
+    if decode_head(parts.fields[HEAD]).messages != (flat_digest(folded) if view_of(folded).flat else b""):
+        return "the digest of its messages"
+    return None
+
+
+def _inner(text: str) -> str:
+    """What is wrong, out of the sentence that says what a worker would do about it."""
+    _, _, rest = text.partition("cannot be read (")
+    return rest.rpartition(")")[0][:160] or text[:160]
+
+
+def _what(stored: Window, folded: Window) -> str:
+    names = [name for name in Meta.__struct_fields__ if getattr(stored.meta, name) != getattr(folded.meta, name)]
+    if len(stored.tail) != len(folded.tail):
+        names.append(f"its tail has {len(stored.tail)} entries, not {len(folded.tail)}")
+    else:
+        pairs = zip(stored.tail, folded.tail, strict=True)
+        wrong = [folded.position_of(mine.offset) for theirs, mine in pairs if encode_entry(theirs) != encode_entry(mine)]
+        names += [f"its tail's entry of {position}" for position in wrong[:3]]
+    if stored.recents.packed() != folded.recents.packed():
+        names.append("its recent ids")
+    return ", ".join(names)
+
+
+def is_due(window: Window) -> bool:
+    """Whether a window has its place in the due set."""
+    return window.meta.due is not None and window.meta.parked is None
+
+
+def has_timer(window: Window) -> bool:
+    """Whether a window waits for a time."""
+    return next_timer(timed(window), 0, 0) is not None
+
+
+def misplaced(index: Index, window: Window) -> list[str]:
+    """In which of the places beside its window a conversation is wrongly, or is missing; times are delivery state and not compared."""
+    key, now = window.key, listed(window)
+    recent, waiting = index.lists.get(f"recent:{key.tenant}", {}), index.lists.get(f"waiting:{key.tenant}", {})
+    places = [
+        ("the due set", key in index.due, is_due(window)),
+        ("the timers", key in index.timers, has_timer(window)),
+        ("the recent conversations", key.conversation in recent, not now.erased),
+        ("those that wait", key.conversation in waiting, now.suspended),
+        ("the parked ones", str(key) in index.lists.get(PARKED, {}), now.parked),
+    ]
+    if now.user is not None and not now.erased:
+        of_user = index.lists.get(f"user:{user_name(key.tenant, now.user)}", {})
+        places.append(("its user's list", key.conversation in of_user, True))
+    return [f"it is {'missing in' if right else 'wrongly in'} {name}" for name, there, right in places if there != right]
+
+
+def named(index: Index) -> Iterator[Key]:
+    """All conversations that the places beside the windows name, but those of users' lists alone."""
+    yield from index.due
+    yield from index.timers
+    for name, times in index.lists.items():
+        kind, _, tenant = name.partition(":")
+        for conversation in times:
+            if kind in ("recent", "waiting"):
+                yield Key(tenant, conversation)
+            elif kind == PARKED:
+                yield Key(*conversation.partition("/")[::2])

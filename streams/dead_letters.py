@@ -1,0 +1,259 @@
+"""Dead letters for operators: which conversations are parked and which records are nobody's, and how each is tried again or taken out.
+
+What is parked now is told by the windows themselves (the store lists the parked ones); the topic tells of records that are nobody's event,
+as far back as it is kept. It is written at least once, so a letter may be there several times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from projections.errors import Healing, InvalidPosition
+from projections.events import OtherEvent, short_type
+from projections.fold import apply
+from projections.intake import make_record
+from projections.layout import Mark
+from projections.listing import PARKED, Found
+from projections.meta import Parked
+from projections.names import Key, Position, parse_key, parse_position, partition_of
+from projections.parked import waiting_offsets
+from projections.persistence import Checkpoint, StoreMark, Verdict, WindowStore, write_of
+from projections.policy import Rules
+from projections.window import Window
+from streams.history import fetch_needed
+from streams.log import Log, Raw
+from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
+from streams.partition import DeadLetter, Fenced, Spoken, Voice
+
+PAGE = 500
+ATTEMPTS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedHere:
+    """A parked conversation, at which event and why, and how many later ones wait."""
+
+    key: Key
+    position: Position
+    cause: str
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecord:
+    """A record that is nobody's event, and that no operator has taken off the list; ``key`` as it stands."""
+
+    position: Position
+    key: bytes
+    cause: str
+
+
+class _Letter(msgspec.Struct):
+    position: str
+    cause: str = ""
+    kind: str = RECORD
+    closed: bool = False
+
+
+_letter = msgspec.json.Decoder(_Letter)
+
+
+class DeadLetters:
+    """The dead letters of one generation."""
+
+    def __init__(self, log: Log, letters: Log, store: WindowStore, generation: int, rules: Rules, voice: Voice) -> None:
+        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say."""
+        self.log = log
+        self.letters = letters
+        self.store = store
+        self.generation = generation
+        self.rules = rules
+        self.voice = voice
+
+    # -- looking -------------------------------------------------------------------------------------------------------------
+
+    async def parked(self, tenant: str | None = None) -> list[ParkedHere]:
+        """The parked conversations (of one tenant), by position. Raises like :meth:`window`."""
+        found: list[ParkedHere] = []
+        for number in range(self.log.partitions):
+            before: Found | None = None
+            while page := await self.store.listed(self.generation, number, PARKED, before, PAGE):
+                before = page[-1]
+                keys = [key for item in page if (key := parse_key(item.conversation.encode())) is not None]
+                for key in keys:
+                    if tenant is None or key.tenant == tenant:
+                        _, _, window, _ = await self.window(key, number)
+                        if window is not None and window.meta.parked is not None:
+                            parked = window.meta.parked
+                            found.append(ParkedHere(key, Position(number, parked.offset), parked.cause, parked.count))
+        return sorted(found, key=lambda one: one.position)
+
+    async def records(self, tenant: str | None = None) -> list[OpenRecord]:
+        """The records that are nobody's event (of one tenant, as far as their keys say), by position; each once."""
+        found: dict[str, OpenRecord] = {}
+        closed: set[str] = set()
+        for number, end in (await self.letters.ends()).items():
+            async for raw in self.letters.scan(number, 0, end - 1):
+                try:
+                    letter = _letter.decode(raw.value or b"")
+                    position = parse_position(letter.position)
+                except (msgspec.DecodeError, InvalidPosition):
+                    continue  # nobody's letter: whoever can write the topic wrote it
+                if letter.closed:
+                    closed.add(letter.position)
+                elif letter.kind == RECORD:
+                    found[letter.position] = OpenRecord(position, raw.key or b"", letter.cause)
+        left = [one for name, one in found.items() if name not in closed]
+        return sorted((one for one in left if tenant is None or one.key.startswith(f"{tenant}/".encode())), key=lambda one: one.position)
+
+    async def record(self, position: Position) -> Raw:
+        """The record at a position; raises :class:`InvalidPosition` where the log has none."""
+        raw = (await self.log.read([position])).get(position)
+        if raw is None:
+            raise InvalidPosition(f"position {position} is not in the log: see `threadfold dead-letters list`")
+        return raw
+
+    async def window(self, key: Key, number: int | None = None) -> tuple[int, Checkpoint, Window | None, StoreMark]:
+        """A conversation's window with its partition, checkpoint and mark.
+
+        Raises:
+            Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
+        """
+        number = partition_of(key, self.log.partitions) if number is None else number
+        checkpoint, (stored,) = await self.store.read(self.generation, number, [key])
+        if checkpoint is None or checkpoint.healing:
+            raise Healing(f"partition {number} is being brought back from the log: try again shortly")
+        window, mark = (None, StoreMark()) if stored is None else stored.open(key, number, self.rules)
+        return number, checkpoint, window, mark
+
+    async def role(self, position: Position, raw: Raw) -> tuple[str, Parked | None]:
+        """What a record is now: ``poison``, ``waiting``, ``record`` (nobody's) or ``folded``; and where its conversation is parked."""
+        key = parse_key(raw.key) if raw.key is not None else None
+        found = read_row(self.log.seals, raw)
+        if key is None or (isinstance(found, NoEvent) and not found.parks):
+            return RECORD, None
+        _, _, window, _ = await self.window(key, position.partition)
+        parked = None if window is None else window.meta.parked
+        if parked is None or position.offset < parked.offset:
+            return "folded", None
+        return (POISON if position.offset == parked.offset else "waiting"), parked
+
+    async def why(self, position: Position, raw: Raw) -> str:
+        """Why the fold fails on the event at which a conversation is parked, in the error's own words; "" where it does not (any more)."""
+        key = parse_key(raw.key) if raw.key is not None else None
+        found = read_row(self.log.seals, raw)
+        if isinstance(found, NoEvent):
+            return found.cause
+        _, _, window, _ = await self.window(key, position.partition) if key is not None else (0, None, None, None)
+        if window is None or window.meta.parked is None or window.meta.parked.offset != position.offset:
+            return ""
+        window = copied(window)
+        window.meta.parked = None
+        try:
+            outcome = apply(window, position.offset, found)
+            if outcome.target is not None or outcome.texts:
+                apply(window, position.offset, found, await fetch_needed(self.log, window, outcome))
+        except (KeyboardInterrupt, SystemExit, MemoryError, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is what is asked for)
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    # -- acting --------------------------------------------------------------------------------------------------------------
+
+    async def retry(self, key: Key) -> tuple[int, Parked | None]:
+        """Fold a parked conversation on from the event at which it is parked, with the code at hand, and write it.
+
+        Returns:
+            How many events were folded, and where it is parked now; None: nowhere.
+
+        Raises:
+            InvalidPosition: it is not parked.
+            Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was changed.
+            Fenced: others wrote in between every time.
+        """
+        for attempt in range(ATTEMPTS):
+            number, checkpoint, window, mark = await self.window(key)
+            if window is None or window.meta.parked is None:
+                raise InvalidPosition(f"conversation {key} is not parked: see `threadfold dead-letters list`")
+            told = Told()
+            now = await go_on(self.log, window, told, again=True)
+            if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
+                return 0, now.meta.parked
+            await self._speak(number, key, told)
+            write = write_of(now, mark._replace(layout=Mark()), checkpoint.timestamp)
+            if (await self.store.apply(self.generation, number, checkpoint, [write])).verdict is Verdict.APPLIED:
+                return len(told.outcomes), now.meta.parked
+            await asyncio.sleep(0.01 * min(attempt, 10))
+        raise Fenced(f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in between: try again")
+
+    async def _speak(self, number: int, key: Key, told: Told) -> None:
+        """Say what the events have to say that were folded only now; as ever, before it is written."""
+        spoken = Spoken()
+        for _, outcome in told.outcomes:
+            spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
+            spoken.accepted += [(key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+            if outcome.loop is not None:
+                spoken.loops.append((key, outcome.offset, outcome.loop))
+        name = str(key).encode()
+        spoken.dead += [DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind) for letter in told.letters]
+        if spoken:
+            await self.voice.speak(number, spoken, [])
+
+    async def drop(self, position: Position, reason: str | None = None) -> tuple[Key, Position]:
+        """Append the event that takes another one out; returns its conversation and position. The owner folds on when it comes to it.
+
+        It may be repeated: its id follows from the position.
+
+        Raises:
+            InvalidPosition: no parked conversation has the position.
+            KafkaUnavailable: unknown whether it is in; drop it again.
+        """
+        raw = await self.record(position)
+        role, _ = await self.role(position, raw)
+        key = parse_key(raw.key) if raw.key is not None else None
+        if key is None or role not in (POISON, "waiting"):
+            raise InvalidPosition(f"position {position} parks no conversation, nor waits in one: see `threadfold dead-letters list`")
+        if partition_of(key, self.log.partitions) != position.partition:
+            raise InvalidPosition(f"position {position} is in another partition than {key} belongs to: no event of ours can reach it there")
+        flat: dict[str, Any] = {"type": "event.dropped", "position": str(position)}
+        if reason:
+            flat["reason"] = reason
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        record = make_record(key, flat, where="drop", now=now, new_id=f"dropped-{position}", operator=True)
+        (at,) = await self.log.append([record])
+        return key, at
+
+    async def gone_on(self, key: Key, dropped: Position, at: Position, seconds: float) -> tuple[bool, Parked | None]:
+        """Wait until the fold has come to a drop at ``at``: whether it has in ``seconds``, and where the conversation is parked then."""
+        deadline = time.monotonic() + seconds
+        while True:
+            _, checkpoint, window, _ = await self.window(key, at.partition)
+            parked = None if window is None else window.meta.parked
+            if checkpoint.offset >= at.offset or parked is None or parked.offset != dropped.offset:
+                return True, parked
+            if time.monotonic() > deadline:
+                return False, parked
+            await asyncio.sleep(0.05)
+
+
+def closing(position: Position) -> bytes:
+    """The letter that takes a record which is nobody's event off the list."""
+    return msgspec.json.encode({"position": str(position), "cause": "an operator dropped it", "kind": RECORD, "closed": True})
+
+
+def decoded(found: object) -> dict[str, Any]:
+    """What can be told of an event without its payload."""
+    if isinstance(found, NoEvent):
+        return {}
+    kind = found.type if isinstance(found, OtherEvent) else short_type(found.__struct_config__.tag)  # type: ignore[attr-defined]
+    return {"type": kind, "id": getattr(found, "id", None), "source": getattr(found, "source", None), "time": getattr(found, "time", None)}
+
+
+__all__ = ["DeadLetters", "OpenRecord", "ParkedHere", "closing", "decoded", "waiting_offsets"]

@@ -1,0 +1,131 @@
+"""One partition folded in memory, for some or all of its conversations: what verify compares with, and what mending writes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence, Set
+from contextlib import aclosing
+
+from projections.fold import Status, apply
+from projections.names import Key, parse_key
+from projections.parked import park
+from projections.policy import Rules
+from projections.window import Window
+from streams.healing import restored_at_marker
+from streams.log import Log, Row
+from streams.parking import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
+from streams.partition import Partition
+from streams.snapshots import SnapshotTopic
+
+FAR = 2_000
+"""Records from which on a range is worth a consumer of its own."""
+
+
+class Folded:
+    """Windows as of :attr:`offset`; all of them are in memory. ``events`` counts what was folded."""
+
+    def __init__(self, log: Log, partition: int, rules: Rules, wanted: Set[Key] | None) -> None:
+        """Args: ``wanted``: the conversations that matter, None for all."""
+        self.log = log
+        self.partition = partition
+        self.rules = rules
+        self.wanted = wanted
+        self.windows: dict[Key, Window] = {}
+        self.offset = -1
+        self.least = -1
+        """Some windows may be as of here: at an offset before it nothing can be compared."""
+        self.events = 0
+        self._spoiled: set[Key] = set()
+        self._known: dict[Key, dict[int, str]] = {}
+
+    async def from_snapshots(self, partition: Partition, topic: SnapshotTopic) -> bool:
+        """Begin at the latest marker, where there is one; raises like :func:`streams.healing.heal_from_snapshots`."""
+        found = await restored_at_marker(partition, self.log, topic, self.wanted)
+        if found is not None:
+            self.offset, reach, self.windows = found
+            self.least = max(self.offset, reach)
+        return found is not None
+
+    async def advance(self, offset: int, progress: Callable[[int], None] | None = None) -> None:
+        """Fold on to ``offset``, included; raises ``KafkaUnavailable``, ``KeyUnusable``."""
+        if offset <= self.offset:
+            return
+        async for rows in self._rows(self.offset + 1, offset, progress):
+            for row in rows:
+                if not self._at_once(row):
+                    key = self._key(row)
+                    if key is not None and not await self._take(self.windows, key, row):
+                        self._spoiled.add(key)
+        self.offset = offset
+        while self._spoiled:
+            await self._again()
+
+    async def _again(self) -> None:
+        """Fold anew, in one pass, the conversations in which the fold failed: now it is known where it does."""
+        again, windows, failed = self._spoiled, dict[Key, Window](), set[Key]()
+        async for rows in self._rows(0, self.offset, None):
+            for row in rows:
+                key = self._key(row)
+                if key in again and key is not None and key not in failed and not await self._take(windows, key, row):
+                    failed.add(key)
+        self.windows.update({key: window for key, window in windows.items() if key not in failed})
+        self._spoiled = failed
+
+    def _at_once(self, row: Row) -> bool:
+        """Take a record as nearly all are, with nothing to wait for; False where :meth:`_take` has to."""
+        key = self._key(row)
+        if key is None or key in self._spoiled:
+            return True
+        found = read_row(self.log.seals, row, key.source)
+        if isinstance(found, NoEvent):
+            return not found.parks
+        window = self.windows.get(key)
+        if window is None:
+            window = self.windows[key] = Window(key, self.partition, self.rules)
+        if window.meta.parked is not None or row.offset <= window.meta.position or key in self._known:
+            return False
+        try:
+            outcome = apply(window, row.offset, found)
+        except BaseException as error:  # noqa: BLE001 (what is no event's doing is raised again)
+            spoiled = spoiled_by(error, row.offset)
+            self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
+            self._spoiled.add(key)
+            return True
+        if outcome.status is Status.NEEDS_HISTORY:
+            return False
+        self.events += 1
+        return True
+
+    async def _take(self, windows: dict[Key, Window], key: Key, row: Row) -> bool:
+        """Take a record into its window; False when the window is spoiled by it."""
+        found = read_row(self.log.seals, row, key.source)
+        if not belongs(found):
+            return True
+        window = windows.get(key)
+        if window is None:
+            window = windows[key] = Window(key, self.partition, self.rules)
+        cause = self._known.get(key, {}).get(row.offset)
+        if cause is not None and window.meta.parked is None and row.offset > window.meta.position:
+            park(window, row.offset, cause)
+            return True
+        try:
+            windows[key] = await step(self.log, window, row.offset, found, Told())
+        except Spoiled as spoiled:
+            self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
+            return False
+        self.events += 1
+        return True
+
+    def _key(self, row: Row) -> Key | None:
+        key = parse_key(row.key) if row.key is not None else None
+        return key if key is not None and (self.wanted is None or key in self.wanted) else None
+
+    async def _rows(self, first: int, last: int, progress: Callable[[int], None] | None) -> AsyncIterator[Sequence[Row]]:
+        if last - first < FAR:
+            async for raw in self.log.scan(self.partition, first, last):
+                yield (raw,)
+            return
+        async with aclosing(self.log.stream({self.partition: (first, last)})) as batches:
+            async for _, rows in batches:
+                yield rows
+                if progress is not None and rows:
+                    progress(rows[-1].offset)

@@ -1,0 +1,117 @@
+"""Mending: windows folded from the log's first event are written into the store, in one step with all that is kept beside them.
+
+A write is fenced by the revision, as every write is, and bumps it: so a live owner is fenced by it, drops its caches, loads and goes on,
+and does no harm to what was mended nor comes to any. Where an owner keeps writing in
+between, it is fenced before the log is read to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from projections.errors import Healing
+from projections.listing import Listing, listed
+from projections.names import Key, Position
+from projections.persistence import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
+from projections.policy import Rules
+from projections.snapshots import encode_snapshot, stamp_of
+from projections.timers import next_timer, timed
+from projections.window import Window
+from streams.comparing import has_timer, is_due
+from streams.folded import Folded
+from streams.log import Log
+from streams.partition import Fenced
+from streams.sealing import seal_body
+from streams.snapshots import SnapshotTopic
+
+ATTEMPTS = 60
+POLITE = 2
+"""So many attempts are made before the owner is fenced first."""
+AT_ONCE = 100
+"""Windows in one write."""
+
+
+async def mend(
+    log: Log, store: WindowStore, generation: int, rules: Rules, partition: int, keys: Collection[Key], topic: SnapshotTopic | None = None
+) -> None:
+    """Write the windows of these conversations as the log gives them; one that the log does not have is deleted.
+
+    Args:
+        topic: gets the windows' snapshots, too: what was wrong in the store may have been wrong there.
+
+    Raises:
+        Healing: the partition is being brought back from the log.
+        Fenced: others wrote in between every time.
+        KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is right, and mending may be repeated.
+    """
+    folded = Folded(log, partition, rules, set(keys))
+    order = sorted(keys)
+    for i in range(0, len(order), AT_ONCE):
+        await _mend(folded, store, generation, order[i : i + AT_ONCE], topic)
+
+
+async def _mend(folded: Folded, store: WindowStore, generation: int, keys: list[Key], topic: SnapshotTopic | None) -> None:
+    number = folded.partition
+    for attempt in range(ATTEMPTS):
+        checkpoint = await store.checkpoint(generation, number)
+        if checkpoint is None or checkpoint.healing or checkpoint.offset < folded.offset:
+            raise Healing(f"partition {number} is being brought back from the log: mend it afterwards")
+        if attempt >= POLITE and checkpoint.offset > folded.offset:
+            # Its owner then reads its checkpoint first: meanwhile the log is read to the same place.
+            held = await store.apply(generation, number, checkpoint, [])
+            if held.verdict is Verdict.APPLIED:
+                checkpoint = replace(checkpoint, revision=held.revision)
+        await folded.advance(checkpoint.offset)
+        times = await _times(folded, keys)
+        writes = [whole_write(key, folded.windows.get(key), times.get(key, checkpoint.timestamp)) for key in keys]
+        if (await store.apply(generation, number, checkpoint, writes)).verdict is Verdict.APPLIED:
+            if topic is not None:
+                await _publish(folded, generation, checkpoint, keys, topic)
+            return
+        await asyncio.sleep(0.01 * min(attempt, 10))
+    raise Fenced(f"partition {number} could not be mended: in {ATTEMPTS} attempts its owner wrote in between: try again when less comes in")
+
+
+async def _times(folded: Folded, keys: Sequence[Key]) -> dict[Key, int]:
+    """When each conversation was last active, by the broker's clock."""
+    positions = {key: Position(folded.partition, folded.windows[key].meta.position) for key in keys if key in folded.windows}
+    rows = await folded.log.read(position for position in positions.values() if position.offset >= 0)
+    return {key: rows[position].timestamp for key, position in positions.items() if position in rows}
+
+
+def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
+    """The write after which a store holds this window and all that goes with it, whatever it held before; None: nothing of it.
+
+    ``at_ms``: when it was last active. What a former user's list holds of it stays.
+    """
+    if window is None:
+        return Write(key, True, [], [], [], [], DueChange.CLEAR, NOTHING, None, Listing(None, False, parked=False), anew=True)
+    now = listed(window)
+    return replace(
+        write_of(window, NOTHING, at_ms),
+        due=DueChange.SET if is_due(window) else DueChange.CLEAR,
+        timer=next_timer(timed(window), at_ms, at_ms) if has_timer(window) else None,
+        listing=Listing(None if now.erased else at_ms, now.suspended, None if now.erased else now.user, parked=now.parked),
+    )
+
+
+async def _publish(folded: Folded, generation: int, checkpoint: Checkpoint, keys: Sequence[Key], topic: SnapshotTopic) -> None:
+    """The partition's owner finds these records to be a stranger's, and writes its own before its next marker."""
+    stamp = stamp_of(generation, folded.rules)
+    rows: list[tuple[bytes, bytes | None]] = []
+    for key in keys:
+        window, name = folded.windows.get(key), str(key).encode()
+        if window is not None:
+            sealed = None if window.meta.erased else folded.log.seals.snapshot_key(name)
+            seal = partial(_seal, name, sealed) if sealed else bytes
+            rows.append((name, encode_snapshot(window, stamp, checkpoint.offset, checkpoint.digest, seal)))
+    await topic.put(folded.partition, rows)
+
+
+def _seal(name: bytes, sealed: tuple[bytes, AESGCM], body: bytes) -> bytes:
+    return seal_body(name, body, *sealed)

@@ -1,0 +1,234 @@
+"""``dead-letters``: what could not be applied: list it, look at it, try it again, take it out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from aiokafka import TopicPartition
+
+from projections.errors import InvalidPosition, ThreadfoldError
+from projections.meta import Parked
+from projections.names import Key, Position, parse_key, parse_position
+from streams.dead_letters import DeadLetters, closing, decoded
+from streams.kafka import SharedProducer, kafka_errors, sequential_consumer
+from streams.log import KafkaLog, Raw
+from streams.parking import POISON, RECORD, read_row
+from streams.publisher import Publisher
+from streams.settings import Settings
+from streams.topics import partition_count
+from threadfold.cli.common import data_option, load_settings, print_json, print_line, run
+from threadfold.cli.reach import Reach, reach
+
+FIRST_BYTES = 400
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """What could not be applied: list it, look at it, try it again, take it out."""
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[tuple[Reach, DeadLetters]]:
+    """The dead letters of a stack's live generation."""
+    async with reach(settings) as stack:
+        letters = KafkaLog(settings, await partition_count(settings, "dead-letters"), "dead-letters")
+        voice = Publisher(settings, stack.log)
+        try:
+            rules = stack.control.state.rules(stack.generation)
+            yield stack, DeadLetters(stack.log, letters, stack.store, stack.generation.number, rules, voice)
+        finally:
+            await voice.stop()
+            await letters.stop()
+
+
+@dead_letters.command("list")
+@click.option("--tenant", metavar="T", help="Only this tenant's.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@data_option
+def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
+    """List parked conversations, with how many events wait in each, and records that are nobody's event; the last line counts them.
+
+    Parked conversations are listed for as long as they are parked, the other records for as long as the topic keeps their letters.
+    """
+
+    async def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        async with opened(load_settings(data)) as (_, letters):
+            parked = [
+                {"kind": "parked", "position": str(one.position), "conversation": str(one.key), "waiting": one.waiting, "cause": one.cause}
+                for one in await letters.parked(tenant)
+            ]
+            records = [
+                {"kind": RECORD, "position": str(one.position), "key": one.key.decode("utf-8", "backslashreplace"), "cause": one.cause}
+                for one in await letters.records(tenant)
+            ]
+            return parked, records
+
+    parked, records = run(look())
+    for one in (*parked, *records):
+        if as_json:
+            print_json(one)
+        elif one["kind"] == RECORD:
+            print_line(f"{one['position']}  record  key {one['key']!r}: {one['cause']}")
+        else:
+            print_line(f"{one['position']}  parked  {one['conversation']}, {one['waiting']} waiting: {one['cause']}")
+    if not as_json:
+        print_line(f"parked: {len(parked)}, records: {len(records)}")
+
+
+@dead_letters.command()
+@click.argument("position")
+@data_option
+def inspect(position: str, data: Path | None) -> None:
+    """Show the record at POSITION as JSON: key, headers, size, first bytes, what it decodes to, what becomes of it and why.
+
+    Its text is shown as it stands in Kafka: sealed payloads stay sealed.
+    """
+    at = parse_position(position)
+
+    async def look() -> dict[str, Any]:
+        settings = load_settings(data)
+        async with opened(settings) as (stack, letters):
+            raw = await letters.record(at)
+            await stack.log.seals.ready([raw])
+            role, parked = await letters.role(at, raw)
+            cause = await letters.why(at, raw) if role in (POISON, RECORD) else ""
+            return {
+                **_shown(raw, await _headers(settings, at)),
+                **decoded(read_row(stack.log.seals, raw)),
+                **_standing(role, parked, at, cause),
+            }
+
+    print_json(run(look()), pretty=True)
+
+
+def _shown(raw: Raw, headers: list[tuple[str, str]]) -> dict[str, Any]:
+    value = raw.value
+    return {
+        "position": str(raw.position),
+        "key": None if raw.key is None else raw.key.decode("utf-8", "backslashreplace"),
+        "timestamp": raw.timestamp,
+        "headers": dict(headers),
+        "bytes": None if value is None else len(value),
+        "begins": None if value is None else value[:FIRST_BYTES].decode("utf-8", "backslashreplace"),
+    }
+
+
+def _standing(role: str, parked: Parked | None, at: Position, cause: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"kind": role}
+    if parked is not None:
+        told["parked"] = {"position": str(Position(at.partition, parked.offset)), "cause": parked.cause, "waiting": parked.count}
+    if role == POISON:
+        told["now"] = cause or "the code at hand folds it: retry it"
+    elif cause:
+        told["cause"] = cause
+    return told
+
+
+async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
+    """The headers of a record, which nothing else reads."""
+    tp = TopicPartition(settings.topic("events"), at.partition)
+    async with kafka_errors(settings, "reading the log"), sequential_consumer(settings, [tp]) as consumer:
+        consumer.seek(tp, at.offset)
+        rows = (await consumer.getmany(tp, timeout_ms=int(settings.append_timeout * 1000), max_records=1)).get(tp, [])
+        return [(name, value.decode("utf-8", "backslashreplace")) for row in rows if row.offset == at.offset for name, value in row.headers]
+
+
+@dead_letters.command()
+@click.argument("what", metavar="[TENANT/CONVERSATION|POSITION]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every parked conversation.")
+@data_option
+@click.pass_context
+def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | None) -> None:
+    """Fold parked conversations on from the log with the code at hand. Exit 1 where one stays parked.
+
+    Nothing changes for one whose event still fails. Workers need not stop: the one that owns the partition loads what was written.
+    """
+    if (what is None) != everything:
+        raise click.UsageError("name a conversation or a position, or --all")
+
+    async def go() -> bool:
+        async with opened(load_settings(data)) as (_, letters):
+            keys = [one.key for one in await letters.parked()] if what is None else [await _meant(letters, what)]
+            return all([await _retried(letters, key) for key in keys])
+
+    ctx.exit(0 if run(go()) else 1)
+
+
+async def _meant(letters: DeadLetters, what: str) -> Key:
+    key = parse_key(what.encode())
+    if key is not None:
+        return key
+    at = parse_position(what)
+    raw = await letters.record(at)
+    role, _ = await letters.role(at, raw)
+    key = parse_key(raw.key) if raw.key is not None else None
+    if role == RECORD or key is None:
+        raise InvalidPosition(f"the record at {at} is nobody's event and parks nothing: there is nothing to retry; drop it from the list")
+    return key
+
+
+async def _retried(letters: DeadLetters, key: Key) -> bool:
+    try:
+        folded, parked = await letters.retry(key)
+    except ThreadfoldError as error:
+        print_line(f"{key}: {error}")
+        return False
+    if parked is None:
+        print_line(f"{key}: goes on, {folded} events folded")
+        return True
+    print_line(_again(key, parked, folded))
+    return False
+
+
+def _again(key: Key, parked: Parked, folded: int) -> str:
+    number = f"{folded} events folded, then" if folded else "still"
+    return f"{key}: {number} parked at offset {parked.offset} ({parked.count} waiting): {parked.cause}"
+
+
+@dead_letters.command()
+@click.argument("position")
+@click.option("--reason", metavar="TEXT", help="Kept with the drop in the log.")
+@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=15.0, show_default=True, help="Seconds for a worker to fold it.")
+@data_option
+@click.pass_context
+def drop(ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None) -> None:
+    """Take the event at POSITION out, by an event of its own in the log: the fold passes it over, and goes on with what waits.
+
+    The record stays in the log. A record that is nobody's event is only taken off the list. Exit 1 where the conversation is parked again,
+    or no worker came to it in time.
+    """
+    at = parse_position(position)
+
+    async def go() -> bool:
+        settings = load_settings(data)
+        async with opened(settings) as (_, letters):
+            raw = await letters.record(at)
+            if (await letters.role(at, raw))[0] == RECORD:
+                await _close(settings, at, raw)
+                print_line(f"{at}: off the list; it is nobody's event and parks nothing")
+                return True
+            key, place = await letters.drop(at, reason)
+            folded, parked = await letters.gone_on(key, at, place, seconds)
+            if not folded:
+                print_line(f"{key}: dropped by the event at {place}, which no worker has come to within {seconds:g} s: does one run?")
+            elif parked is None:
+                print_line(f"{key}: dropped by the event at {place}; it goes on")
+            else:
+                print_line(_again(key, parked, 0))
+            return folded and parked is None
+
+    ctx.exit(0 if run(go()) else 1)
+
+
+async def _close(settings: Settings, at: Position, raw: Raw) -> None:
+    shared = SharedProducer(settings)
+    try:
+        async with kafka_errors(settings, "writing a letter"):
+            producer = await shared.get()
+            await producer.send_and_wait(settings.topic("dead-letters"), closing(at), raw.key or b"")
+    finally:
+        await shared.stop()
