@@ -19,13 +19,13 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.gathered import Gathered
-from projections.listing import Found, Lists
+from projections.listing import IDLE, Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout")
-LAYOUT = b"4"
+LAYOUT = b"5"
 """How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
@@ -109,6 +109,8 @@ class RedisStore:
         for write in writes:
             if write.listing is not None:
                 lists.add(write.key, write.listing)
+            if write.rests:
+                lists.rest(write.key)
             keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), b"1" if write.reset else b"0"]
             for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
@@ -171,6 +173,12 @@ class RedisStore:
                 if len(rows) <= limit:
                     break
         return found[:limit]
+
+    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
+        async with self._guarded():
+            name = f"{self._tag(generation, partition)}:{IDLE}"
+            names = await self._redis.zrangebyscore(name, "-inf", before_ms, start=0, num=limit)
+            return [key for key in map(parse_key, names) if key is not None]
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         dropped = 0

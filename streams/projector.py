@@ -30,6 +30,8 @@ from streams.partition import Fenced, Partition
 from streams.publisher import Publisher
 from streams.rebalances import Rebalances
 from streams.requests import request_for
+from streams.revival import Revival, rules_of
+from streams.reviving import Reviving
 from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
@@ -56,10 +58,11 @@ class Projector:
         self.settings = settings
         self.control = control
         self.log = log
-        self.store = store
         self.publisher = Publisher(settings, log)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
-        self.rounds = Rounds(log, self.snapshots, settings.snapshot_events)
+        self.revival = Revival(self.snapshots, log, rules_of(control))
+        self.store: WindowStore = Reviving(store, self.revival)
+        self.rounds = Rounds(log, self.snapshots, settings.snapshot_events, settings.hibernate_after)
         self.topic = settings.topic("events")
         self.partitions: dict[int, Partition] = {}
         self.rules = Rules()
@@ -104,6 +107,7 @@ class Projector:
             await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()
             await stop_client(consumer, self.settings)
+            await self.revival.stop()
             await self.snapshots.stop()
             await self.publisher.stop()
         if self._failure is not None:

@@ -31,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL. ``partitions``, ``replication`` and ``min_isr`` are used when
     topics are created; a replication of 0 is 3, or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes,
     times seconds. ``snapshot_events`` is after how many events of a partition its changed windows are written as snapshots; 0: never.
+    Conversations of which nothing came for ``hibernate_after`` seconds leave Redis but for a stub (``streams.hibernation``); 0: never, nor
+    without snapshots.
 
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
     replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
@@ -67,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     compress: bool = False
     read_cache_bytes: int = 64 << 20
     snapshot_events: int = 5_000
+    hibernate_after: float = 3_600.0
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000
@@ -143,6 +146,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("summary_output_tokens", 16, 1_000_000),
             ("summary_breaker_failures", 1, 1_000_000),
             ("summary_breaker_seconds", 0, 86_400),
+            ("hibernate_after", 0, 31_536_000_000),
             ("key_compaction_lag", 1, 31_536_000),
         ):
             if not least <= getattr(self, name) <= most:

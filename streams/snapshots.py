@@ -41,6 +41,9 @@ class SnapshotTopic(Protocol):
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """The records from offset ``first`` to ``last``, both included, in order; offsets that compaction removed are passed over."""
 
+    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+        """The records at these offsets; those that are not there (any more) are absent. Raises KafkaUnavailable."""
+
     async def bounds(self, partition: int) -> tuple[int, int]:
         """The first offset that a partition holds records from (compaction leaves it), and the one that the next record will get."""
 
@@ -51,7 +54,8 @@ class KafkaSnapshots:
     def __init__(self, settings: Settings, partitions: int) -> None:
         self.settings = settings
         self.partitions = partitions
-        self._log = KafkaLog(settings, partitions, "snapshots")
+        # A record is large, and those that are read at offsets are scattered.
+        self._log = KafkaLog(settings, partitions, "snapshots", gap=4)
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
 
@@ -80,6 +84,17 @@ class KafkaSnapshots:
 
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         return self._log.scan(partition, first, last)
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+        try:
+            # Asked for each time: a topic that was made anew is shorter, and what is beyond its end would be waited for.
+            begin, end = await self.bounds(partition)
+            rows = await self._log.read(Position(partition, offset) for offset in offsets if begin <= offset < end)
+        except KafkaUnavailable:
+            if await self.usable() is None:
+                raise
+            return {}  # the topic is not there
+        return {position.offset: row for position, row in rows.items()}
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         return await self._log.bounds(partition)

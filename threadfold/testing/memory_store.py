@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from projections.listing import Found, Lists
-from projections.names import Key
+from projections.listing import IDLE, Found, Lists
+from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, DueChange, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
@@ -70,7 +70,9 @@ class MemoryStore:
             same = before is not None and (before.offset, before.digest) == (checkpoint.offset, checkpoint.digest)
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
-            there.windows[write.key] = _changed(there.windows.get(write.key), write)
+            changed = _changed(there.windows.pop(write.key, None), write)
+            if changed.fields:
+                there.windows[write.key] = changed
             if write.due is DueChange.SET:
                 there.due[write.key] = 0
             elif write.due is DueChange.CLEAR:
@@ -109,6 +111,11 @@ class MemoryStore:
         found = sorted((Found(at_ms, name) for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()), reverse=True)
         return [item for item in found if before is None or item < before][: max(0, limit)]
 
+    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
+        """Conversations whose windows were written last by ``before_ms``, the longest idle first, then by name."""
+        times = self._of(generation, partition).lists.get(IDLE, {})
+        return _ripe({key: at_ms for name, at_ms in times.items() if (key := parse_key(name)) is not None}, before_ms, limit)
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
         return _size(self._partitions.pop((generation, partition), _Partition()))
@@ -130,6 +137,8 @@ def _list(lists: dict[str, dict[str, int]], writes: list[Write]) -> None:
     for write in writes:
         if write.listing is not None:
             changes.add(write.key, write.listing)
+        if write.rests:
+            changes.rest(write.key)
     for name, put in changes.put.items():
         lists.setdefault(name, {}).update(put)
     for name, gone in changes.gone.items():
