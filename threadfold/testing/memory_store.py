@@ -114,7 +114,7 @@ class MemoryStore:
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
         """Conversations whose windows were written last by ``before_ms``, the longest idle first, then by name."""
         times = self._of(generation, partition).lists.get(IDLE, {})
-        return _ripe({key: at_ms for name, at_ms in times.items() if (key := parse_key(name)) is not None}, before_ms, limit)
+        return _ripe({key: at_ms for name, at_ms in times.items() if (key := parse_key(name.encode())) is not None}, before_ms, limit)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
