@@ -15,7 +15,7 @@ from projections.layout import HEAD
 from projections.names import Key
 from projections.persistence import WindowStore
 from projections.policy import Rules
-from projections.snapshots import body_of
+from projections.snapshots import MARKER_KEY, body_of
 from projections.store import RedisStore
 from projections.stubs import STUB, Stub, decode_stub, is_packed
 from streams import healing, revival, rounds
@@ -110,6 +110,8 @@ async def asleep(place: Dormitory, n: int = 12) -> tuple[Talks, Partition]:
     await partition.process(await place.parts.put(talks.rows))
     await place.sleep()
     assert set(await place.stubs()) == set(talks.keys)
+    stored = await place.inner.load(place.parts.generation, NUMBER, talks.keys)
+    assert all(parts is not None and parts.fields.keys() == {STUB} and parts.recents == {} for parts in stored)
     return talks, partition
 
 
@@ -224,7 +226,7 @@ async def test_an_owner_that_was_fenced_puts_nobody_to_sleep(place: Dormitory) -
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_changes_nothing() -> None:
+async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, partition = await asleep(place)
@@ -241,12 +243,27 @@ async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_change
     after = await place.stubs()
     assert after[key].at > before[key].at and after[key].seal == before[key].seal
     place.topic.compact(NUMBER)
+    assert {name: row.position.offset for name, row in (await place.latest()).items() if name != MARKER_KEY} == {
+        str(key).encode(): stub.at for key, stub in after.items()
+    } | {str(talks.keys[1]).encode(): (await place.latest())[str(talks.keys[1]).encode()].position.offset}
     assert await place.parts.images() == place.parts.expected(talks)
+    assert "folded from the log" not in caplog.text
     assert await place.heal(await place.lose()) == len(talks.keys)
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-@pytest.mark.parametrize("gone", ["emptied", "replaced", "garbage", "cut"])
+async def test_a_round_writes_nothing_again_of_those_that_fell_asleep_before_it(place: Dormitory) -> None:
+    talks, partition = await asleep(place)
+    stubs, (_, end) = await place.stubs(), await place.topic.bounds(NUMBER)
+    await more(place, talks, partition, talks.keys[0])
+    await place.settle()
+    now = (await place.topic.bounds(NUMBER))[1]
+    written = [row.key async for row in place.topic.scan(NUMBER, end, now - 1)]
+    assert sorted(name for name in written if name) == sorted([MARKER_KEY, str(talks.keys[0]).encode()])
+    assert await place.stubs() == {key: stub for key, stub in stubs.items() if key != talks.keys[0]}
+
+
+@pytest.mark.parametrize("gone", ["emptied", "replaced", "garbage", "cut", "another"])
 async def test_what_sleeps_without_its_snapshot_is_folded_from_the_log(gone: str, caplog: pytest.LogCaptureFixture) -> None:
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
@@ -257,7 +274,8 @@ async def test_what_sleeps_without_its_snapshot_is_folded_from_the_log(gone: str
     else:
         for i, row in enumerate(place.topic.rows[NUMBER]):
             if row.position.offset == stub.at:
-                value = {"replaced": row.value, "garbage": b"\xc1", "cut": (row.value or b"")[:-3]}[gone]
+                another = (await place.topic.read(NUMBER, [(await place.stubs())[talks.keys[1]].at])).popitem()[1].value
+                value = {"replaced": row.value, "garbage": b"\xc1", "cut": (row.value or b"")[:-3], "another": another}[gone]
                 name = b"acme/somebody-else" if gone == "replaced" else row.key
                 place.topic.rows[NUMBER][i] = row._replace(value=value, key=name)
     assert await place.parts.images() == place.parts.expected(talks)
