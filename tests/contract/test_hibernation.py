@@ -263,6 +263,37 @@ async def test_a_round_writes_nothing_again_of_those_that_fell_asleep_before_it(
     assert await place.stubs() == {key: stub for key, stub in stubs.items() if key != talks.keys[0]}
 
 
+async def test_what_falls_asleep_is_not_left_for_the_next_round_and_the_marker_follows_by_itself(
+    place: Dormitory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks, partition = await asleep(place)
+    past, key = place.rounds._pasts[NUMBER], talks.keys[0]
+    await more(place, talks, partition, key)
+    await more(place, talks, partition, talks.keys[1])
+    # One is left from a round that failed, the other has changed since.
+    past.again, partition.changed = {key}, {talks.keys[1]}
+    end = (await place.topic.bounds(NUMBER))[1]
+    await place.rounds._run(past, rest=True)
+    assert (past.again, partition.changed) == (set(), set())
+    past.covered = partition.checkpoint.offset  # as if no round were due for any other reason
+    assert not place.rounds._due(past, behind=False)
+    monkeypatch.setattr(rounds, "MARK_EVERY", 0.0)
+    count = past.rounds
+    async with asyncio.timeout(20):
+        while past.rounds == count:
+            place.rounds.consider(NUMBER)
+            await asyncio.sleep(0)
+    now = (await place.topic.bounds(NUMBER))[1]
+    names = [row.key async for row in place.topic.scan(NUMBER, end, now - 1)]
+    assert names[-1] == MARKER_KEY and sorted(name for name in names[:-1] if name) == sorted(str(k).encode() for k in talks.keys[:2])
+    assert not past.slept
+    again = await place.own()
+    await place.settle()
+    assert (await place.topic.bounds(NUMBER))[1] <= now + 1 and again.checkpoint.offset == partition.checkpoint.offset
+    assert await place.heal(await place.lose()) == len(talks.keys)
+    assert await place.parts.images() == place.parts.expected(talks)
+
+
 @pytest.mark.parametrize("gone", ["emptied", "replaced", "garbage", "cut", "another"])
 async def test_what_sleeps_without_its_snapshot_is_folded_from_the_log(gone: str, caplog: pytest.LogCaptureFixture) -> None:
     place = in_memory()
