@@ -145,9 +145,8 @@ class Log(Protocol):
 class KafkaLog:
     """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
 
-    def __init__(self, settings: Settings, partitions: int, topic: str = "events", *, seals: Seals | None = None, gap: int = 200) -> None:
-        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read; over ``gap`` offsets :meth:`read` reads on."""
-        self._gap = gap
+    def __init__(self, settings: Settings, partitions: int, topic: str = "events", *, seals: Seals | None = None) -> None:
+        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
         self.seals: Seals = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
@@ -226,7 +225,7 @@ class KafkaLog:
     async def _read_partition(self, partition: int, offsets: list[int]) -> list[Raw]:
         """Fetch scattered offsets: neighbours come in one fetch, far ones cost a seek each."""
         rows: list[Raw] = []
-        for run in _runs(offsets, self._gap):
+        for run in _runs(offsets):
             wanted = set(run)
             rows += [raw async for raw in self.scan(partition, run[0], run[-1]) if raw.position.offset in wanted]
         return rows
@@ -335,7 +334,7 @@ def _place(key: Key, partitions: int) -> tuple[int, bytes]:
     return partition_of(key, partitions), str(key).encode()
 
 
-def _runs(offsets: list[int], gap: int) -> list[list[int]]:
+def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:
     """Split sorted offsets into runs in which neighbours lie at most ``gap`` apart: reading over a gap is cheaper than a seek."""
     runs: list[list[int]] = []
     for offset in offsets:

@@ -16,6 +16,7 @@ from projections.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import KafkaLog, Log, Raw
 from streams.partition import identity
+from streams.points import PointReads
 from streams.settings import Settings
 from streams.topics import partition_count
 
@@ -54,14 +55,15 @@ class KafkaSnapshots:
     def __init__(self, settings: Settings, partitions: int) -> None:
         self.settings = settings
         self.partitions = partitions
-        # A record is large, and those that are read at offsets are scattered.
-        self._log = KafkaLog(settings, partitions, "snapshots", gap=4)
+        self._log = KafkaLog(settings, partitions, "snapshots")
+        self._points = PointReads(settings, settings.topic("snapshots"))
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
 
     async def stop(self) -> None:
         """Flush and close the clients."""
         await self._producer.stop()
+        await self._points.stop()
         await self._log.stop()
 
     async def usable(self) -> str | None:
@@ -87,14 +89,11 @@ class KafkaSnapshots:
 
     async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
         try:
-            # Asked for each time: a topic that was made anew is shorter, and what is beyond its end would be waited for.
-            begin, end = await self.bounds(partition)
-            rows = await self._log.read(Position(partition, offset) for offset in offsets if begin <= offset < end)
-        except KafkaUnavailable:
+            return await self._points.read(partition, offsets)
+        except (KafkaUnavailable, TopicMismatch):
             if await self.usable() is None:
                 raise
             return {}  # the topic is not there
-        return {position.offset: row for position, row in rows.items()}
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         return await self._log.bounds(partition)
