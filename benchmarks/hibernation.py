@@ -38,6 +38,8 @@ from projections.stubs import STUB, decode_stub
 from streams.settings import Settings
 from threadfold.backend import Backend
 
+CONVERSATIONS = 100_000
+SAMPLES = 1_000
 LENGTHS = (6,) * 10 + (20,) * 6 + (60,) * 3 + (200,)
 """Messages in conversations: of twenty, ten have 6, six have 20, three have 60, one has 200: 28 on average."""
 ACTIVE = 100
@@ -59,7 +61,7 @@ class Hibernation:
 
     async def run(self, args: Args) -> Result:
         """Put them to sleep once, and wake some in every round."""
-        count, samples = (2_000, 60) if args.quick else (100_000, 1_000)
+        count, samples = (2_000, 60) if args.quick else (CONVERSATIONS, SAMPLES)
         with running_stack() as bench:
             base = bench.settings("hibernation", partitions=PARTITIONS, hibernate_after=0.0, log_level="warning", read_cache_bytes=0)
             empty = bench.used_memory()

@@ -14,7 +14,14 @@ from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError, for_code
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaError,
+    LeaderNotAvailableError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -28,6 +35,9 @@ logger = logging.getLogger(__name__)
 FETCH = 64 << 10
 """Bytes asked for at once; the broker sends one record batch at least."""
 AGAIN = 0.1
+"""Seconds until a request is repeated that found no leader."""
+UNKNOWN = 10
+"""How often a topic may be unknown: one that is being made is so for a moment."""
 
 
 class PointReads:
@@ -65,22 +75,33 @@ class PointReads:
 
     async def _fetch(self, client: AIOKafkaClient, partition: int, offset: int) -> list[Raw]:
         """What the broker has from ``offset`` on, a batch at least; nothing where it has no such offset."""
+        unknown = 0
         while True:
-            node = client.cluster.leader_for_partition(TopicPartition(self._topic, partition))
-            if node is not None and node >= 0:
-                request = FetchRequest(0, 0, 4 * FETCH, 0, [(self._topic, [(partition, offset, FETCH)])])
-                response = await client.send(node, request)
-                ((_, ((_, code, *parts),)),) = response.topics
-                error = for_code(code)
-                if error is OffsetOutOfRangeError:
+            try:
+                return await self._ask(client, partition, offset)
+            except KafkaError as error:
+                if isinstance(error, OffsetOutOfRangeError):
                     return []
-                if not code:
-                    return self._rows(partition, offset, parts[-1])
-                if not error.retriable:
-                    raise error(f"{self._topic} {partition} at {offset}")
+                unknown += isinstance(error, UnknownTopicOrPartitionError)
+                if not error.retriable or unknown > UNKNOWN:
+                    raise
+                logger.debug("%s partition %d at %d is asked for again: %s", self._topic, partition, offset, error)
             # Another broker leads the partition now, or will in a moment.
             await client.force_metadata_update()
             await asyncio.sleep(AGAIN)
+
+    async def _ask(self, client: AIOKafkaClient, partition: int, offset: int) -> list[Raw]:
+        node = client.cluster.leader_for_partition(TopicPartition(self._topic, partition))
+        if client.cluster.partitions_for_topic(self._topic) is None:
+            raise UnknownTopicOrPartitionError(self._topic)
+        if node is None or node < 0:
+            raise LeaderNotAvailableError(f"{self._topic} {partition}")
+        request = FetchRequest(0, 0, 4 * FETCH, 0, [(self._topic, [(partition, offset, FETCH)])])
+        response = await client.send(node, request)
+        ((_, ((_, code, *parts),)),) = response.topics
+        if code:
+            raise for_code(code)(f"{self._topic} {partition} at {offset}")
+        return self._rows(partition, offset, parts[-1])
 
     def _rows(self, partition: int, offset: int, records: bytes | None) -> list[Raw]:
         rows: list[Raw] = []
