@@ -40,6 +40,7 @@ from threadfold.backend import Backend
 
 CONVERSATIONS = 100_000
 SAMPLES = 1_000
+"""Reads, and events, of each kind in a round."""
 LENGTHS = (6,) * 10 + (20,) * 6 + (60,) * 3 + (200,)
 """Messages in conversations: of twenty, ten have 6, six have 20, three have 60, one has 200: 28 on average."""
 ACTIVE = 100

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 FETCH = 64 << 10
 """Bytes asked for at once; the broker sends one record batch at least."""
+AT_ONCE = 8
+"""Requests of one call under way."""
 AGAIN = 0.1
 """Seconds until a request is repeated that found no leader."""
 UNKNOWN = 10
@@ -62,15 +64,24 @@ class PointReads:
             KafkaUnavailable, TopicMismatch: as named, after ``append_timeout`` seconds at most.
         """
         found: dict[int, Raw] = {}
-        left = sorted(set(offsets))
+        order = sorted(set(offsets))
+        size = max(1, -(-len(order) // AT_ONCE))
         async with kafka_errors(self._settings, f"reading {self._topic}"), asyncio.timeout(self._settings.append_timeout):
             client = await self._get_client()
-            while left:
-                rows = await self._fetch(client, partition, left[0])
-                wanted = set(left)
-                found |= {row.offset: row for row in rows if row.offset in wanted}
-                last = max((row.offset for row in rows), default=-1)
-                left = [offset for offset in left[1:] if offset > last]
+            parts = [self._read(client, partition, order[i : i + size]) for i in range(0, len(order), size)]
+            for part in await asyncio.gather(*parts):
+                found |= part
+        return found
+
+    async def _read(self, client: AIOKafkaClient, partition: int, left: list[int]) -> dict[int, Raw]:
+        """The records at these offsets, which ascend; neighbours come together."""
+        found: dict[int, Raw] = {}
+        while left:
+            rows = await self._fetch(client, partition, left[0])
+            wanted = set(left)
+            found |= {row.offset: row for row in rows if row.offset in wanted}
+            last = max((row.offset for row in rows), default=-1)
+            left = [offset for offset in left[1:] if offset > last]
         return found
 
     async def _fetch(self, client: AIOKafkaClient, partition: int, offset: int) -> list[Raw]:

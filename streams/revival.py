@@ -96,7 +96,7 @@ class Revival:
             task = asyncio.create_task(self._fetch(generation, partition, wanted), name="revival")
             begun = [(generation, key, stub.seal) for key, stub in wanted.items()]
             self._fetching |= dict.fromkeys(begun, task)
-            task.add_done_callback(lambda _: [self._fetching.pop(place) for place in begun])
+            task.add_done_callback(lambda done: self._ended(self._fetching, begun, done))
         for waiting in {self._fetching[place] for place, key in places.items() if key not in bodies}:
             # Others may wait for the same: who leaves does not end it.
             bodies |= await asyncio.shield(waiting)
@@ -127,7 +127,7 @@ class Revival:
             task = asyncio.create_task(self._slowly(generation, partition, new), name="refold")
             begun = [(generation, key, stub.seal) for key, stub in new.items()]
             self._folding |= dict.fromkeys(begun, task)
-            task.add_done_callback(lambda done: self._folded(begun, done))
+            task.add_done_callback(lambda done: self._ended(self._folding, begun, done))
         try:
             async with asyncio.timeout(self._patience):
                 for waiting in {self._folding[place] for place in places}:
@@ -176,8 +176,7 @@ class Revival:
                 rules = await self._known(generation, {key.tenant for key in rest})
                 found |= await refold(self._log, partition, rules, rest)
             for key, stored in found.items():
-                # Not for one that is being erased: who reads it is refused.
-                if self._cache_bytes and not self._log.seals.is_erased(str(key).encode()):
+                if self._cache_bytes:
                     self._keep((generation, key, stubs[key].seal), pack(stored.fields, stored.recents))
             return found
 
@@ -195,15 +194,16 @@ class Revival:
         bodies = {names[name]: self._body(names[name], stubs[names[name]], row) for name, row in rows.items()}
         return {key: body for key, body in bodies.items() if body is not None}
 
-    def _folded(self, begun: Iterable[Place], done: asyncio.Task[dict[Key, Stored]]) -> None:
+    def _ended(self, tasks: dict[Place, Any], begun: Iterable[Place], done: asyncio.Task[Any]) -> None:
         for place in begun:
-            self._folding.pop(place)
+            tasks.pop(place)
         if not done.cancelled() and (error := done.exception()) is not None:
-            # Whoever waited may have left.
-            logger.warning("%s", error)
+            # Whoever waited is told, but may have left.
+            logger.warning("bringing sleeping windows back: %s", error)
 
     def _keep(self, place: Place, body: bytes) -> None:
-        if len(body) > self._cache_bytes:
+        # Not of one that is being erased: who reads it is refused.
+        if len(body) > self._cache_bytes or self._log.seals.is_erased(str(place[1]).encode()):
             return
         self._size += len(body) - len(self._kept.get(place, b""))
         self._kept[place] = body
