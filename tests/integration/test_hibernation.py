@@ -14,7 +14,8 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
-from projections.errors import Erased
+from projections.errors import Erased, Healing, UnknownConversation
+from projections.layout import HEAD, decode_head
 from projections.names import Key, partition_of
 from projections.persistence import Stored
 from projections.snapshots import body_of
@@ -24,6 +25,7 @@ from streams import rounds
 from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.masters import new_master
+from streams.rebuild import rebuild
 from streams.sealing import kid_of_body
 from streams.settings import Settings
 from streams.topics import create_topics
@@ -251,6 +253,31 @@ async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
         await until(overwritten)
         assert [key for key in keys if await bedroom.sleeps(key)] == []
         assert await differing(backend) == []
+
+
+async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(settings: Settings, bedroom: Bedroom) -> None:
+    key, other = Key("acme", NAMES[0]), Key("acme", NAMES[1])
+    async with Backend(settings) as backend, running_worker(settings, compact=False):
+        for one in (key, other):
+            await say(backend, one.tenant, one.conversation, 6)
+        await bedroom.asleep(key, other)
+        image = (await backend.window(other.tenant, other.conversation)).image()
+        await rebuild(settings, backend.control, backend.log, backend.store, policy={**POLICY, "min_messages": 30}, switch=True)
+        assert backend.control.state.live == 2
+        await until(lambda: served(backend, other), 40)
+        assert (await backend.window(other.tenant, other.conversation)).image() == image
+        assert await bedroom.sleeps(key, other), "the old generation is as it was"
+        await Eraser(backend, no_text).conversation(key.tenant, key.conversation)
+        assert not await bedroom.sleeps(key)
+        stored = await bedroom.stored(key)
+        assert stored is not None and decode_head(stored.fields[HEAD]).erased
+
+
+async def served(backend: Backend, key: Key) -> bool:
+    try:
+        return (await backend.window(key.tenant, key.conversation)).meta.count > 0
+    except (Healing, UnknownConversation):
+        return False
 
 
 def is_whole(value: bytes | None) -> bool:
