@@ -68,7 +68,7 @@ class Hibernation:
             empty = bench.used_memory()
             async with filled_log(base, _records(count)):
                 pass
-            folded = await run_side("projector", bench, base)
+            folded = await run_side("projector", bench, base, whole=False)
             awake = bench.used_memory() - empty
             say(f"folded {folded.more['events']} events in {folded.more['seconds']} s: {awake / count:,.0f} bytes of Redis a conversation")
             settings = replace(base, hibernate_after=20.0 if args.quick else REST)
