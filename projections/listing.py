@@ -26,6 +26,8 @@ class Listed(NamedTuple):
 NOT_LISTED = Listed()
 PARKED = "parked"
 """The list of a partition's parked conversations, each by its whole key: it is the operator's, and of all tenants."""
+IDLE = "idle"
+"""The list of all of a partition's conversations whose windows are stored whole, by their last write: for whoever puts them to sleep."""
 
 
 class Listing(NamedTuple):
@@ -83,8 +85,10 @@ class Lists:
         tenant, name = key.tenant, key.conversation
         if listing.at_ms is None:
             self._drop(f"recent:{tenant}", name)
+            self.rest(key)
         else:
             self._put(f"recent:{tenant}", name, listing.at_ms)
+            self._put(IDLE, str(key), listing.at_ms)
         if listing.suspended:
             self._put(f"waiting:{tenant}", name, listing.at_ms or 0)
         elif listing.suspended is not None:
@@ -98,6 +102,10 @@ class Lists:
             self._put(PARKED, str(key), listing.at_ms or 0)
         elif listing.parked is not None:
             self._drop(PARKED, str(key))
+
+    def rest(self, key: Key) -> None:
+        """Take a conversation out of the idle set."""
+        self._drop(IDLE, str(key))
 
     def _put(self, where: str, name: str, at_ms: int) -> None:
         self.gone.get(where, set()).discard(name)

@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from projections.due import Due
 from projections.errors import CorruptWindow
-from projections.layout import Mark, changes_of, load_recents, load_window
+from projections.layout import HEAD, Mark, changes_of, load_recents, load_window
 from projections.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import Recents
+from projections.stubs import STUB, Stub, encode_stub
 from projections.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.window import Window
 
@@ -52,10 +53,20 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A window's stored fields (``projections.layout``), and the blocks of its recent ids (empty when they were not asked for)."""
+    """A window's stored fields (``projections.layout``), and the blocks of its recent ids (empty when they were not asked for).
+
+    Of a conversation that sleeps a store has field ``s`` alone (``projections.stubs``). ``stub`` is that one's value where these fields
+    were brought back from its snapshot: then the store holds none of them.
+    """
 
     fields: dict[bytes, bytes]
     recents: dict[bytes, bytes]
+    stub: bytes | None = None
+
+    @property
+    def asleep(self) -> bytes | None:
+        """The stub that stands here in place of a window, None for a window, also for one that was brought back."""
+        return self.fields.get(STUB) if HEAD not in self.fields else None
 
     def load(self, key: Key, partition: int, rules: Rules) -> Window:
         """The window these fields are of; raises :class:`CorruptWindow` when they are not what was stored."""
@@ -64,7 +75,11 @@ class Stored:
     def open(self, key: Key, partition: int, rules: Rules) -> tuple[Window, StoreMark]:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
         with stored_form(key):
+            if self.asleep is not None:
+                raise ValueError("it sleeps: a store that revives (streams.reviving) was not asked")
             window, mark = load_window(key, partition, rules, self.fields, self.recents)
+            if self.stub is not None:
+                mark = Mark()
             return window, StoreMark(mark, _asked(window), timed(window), listed(window))
 
     def recent_ids(self, key: Key) -> Recents:
@@ -96,7 +111,8 @@ class Write:
 
     ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to look at the conversation next, None for
     never, or :data:`projections.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's lists, None for nothing.
-    ``anew``: whatever is there of the conversation goes first, its recent ids, too.
+    ``anew``: whatever is there of the conversation goes first, its recent ids, too. ``rests`` takes it out of the idle set: it sleeps now,
+    or is not to be put to sleep before its next write.
     """
 
     key: Key
@@ -110,6 +126,7 @@ class Write:
     timer: int | None = KEEP_TIMER
     listing: Listing | None = None
     anew: bool = False
+    rests: bool = False
 
 
 class Verdict(Enum):
@@ -188,6 +205,12 @@ class WindowStore(Protocol):
         Lists that came into being in this very moment may be missing: read again where that matters.
         """
 
+    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
+        """Conversations whose windows were written last by ``before_ms``, by their batches' times, the longest idle first, then by name.
+
+        Those that sleep, were erased or were told to rest are not among them.
+        """
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys went."""
 
@@ -242,3 +265,20 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
     mark_after = StoreMark(after, asked, now, lists)
     anew = mark.layout.nothing
     return Write(window.key, reset, put, gone, recents_put, recents_gone, change, mark_after, timer, listing, anew)
+
+
+def stub_write(key: Key, stub: Stub, recents: Iterable[bytes] = (), *, after: Write | None = None) -> Write:
+    """The write that replaces a stored window by a stub; timer and lists stay as they are.
+
+    Args:
+        recents: the names of the stored blocks of its recent ids.
+        after: the write of the whole window, where the store does not have it: of it, only due, timer and lists are written.
+    """
+    whole = after or rest_write(key)
+    put = [(STUB, encode_stub(stub))]
+    return replace(whole, reset=True, put=put, gone=[], recents_put=[], recents_gone=list(recents), after=NOTHING, rests=True)
+
+
+def rest_write(key: Key) -> Write:
+    """The write that leaves a window as it is, and takes it out of the idle set until it is written next."""
+    return Write(key, False, [], [], [], [], DueChange.KEEP, NOTHING, rests=True)

@@ -97,6 +97,19 @@ def decode_snapshot(value: bytes | None, stamp: Stamp) -> Snapshot | None:
     return found if found.stamp == stamp else None
 
 
+def encode_packed(stamp: Stamp, offset: int, digest: str, body: bytes) -> bytes:
+    """The record of a window that goes to sleep: ``body`` is what ``projections.stubs.pack`` gave, sealed where it has to be."""
+    return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, 0, body))
+
+
+def body_of(value: bytes | None) -> bytes | None:
+    """The body of a conversation's record, whatever its stamp; None when it is not one."""
+    try:
+        return _snapshots.decode(value or b"").body
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def decode_marker(value: bytes | None, stamp: Stamp) -> Marker | None:
     """Read a marker; None when it is not one, or of another stamp."""
     try:

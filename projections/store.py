@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.connection import shown
 from projections.errors import CorruptWindow, RedisUnavailable
-from projections.listing import PARKED, Found, Lists
+from projections.listing import IDLE, PARKED, Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.servers import Node, Script, Servers
@@ -127,6 +127,8 @@ class RedisStore:
         for write in writes:
             if write.listing is not None:
                 lists.add(write.key, write.listing)
+            if write.rests:
+                lists.rest(write.key)
             keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), b"2" if write.anew else b"1" if write.reset else b"0"]
             for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
@@ -223,6 +225,9 @@ class RedisStore:
 
         async with self._guarded():
             return await self._servers.run(self._state(generation, partition), work)
+
+    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
+        return await self._ripe(f"{self._tag(generation, partition)}:{IDLE}", before_ms, limit)
 
     async def drop_partition(self, generation: int, partition: int) -> int:
         state = self._state(generation, partition)

@@ -25,6 +25,9 @@ from streams.control import Control
 from streams.generations import known_generation
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
+from streams.revival import Revival, rules_of
+from streams.reviving import Reviving
+from streams.snapshots import KafkaSnapshots
 
 EVERY = 0.2
 """Seconds between two words of progress."""
@@ -63,18 +66,29 @@ async def _build(job: Job, stop: threading.Event) -> None:
     settings, control = job.settings, Control(job.settings)
     keys, store = KeyRing(settings, encrypting(control)), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
     log: KafkaLog | None = None
+    snapshots: KafkaSnapshots | None = None
+    revival: Revival | None = None
     told = _Told()
     try:
         await control.start()
         await keys.start()
         generation = known_generation(control.state, job.generation)
         log = KafkaLog(settings, generation.partitions, seals=keys)
+        # One that was live before has conversations that sleep.
+        snapshots = KafkaSnapshots(settings, generation.partitions)
+        revival = Revival(snapshots, log, rules_of(control))
         bounds = Bounds(job.events, job.size, job.seconds)
         rest_collector()
-        builder = Builder(settings, control, log, store, generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set)
+        builder = Builder(
+            settings, control, log, Reviving(store, revival), generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set
+        )
         await builder.run()
         told.flush()
     finally:
+        if revival is not None:
+            await revival.stop()
+        if snapshots is not None:
+            await snapshots.stop()
         if log is not None:
             await log.stop()
         await keys.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing
 
 from projections.fold import Status, apply
@@ -23,12 +23,13 @@ FAR = 2_000
 class Folded:
     """Windows as of :attr:`offset`; all of them are in memory. ``events`` counts what was folded."""
 
-    def __init__(self, log: Log, partition: int, rules: Rules, wanted: Set[Key] | None) -> None:
-        """Args: ``wanted``: the conversations that matter, None for all."""
+    def __init__(self, log: Log, partition: int, rules: Rules, wanted: Set[Key] | None, *, ends: Mapping[Key, int] | None = None) -> None:
+        """Args: ``wanted``: the conversations that matter, None for all; ``ends``: the offset up to which each of them does."""
         self.log = log
         self.partition = partition
         self.rules = rules
         self.wanted = wanted
+        self._ends = ends or {}
         self.windows: dict[Key, Window] = {}
         self.offset = -1
         self.least = -1
@@ -117,7 +118,9 @@ class Folded:
 
     def _key(self, row: Row) -> Key | None:
         key = parse_key(row.key) if row.key is not None else None
-        return key if key is not None and (self.wanted is None or key in self.wanted) else None
+        if key is None or (self.wanted is not None and key not in self.wanted):
+            return None
+        return key if row.offset <= self._ends.get(key, row.offset) else None
 
     async def _rows(self, first: int, last: int, progress: Callable[[int], None] | None) -> AsyncIterator[Sequence[Row]]:
         if last - first < FAR:

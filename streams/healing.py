@@ -5,22 +5,27 @@ content, and one record that cannot be read, or that may shadow a newer one, set
 partition is folded from its first event, as it always could be. Until the last window is back, the checkpoint says that nothing is
 folded yet, so a crash in the middle begins anew, and no reader is served from half of a partition.
 
+A snapshot of a conversation that slept comes back as its stub, with its place in the lists and its timer; its text is in the record.
+
 The topic is read twice, keys first, so that memory holds a key and an offset a conversation, and windows a bounded number at a time.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Set
 from dataclasses import dataclass, field
 
 import msgspec
 
-from projections.errors import KafkaUnavailable
+from projections.errors import CorruptWindow, KafkaUnavailable
 from projections.events import AnyEvent
+from projections.layout import HEAD, Head, decode_head
 from projections.names import Key, Position, parse_key, parse_position
-from projections.persistence import Checkpoint
+from projections.persistence import Checkpoint, Stored, Write, stub_write, write_of
 from projections.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
+from projections.stubs import is_packed, stub_of, unpack
 from projections.window import Window
 from streams.history import event_of
 from streams.log import Log, Raw
@@ -34,6 +39,8 @@ CHUNK_BYTES = 32 << 20
 """Text and snapshots in memory at once; windows of one chunk share one pass over the part of the log in which their text stands."""
 WRITE_BYTES = 2 << 20
 WRITE_WINDOWS = 500
+AT_ONCE = 50
+"""Stubs put back at once: each window is read and judged before, which takes a millisecond or two."""
 
 
 class _Distrust(Exception):
@@ -118,8 +125,10 @@ async def restored_at_marker(
         survey = await _survey(topic, log, number, stamp, found[0])
         survey.latest = {name: at for name, at in survey.latest.items() if wanted is None or parse_key(name) in wanted}
         async for chunk in _chunks(number, log, topic, stamp, survey):
-            await partition.known({key.tenant for key, _ in chunk})
-            windows.update({window.key: window for window in await _restored(partition, log, chunk)})
+            await partition.known({key.tenant for key, _, _ in chunk})
+            windows.update({key: _unpacked(partition, key, snapshot)[1] for key, snapshot, _ in chunk if is_packed(snapshot.body)})
+            bare = [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)]
+            windows.update({window.key: window for window in await _restored(partition, log, bare)})
     except _Distrust as why:
         logger.warning("partition %d: its snapshots are set aside: %s", number, why)
         return None
@@ -186,10 +195,13 @@ async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp:
     """Read the topic's partition again and write the windows of its latest records; returns how many."""
     count = 0
     async for chunk in _chunks(partition.number, log, topic, stamp, survey):
-        await partition.known({key.tenant for key, _ in chunk})
+        await partition.known({key.tenant for key, _, _ in chunk})
+        slept = [one for one in chunk if is_packed(one[1].body)]
+        for i in range(0, len(slept), AT_ONCE):
+            await partition.rest([_asleep(partition, one) for one in slept[i : i + AT_ONCE]])
         waiting: list[Window] = []
         size = 0
-        for window in await _restored(partition, log, chunk):
+        for window in await _restored(partition, log, [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)]):
             waiting.append(window)
             size += sum(len(entry.body) for entry in window.tail)
             if size >= WRITE_BYTES or len(waiting) >= WRITE_WINDOWS:
@@ -200,9 +212,27 @@ async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp:
     return count
 
 
-async def _chunks(number: int, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> AsyncIterator[list[tuple[Key, Snapshot]]]:
-    """The latest snapshots, as many at a time as memory may hold with their text."""
-    chunk: list[tuple[Key, Snapshot]] = []
+def _asleep(partition: Partition, one: tuple[Key, Snapshot, int]) -> Write:
+    """The write that puts a window back which slept."""
+    key, snapshot, at = one
+    head, window = _unpacked(partition, key, snapshot)
+    return stub_write(key, stub_of(head, at, snapshot.body), after=write_of(window, at_ms=int(time.time() * 1000)))
+
+
+def _unpacked(partition: Partition, key: Key, snapshot: Snapshot) -> tuple[Head, Window]:
+    """The window that slept, whose snapshot has all of it."""
+    try:
+        fields, recents = unpack(snapshot.body)
+        return decode_head(fields[HEAD]), Stored(fields, recents).load(key, partition.number, partition.rules)
+    except (ValueError, KeyError, CorruptWindow) as error:
+        raise _Distrust(f"{key}: its snapshot cannot be read ({error})") from None
+
+
+async def _chunks(
+    number: int, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey
+) -> AsyncIterator[list[tuple[Key, Snapshot, int]]]:
+    """The latest snapshots with their offsets on the topic, as many at a time as memory may hold with their text."""
+    chunk: list[tuple[Key, Snapshot, int]] = []
     size = 0
     wanted = set(survey.latest.values())
     if wanted:
@@ -218,7 +248,7 @@ async def _chunks(number: int, log: Log, topic: SnapshotTopic, stamp: Stamp, sur
                 # Erased in this moment: a new survey leaves it out.
                 raise KafkaUnavailable(f"a snapshot of partition {number} lost its key while it was read: it begins again")
             snapshot = msgspec.structs.replace(snapshot, body=body)
-            chunk.append((key, snapshot))
+            chunk.append((key, snapshot, row.position.offset))
             size += snapshot.text + len(snapshot.body)
             if size >= CHUNK_BYTES:
                 yield chunk

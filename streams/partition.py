@@ -28,7 +28,7 @@ from projections.fold import Outcome, Status, apply
 from projections.layout import Mark
 from projections.names import Key, Position, parse_key
 from projections.parked import park, wait
-from projections.persistence import NOTHING, Checkpoint, DueChange, StoreMark, Verdict, WindowStore, Write, write_of
+from projections.persistence import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
 from projections.steps import Cut
 from projections.window import Window
@@ -403,19 +403,39 @@ class Partition:
             Fenced: the windows, in the store or here, are not those of the checkpoint.
             CorruptWindow: one of them cannot be read.
         """
-        if not self._settled:
-            # What was folded and not written may not have been spoken of: nobody may take it for done.
-            raise Fenced(f"partition {self.number} of generation {self.generation} stopped in the middle of a batch")
+        self._check_settled()
         found = {key: slot.window for key in keys if (slot := self._slots.get(str(key).encode())) is not None}
         missing = [key for key in keys if key not in found]
         if missing:
-            checkpoint, stored = await self.store.read(self.generation, self.number, missing)
-            if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
-                raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+            stored = await self.stored(missing)
             there = {key: parts for key, parts in zip(missing, stored, strict=True) if parts is not None}
             await self.known({key.tenant for key in there})
             found.update({key: parts.load(key, self.number, self.rules) for key, parts in there.items()})
         return [window if window is not None and _is_there(window) else None for window in map(found.get, keys)]
+
+    async def stored(self, keys: Sequence[Key]) -> list[Stored | None]:
+        """The windows as they are stored at the checkpoint, in the order of ``keys``; raises like :meth:`windows`."""
+        self._check_settled()
+        checkpoint, stored = await self.store.read(self.generation, self.number, list(keys))
+        if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
+            raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+        return stored
+
+    async def rest(self, writes: Sequence[Write]) -> None:
+        """Write what puts conversations to sleep (``projections.persistence.stub_write``), and keep nothing of them here.
+
+        Whoever calls holds ``turn``. Raises :class:`Fenced` like :meth:`process`.
+        """
+        self._check_settled()
+        if await self._apply(self.checkpoint, list(writes)) is Verdict.DUPLICATE:
+            raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+        for write in writes:
+            self._slots.pop(str(write.key).encode(), None)
+
+    def _check_settled(self) -> None:
+        if not self._settled:
+            # What was folded and not written may not have been spoken of: nobody may take it for done.
+            raise Fenced(f"partition {self.number} of generation {self.generation} stopped in the middle of a batch")
 
     async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)

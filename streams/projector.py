@@ -34,6 +34,8 @@ from streams.poison import PoisonShare
 from streams.publisher import Publisher
 from streams.rebalances import Rebalances
 from streams.requests import request_for
+from streams.revival import Revival, rules_of
+from streams.reviving import Reviving
 from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
@@ -63,11 +65,12 @@ class Projector:
         self.settings = settings
         self.control = control
         self.log = log
-        self.store = store
         self.publisher = Publisher(settings, log)
         self.share = PoisonShare(settings.max_poison_share, self.publisher.silent_before)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
-        self.rounds = Rounds(log, self.snapshots, settings.snapshot_events)
+        self.revival = Revival(self.snapshots, log, rules_of(control))
+        self.store: WindowStore = Reviving(store, self.revival)
+        self.rounds = Rounds(log, self.snapshots, settings.snapshot_events, settings.hibernate_after)
         self.topic = settings.topic("events")
         self.partitions: dict[int, Partition] = {}
         self.rules = Rules()
@@ -122,6 +125,7 @@ class Projector:
             await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()
             await stop_client(consumer, self.settings)
+            await self.revival.stop()
             await self.snapshots.stop()
             await self.publisher.stop()
         if self.failure is not None:

@@ -12,6 +12,9 @@ may be ahead of X; that is why a healed partition passes over what a window has 
   log, every key on the topic is written again or deleted.
 
 Records that come after a round's last one are judged by the reader (``streams.healing``).
+
+Between rounds, conversations that are idle are put to sleep (``streams.hibernation``): their records count as a round's, and as nothing
+comes of them until they wake, the next marker holds for them. One whose record has to be written again gets a new stub with it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from projections.names import Key, parse_key
 from projections.persistence import Checkpoint
 from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
 from projections.window import Window
+from streams.hibernation import put_to_sleep, sleepers
 from streams.log import Log
 from streams.partition import Fenced, Partition
 from streams.sealing import seal_body
@@ -45,6 +49,14 @@ WHEN_BEHIND = 4
 RETRY_AFTER = 5.0
 LOOK_AGAIN = 600.0
 """Seconds until a partition that can have no snapshots, as its log lost its beginning, is looked at again."""
+REST_AT_ONCE = 64
+"""Conversations put to sleep in one go; the next go is a tick later."""
+REST_AGAIN = 256
+"""Of those that sleep, so many records are written anew at once: where their snapshots are gone, each time the log is read for them."""
+LOOK_EVERY = 5.0
+"""Seconds between two looks at who is idle, where the last one found fewer."""
+MARK_EVERY = 60.0
+"""Seconds after which a round is due that has nothing to write but its marker, where conversations fell asleep since the last one."""
 
 
 @dataclass(slots=True)
@@ -69,13 +81,19 @@ class _Past:
     task: asyncio.Task[None] | None = None
     not_before: float = 0.0
     rounds: int = 0
+    look_at: float = 0.0
+    slept: int = 0
+    """Conversations put to sleep since the last marker, which was at ``marked`` (monotonic seconds)."""
+    marked: float = field(default_factory=time.monotonic)
 
 
 class Rounds:
     """Takes the rounds of one process' partitions, in the background, one partition at a time."""
 
-    def __init__(self, log: Log, topic: SnapshotTopic, every: int) -> None:
-        """Args: ``every`` is how many events of a partition make a round due; 0 turns rounds off."""
+    def __init__(self, log: Log, topic: SnapshotTopic, every: int, rest_after: float = 0.0) -> None:
+        """Args: ``every`` is how many events of a partition make a round due, 0 turns rounds off, and with them hibernation;
+        ``rest_after`` is for how many seconds a conversation has to be idle to be put to sleep, 0: never."""
+        self._rest_after = rest_after
         self._log = log
         self._topic = topic
         self._every = every
@@ -133,22 +151,28 @@ class Rounds:
         past = self._pasts.get(number)
         if past is None or past.task is not None or past.partition.checkpoint.healing:
             return
-        if past.ready and not self._due(past, behind):
+        rest = past.ready and not self._due(past, behind)
+        if rest and (behind or not self._rest_after or time.monotonic() < past.look_at):
             return
         if time.monotonic() >= past.not_before:
-            past.task = asyncio.create_task(self._run(past), name=f"snapshots-{number}")
+            past.task = asyncio.create_task(self._run(past, rest=rest), name=f"snapshots-{number}")
 
     def _due(self, past: _Past, behind: bool) -> bool:
         changed = len(past.partition.changed or ()) + len(past.again)
         enough = max(self._every * (WHEN_BEHIND if behind else 1), EVENTS_A_WINDOW * changed)
         # What was erased is to go from the topic now, not when enough else has changed.
-        return bool(past.partition.erased) or past.partition.checkpoint.offset - past.covered >= enough or changed >= MAX_CHANGED
+        marker_alone = past.slept > 0 and not changed and time.monotonic() >= past.marked + MARK_EVERY
+        if past.partition.erased or marker_alone:
+            return True
+        return past.partition.checkpoint.offset - past.covered >= enough or changed >= MAX_CHANGED
 
-    async def _run(self, past: _Past) -> None:
+    async def _run(self, past: _Past, *, rest: bool = False) -> None:
         number = past.partition.number
         try:
             async with self._one:
-                if past.ready:
+                if rest:
+                    await self._rest(past)
+                elif past.ready:
                     await self._round(past)
                 else:
                     await self._learn(past)
@@ -181,10 +205,32 @@ class Rounds:
                 f"the log begins at offset {first}: not all its conversations are known, and there is no marker to go on from"
             )
         # Else all windows were folded since, or nobody has taken a snapshot of this generation and this log: begin with everything.
-        past.again |= {key async for key in _keys(self._topic, number, past.clean, end - 1)}
-        past.again |= {key async for key in _keys(self._log, number, past.covered + 1, past.adopted)}
+        latest = {key: offset async for key, offset in _keys(self._topic, number, past.clean, end - 1)}
+        again = {key async for key, _ in _keys(self._log, number, past.covered + 1, past.adopted)} | latest.keys()
+        if found is not None:
+            # Whose latest record is the one its stub names needs no other; of this generation and code, as the marker is.
+            asleep = await sleepers(past.partition, latest)
+            again -= {key for key, stub in asleep.items() if stub.at == latest[key]}
+        past.again |= again
         past.clean = end
         past.ready = True
+
+    async def _rest(self, past: _Past) -> None:
+        """Put some of those to sleep that were written long ago, by the broker's clock."""
+        partition = past.partition
+        before_ms = int((time.time() - self._rest_after) * 1000)
+        keys = await partition.store.idle(partition.generation, partition.number, before_ms, REST_AT_ONCE)
+        past.look_at = time.monotonic() + (LOOK_EVERY if len(keys) < REST_AT_ONCE else 0.0)
+        if keys:
+            await self._sleep(past, keys)
+
+    async def _sleep(self, past: _Past, keys: list[Key]) -> set[Key]:
+        """Put conversations to sleep, again where they sleep already; returns whose records were written."""
+        rested = await put_to_sleep(past.partition, self._topic, past.stamp, keys)
+        past.ours |= set(rested.offsets)
+        past.again -= rested.asleep
+        past.slept += len(rested.asleep)
+        return rested.written
 
     async def _round(self, past: _Past) -> None:
         """Write everything that changed, then the marker."""
@@ -208,10 +254,14 @@ class Rounds:
         ours = await self._topic.put(partition.number, [(MARKER_KEY, encode_marker(marker))])
         past.covered, past.clean, past.ours, past.again = at.offset, clean, set(ours), set()
         past.rounds += 1
+        past.slept, past.marked = 0, time.monotonic()
         logger.info("partition %d: %d windows under snapshots up to offset %d", partition.number, len(written), at.offset)
 
     async def _publish(self, past: _Past, keys: set[Key]) -> None:
-        order = sorted(keys)
+        asleep, written = sorted(await sleepers(past.partition, keys)), set[Key]()
+        for i in range(0, len(asleep), REST_AGAIN):
+            written |= await self._sleep(past, asleep[i : i + REST_AGAIN])
+        order = sorted(keys - written)
         for i in range(0, len(order), SLICE):
             past.ours |= set(await self._topic.put(past.partition.number, await self._rows(past, order[i : i + SLICE])))
 
@@ -245,9 +295,9 @@ class Rounds:
         raise KafkaUnavailable(f"another process writes snapshots of partition {number}, too")
 
 
-async def _keys(log: SnapshotTopic | Log, partition: int, first: int, last: int) -> AsyncIterator[Key]:
-    """The conversations that records of a range name."""
+async def _keys(log: SnapshotTopic | Log, partition: int, first: int, last: int) -> AsyncIterator[tuple[Key, int]]:
+    """The conversations that records of a range name, and the records' offsets, in order."""
     async for raw in log.scan(partition, first, last):
         key = parse_key(raw.key) if raw.key is not None else None
         if key is not None:
-            yield key
+            yield key, raw.position.offset

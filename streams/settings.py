@@ -34,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events`` is
     after how many events of a partition its changed windows are written as snapshots; 0: never.
     A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could not be applied; 1: never.
+    Conversations of which nothing came for ``hibernate_after`` seconds leave Redis but for a stub (``streams.hibernation``); 0: never, nor
+    without snapshots.
 
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
     replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
@@ -75,6 +77,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     snapshot_events: int = 5_000
     accept_truncated_log: bool = False
     max_poison_share: float = 0.1
+    hibernate_after: float = 3_600.0
     compactor_concurrency: int = 2
     summary_time_cap: float = 30.0
     summary_input_tokens: int = 100_000
@@ -154,6 +157,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("summary_output_tokens", 16, 1_000_000),
             ("summary_breaker_failures", 1, 1_000_000),
             ("summary_breaker_seconds", 0, 86_400),
+            ("hibernate_after", 0, 31_536_000_000),
             ("key_compaction_lag", 1, 31_536_000),
         ):
             if not least <= getattr(self, name) <= most:

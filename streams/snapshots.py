@@ -16,6 +16,7 @@ from projections.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import KafkaLog, Log, Raw
 from streams.partition import identity
+from streams.points import PointReads
 from streams.settings import Settings
 from streams.topics import partition_count
 
@@ -41,6 +42,9 @@ class SnapshotTopic(Protocol):
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """The records from offset ``first`` to ``last``, both included, in order; offsets that compaction removed are passed over."""
 
+    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+        """The records at these offsets; those that are not there (any more) are absent. Raises KafkaUnavailable."""
+
     async def bounds(self, partition: int) -> tuple[int, int]:
         """The first offset that a partition holds records from (compaction leaves it), and the one that the next record will get."""
 
@@ -52,6 +56,7 @@ class KafkaSnapshots:
         self.settings = settings
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "snapshots")
+        self._points = PointReads(settings, settings.topic("snapshots"))
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
 
@@ -63,6 +68,7 @@ class KafkaSnapshots:
     async def stop(self) -> None:
         """Flush and close the clients."""
         await self._producer.stop()
+        await self._points.stop()
         await self._log.stop()
 
     async def usable(self) -> str | None:
@@ -88,6 +94,14 @@ class KafkaSnapshots:
 
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         return self._log.scan(partition, first, last)
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+        try:
+            return await self._points.read(partition, offsets)
+        except (KafkaUnavailable, TopicMismatch):
+            if await self.usable() is None:
+                raise
+            return {}  # the topic is not there
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         return await self._log.bounds(partition)

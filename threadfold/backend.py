@@ -24,7 +24,10 @@ from projections.window import Window
 from streams.control import Control, State
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
+from streams.revival import Revival, rules_of
+from streams.reviving import Reviving
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 from streams.spans import compaction_span
 from streams.topics import partition_count
 from threadfold.appended import Appended, Applied, applied_of, make_appended
@@ -38,6 +41,8 @@ from threadfold.window_cache import WindowCache
 
 MAX_PAGE = 500
 """Events in one page of history at most."""
+PATIENCE = 5.0
+"""Seconds that a read waits for a window that has to be folded from the log; then it is told to try again."""
 
 
 class Backend:
@@ -45,13 +50,14 @@ class Backend:
 
     log: KafkaLog
     ledger: Ledger
-    """The log, and the ledger of model calls; there once started."""
+    snapshots: KafkaSnapshots
+    """The log, the ledger of model calls, and what sleeping windows are read from; there once started."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
-        self.store = RedisStore(settings.redis, settings.topic_prefix)
+        self.store = Reviving(RedisStore(settings.redis, settings.topic_prefix))
         self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
         self._rules: Rules | None = None
         self._served: dict[int, int] = {}
@@ -82,6 +88,9 @@ class Backend:
             raise
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
+        self.snapshots = KafkaSnapshots(self.settings, partitions)
+        cache = self.settings.read_cache_bytes // 4
+        self.store.revival = Revival(self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE)
         return self
 
     async def stop(self) -> None:
@@ -89,10 +98,13 @@ class Backend:
         await self._waiting.stop()
         if hasattr(self, "log"):
             await self.ledger.stop()
+            if self.store.revival is not None:
+                await self.store.revival.stop()
+            await self.snapshots.stop()
             await self.log.stop()
         await self.keys.stop()
         await self.control.stop()
-        await self.store.close()
+        await self.store.inner.close()
 
     async def __aenter__(self) -> Backend:
         return await self.start()
@@ -390,6 +402,8 @@ class Backend:
         key = parse_key(conversation)
         if key is not None and self.control.state.live is not None:
             self._cache.drop((self.control.state.live_generation.number, key))
+        if key is not None and self.store.revival is not None:
+            self.store.revival.forget(key)
 
     def _refuse_erased(self, key: Key) -> None:
         """Raise :class:`Erased` for a conversation that was erased, or is being erased."""

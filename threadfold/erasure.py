@@ -15,12 +15,12 @@ from typing import Literal
 
 import msgspec
 
-from projections.errors import Healing, UnknownConversation, UnknownUser
+from projections.errors import CorruptWindow, Healing, UnknownConversation, UnknownUser
 from projections.events import ErasedEvent, decode_event
 from projections.fold import apply
 from projections.intake import make_record
 from projections.names import Key, Position, make_key, parse_position, partition_of
-from projections.persistence import Verdict, write_of
+from projections.persistence import NOTHING, Verdict, write_of
 from projections.window import Window
 from streams.history import pieces_backwards
 from streams.keytable import Erasure
@@ -171,11 +171,15 @@ class Eraser:
     async def _erase_in(self, generation: int, partition: int, key: Key, position: str) -> bool:
         """Erase one window of a generation; False when somebody else wrote its partition meanwhile."""
         backend = self._backend
-        checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
+        try:
+            checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
+        except (CorruptWindow, Healing):
+            # It sleeps there, and its snapshot gave way to the live generation's: what an erasure leaves does not depend on it.
+            checkpoint, (stored,) = await backend.store.inner.read(generation, partition, [key])
         if checkpoint is None or stored is None:
             return True
         rules = backend.control.state.rules(backend.control.state.generations[generation])
-        window, mark = stored.open(key, partition, rules)
+        window, mark = (Window(key, partition, rules), NOTHING) if stored.asleep else stored.open(key, partition, rules)
         if window.meta.erased:
             return True
         apply(window, min(checkpoint.offset, parse_position(position).offset), _event(key))

@@ -21,6 +21,7 @@ from projections.layout import HEAD, Head, decode_head
 from projections.listing import Found, user_name
 from projections.names import Key, Position, make_key, parse_position
 from projections.persistence import stored_form
+from projections.stubs import STUB, Stub, decode_stub
 from streams.history import event_of
 from threadfold.backend import Backend
 from threadfold.cursors import read_cursor, write_cursor
@@ -50,7 +51,8 @@ async def conversations(backend: Backend, tenant: str, *, before: str | None = N
     """
     places, cursor = await _page(backend, "recent", tenant, before, limit)
     heads = await _heads(backend, tenant, places)
-    shown = [_shown(place, head) for place, head in zip(places, heads, strict=True) if head is not None and not head.erased]
+    there = [(place, head) for place, head in zip(places, heads, strict=True) if head is not None]
+    shown = [_shown(place, head) for place, head in there if isinstance(head, Stub) or not head.erased]
     return {"conversations": shown, "next_before": cursor}
 
 
@@ -130,13 +132,14 @@ async def _merged(backend: Backend, name: str, before: Found | None, limit: int)
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
 
 
-async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Head | None]:
+async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Head | Stub | None]:
+    """What is shown of each; one that sleeps is not woken for it."""
 
-    async def head(place: Place) -> Head | None:
+    async def head(place: Place) -> Head | Stub | None:
         key = make_key(tenant, place.found.conversation)
-        fields = await backend.stored_fields(key, [HEAD])
+        fields = await backend.stored_fields(key, [HEAD, STUB])
         with stored_form(key):
-            return decode_head(fields[HEAD]) if HEAD in fields else None
+            return decode_head(fields[HEAD]) if HEAD in fields else decode_stub(fields[STUB]) if STUB in fields else None
 
     return list(await asyncio.gather(*map(head, places)))
 
@@ -148,15 +151,16 @@ async def _suspended(backend: Backend, key: Key) -> list[dict[str, Any]]:
     return [{"conversation": key.conversation, **suspension_of(window.partition, open_)} for open_ in window.lanes.suspensions]
 
 
-def _shown(place: Place, head: Head) -> dict[str, Any]:
+def _shown(place: Place, head: Head | Stub) -> dict[str, Any]:
+    view = head.view if isinstance(head, Head) else head
     at = datetime.fromtimestamp(place.found.at_ms / 1000, UTC)
     return {
         "conversation": place.found.conversation,
         "active_at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "state": head.view.state,
+        "state": view.state,
         "position": str(Position(place.partition, head.position)),
         "count": head.count,
-        "tokens": head.view.tokens,
+        "tokens": view.tokens,
     }
 
 

@@ -19,6 +19,7 @@ class MemorySnapshots:
         self.next = [0] * partitions
         self.begin = [0] * partitions
         self.fail_after: int | None = None
+        self.reads = 0
 
     async def usable(self) -> str | None:
         return None
@@ -41,6 +42,11 @@ class MemorySnapshots:
         for row in list(self.rows[partition]):
             if first <= row.position.offset <= last:
                 yield row
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
+        await asyncio.sleep(0)
+        self.reads += 1
+        return {row.position.offset: row for row in self.rows[partition] if row.position.offset in set(offsets)}
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         return self.begin[partition], self.next[partition]

@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from projections.persistence import WindowStore
 from projections.store import RedisStore
 from streams.control import Control, Generation
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
+from streams.revival import Revival, rules_of
+from streams.reviving import Reviving
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,7 @@ class Reach:
     settings: Settings
     control: Control
     log: KafkaLog
-    store: RedisStore
+    store: WindowStore
     keys: KeyRing
 
     @property
@@ -39,13 +43,21 @@ async def reach(settings: Settings) -> AsyncIterator[Reach]:
     control = Control(settings)
     keys, store = KeyRing(settings, encrypting(control)), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
     log: KafkaLog | None = None
+    revival: Revival | None = None
+    snapshots: KafkaSnapshots | None = None
     try:
         await control.start()
         await keys.start()
         log = KafkaLog(settings, control.state.live_generation.partitions, seals=keys)
         await store.ping()
-        yield Reach(settings, control, log, store, keys)
+        snapshots = KafkaSnapshots(settings, log.partitions)
+        revival = Revival(snapshots, log, rules_of(control))
+        yield Reach(settings, control, log, Reviving(store, revival), keys)
     finally:
+        if revival is not None:
+            await revival.stop()
+        if snapshots is not None:
+            await snapshots.stop()
         if log is not None:
             await log.stop()
         await keys.stop()

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from projections.listing import Found, Lists
-from projections.names import Key
+from projections.listing import IDLE, Found, Lists
+from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
 from projections.timers import KEEP_TIMER
 
@@ -72,9 +72,9 @@ class MemoryStore:
             same = before is not None and (before.offset, before.digest) == (checkpoint.offset, checkpoint.digest)
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
-            there.windows[write.key] = _changed(there.windows.get(write.key), write)
-            if not there.windows[write.key].fields:
-                del there.windows[write.key]
+            changed = _changed(there.windows.pop(write.key, None), write)
+            if changed.fields:
+                there.windows[write.key] = changed
             if write.due is DueChange.SET:
                 there.due[write.key] = 0
             elif write.due is DueChange.CLEAR:
@@ -124,6 +124,11 @@ class MemoryStore:
         lists = {name: dict(times) for name, times in there.lists.items() if times}
         return there.checkpoint, Index(dict(there.due), dict(there.timers), lists)
 
+    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
+        """Conversations whose windows were written last by ``before_ms``, the longest idle first, then by name."""
+        times = self._of(generation, partition).lists.get(IDLE, {})
+        return _ripe({key: at_ms for name, at_ms in times.items() if (key := parse_key(name.encode())) is not None}, before_ms, limit)
+
     async def drop_partition(self, generation: int, partition: int) -> int:
         """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
         return _size(self._partitions.pop((generation, partition), _Partition()))
@@ -161,6 +166,8 @@ def _list(lists: dict[str, dict[str, int]], writes: list[Write]) -> None:
     for write in writes:
         if write.listing is not None:
             changes.add(write.key, write.listing)
+        if write.rests:
+            changes.rest(write.key)
     for name, put in changes.put.items():
         lists.setdefault(name, {}).update(put)
     for name, gone in changes.gone.items():

@@ -1,0 +1,46 @@
+"""Folding a few conversations of a partition from the log's first event: what is left when a sleeping window's snapshot is gone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from projections.errors import CorruptWindow
+from projections.layout import Mark, changes_of
+from projections.names import Key
+from projections.persistence import Stored
+from projections.policy import Rules
+from projections.stubs import Stub, encode_stub
+from projections.window import Window
+from streams.folded import Folded
+from streams.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+async def refold(log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stub]) -> dict[Key, Stored]:
+    """The windows of these stubs, folded from the log in one pass over the partition; ``rules`` knows their tenants.
+
+    Raises:
+        CorruptWindow: the log does not give what a stub says: it is not the log the windows were folded from, or has lost events.
+        KafkaUnavailable: as named.
+    """
+    begin = time.perf_counter()
+    ends = {key: stub.position for key, stub in stubs.items()}
+    folded = Folded(log, partition, rules, ends.keys(), ends=ends)
+    await folded.advance(max(ends.values()))
+    windows = [folded.windows.get(key) or Window(key, partition, rules) for key in stubs]
+    for window in windows:
+        meta = window.meta
+        # Of one whose keys are gone the fold is another one, and makes no difference: it is erased by what comes.
+        if not stubs[window.key].fits(meta.position, meta.count, meta.digest) and not log.seals.is_erased(str(window.key).encode()):
+            raise CorruptWindow(f"{window.key} sleeps, and neither its snapshot nor the log gives its window: its partition is folded anew")
+    logger.warning("partition %d: %d sleeping windows were folded from the log in %.1f s: their snapshots are gone",
+                   partition, len(windows), time.perf_counter() - begin)  # fmt: skip
+    return {window.key: _stored(window, stubs[window.key]) for window in windows}
+
+
+def _stored(window: Window, stub: Stub) -> Stored:
+    changes = changes_of(window, Mark())
+    return Stored(dict(changes.put), dict(changes.recents_put), encode_stub(stub))
