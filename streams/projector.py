@@ -423,18 +423,15 @@ class Projector:
             await asyncio.sleep(DUE_EVERY)
             try:
                 await self.commit()
-                # Side by side: where Redis is several servers, one that hangs must not hold up what the others keep.
-                looks = [self._look_after(number, partition) for number, partition in self.partitions.items()]
-                for error in await asyncio.gather(*looks, return_exceptions=True):
-                    if isinstance(error, Exception):
-                        logger.error("looking after a partition failed; it is tried again", exc_info=error)
+                for number, partition in list(self.partitions.items()):
+                    if number not in self._unprepared and not partition.checkpoint.healing:
+                        await self._look_after(number, partition)
+                        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
             except Exception:
                 logger.exception("looking after the partitions failed; it is tried again")
 
     async def _look_after(self, number: int, partition: Partition) -> None:
         """An idle partition, too, has to notice that Redis lost it, what is due in it has to be asked for again, and its timers ring."""
-        if number in self._unprepared or partition.checkpoint.healing:
-            return
         try:
             async with partition.turn:
                 await partition.check()
@@ -449,7 +446,6 @@ class Projector:
             await self._discard(number, error)
         except ThreadfoldError as error:
             logger.warning("requests and timers of partition %d wait: %s", number, error)
-        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
 
     async def _last_commit(self) -> None:
         """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
