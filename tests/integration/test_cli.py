@@ -315,7 +315,7 @@ async def test_a_generation_is_rebuilt_switched_to_and_the_old_one_dropped(data:
     policy = tmp_path / "policy.json"
     policy.write_text('{"working_budget": 25000}')
     first = await ok("rebuild", "--policy", policy, "--data", data)
-    assert first.out.startswith("generation 2: ")
+    assert first.lines[-1].startswith("generation 2: ")
     assert "ready" in first.out
     assert [line.split("\t")[:2] for line in (await ok("generations", "list", "--data", data)).lines] == [["1", "live"], ["2", "ready"]]
     assert "live" in (await ok("rebuild", "--policy", policy, "--switch", "--data", data)).out

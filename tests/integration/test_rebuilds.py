@@ -136,18 +136,30 @@ async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_
     before = set(children(os.getpid()))
     building = asyncio.create_task(rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2, bounds=OFTEN))
     number = max(runtime.control.state.claims, default=1) + 1
+    victim, other = await one_stopped(os.getpid(), before)
     await until(lambda: some(written(runtime, number)))
-    victim, *others = sorted(set(children(os.getpid())) - before)
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(BuildFailed, match="ended by signal 9; what is built stays"):
         await asyncio.wait_for(building, 30)
-    assert not any(map(alive, others))
+    assert not alive(other)
     done = await written(runtime, number)
     assert 0 < done < EVENTS
     report = await rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2)
     assert (report.generation, report.resumed, report.events) == (number, True, EVENTS - done)
     assert await images(runtime, number) == await images(runtime, 1)
     await forgotten(settings, runtime, number)
+
+
+async def one_stopped(parent: int, before: set[int]) -> list[int]:
+    """The two processes of a rebuild once they are there; the first is frozen, so that the rebuild is not done before it goes on."""
+
+    async def both() -> list[int]:
+        found = sorted(set(children(parent)) - before)
+        return found if len(found) == 2 else []
+
+    found: list[int] = await until(both)
+    os.kill(found[0], signal.SIGSTOP)
+    return found
 
 
 async def some(count: Any) -> bool:
@@ -181,13 +193,13 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(run
         assert parent.stdin is not None
         parent.stdin.write(msgspec.json.encode(settings) + b"\n")
         parent.stdin.flush()
+        started = await one_stopped(parent.pid, set())
         await until(lambda: some(written(runtime, number)))
-        started = children(parent.pid)
-        assert len(started) == 2
     finally:
         parent.kill()
         parent.wait()
         parent.stdin.close()
+    os.kill(started[0], signal.SIGCONT)
 
     async def gone() -> bool:
         return not any(map(alive, started))
@@ -209,16 +221,13 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(run
 
 
 async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_its_processes(runtime: Runtime, settings: Settings) -> None:
-    before, told = set(children(os.getpid())), asyncio.Event()
-
-    def progress(done: int, total: int) -> None:
-        if done:
-            told.set()
-
+    before = set(children(os.getpid()))
     number = max(runtime.control.state.claims, default=1) + 1
-    building = asyncio.create_task(rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2, progress=progress))
-    await asyncio.wait_for(told.wait(), 30)
+    building = asyncio.create_task(rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2))
+    frozen, _ = await one_stopped(os.getpid(), before)
+    await until(lambda: some(written(runtime, number)))
     building.cancel()
+    os.kill(frozen, signal.SIGCONT)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(building, build_processes.GRACE + 5)
     assert not set(children(os.getpid())) - before
@@ -278,10 +287,10 @@ async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
 async def test_commands_report_build_switch_and_go_back(runtime: Runtime, settings: Settings, tmp_path: Path) -> None:
     write_config(tmp_path / CONFIG_FILE, settings)
     (tmp_path / "policy.json").write_text(json.dumps({**POLICY, "working_budget": 800, "keep_recent_tokens": 400, "hard_ceiling": 0.02}))
-    there = ("--data", tmp_path)
+    there, before = ("--data", tmp_path), set(runtime.control.state.generations)
     dry = await ok("rebuild", "--policy", tmp_path / "policy.json", "--dry-run", "--sample", "20", "--json", *there)
     assert json.loads(dry.out)["report"]["conversations"]["compared"] == 20
-    assert list((await runtime.control.sync()).generations) == [1]
+    assert set((await runtime.control.sync()).generations) == before
     built = await ok("rebuild", "--policy", tmp_path / "policy.json", "--sample", "20", "--price", "3", "--jobs", "2", *there)
     for part in ("compared: 20 of about ", "tokens of contexts: ", "at 3 a million tokens", "compactions asked for at once", "note: "):
         assert part in built.out
