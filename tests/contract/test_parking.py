@@ -193,7 +193,7 @@ class AnyEar(Ear):
 
 async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_folded_by_itself(parts: Parts) -> None:
     parked = 0
-    for seed in range(16 if parts.settings is None else 2):
+    for seed in range(8 if parts.settings is None else 2):
         code = Code()
         rules = rules_of(code)
         await fresh(parts)
@@ -351,7 +351,7 @@ async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_
 
 async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() -> None:
     parked = 0
-    for seed in range(12):
+    for seed in range(6):
         parts = Parts(MemoryLog(4), MemoryStore(), None)
         rules, topic, rng = rules_of(Code()), MemorySnapshots(4), random.Random(seed)
         await fresh(parts)
