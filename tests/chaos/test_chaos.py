@@ -21,13 +21,13 @@ async def chaos_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 
 def small(seed: int) -> Plan:
-    """The plan of a seed for a short run on a shared machine: two workers, one gateway, three seconds of load, its first faults."""
+    """The plan of a seed for a short run: two workers, one gateway, four seconds of load, the first three faults."""
     plan = plan_of(seed, load=4.0)
     return replace(plan, workers=2, gateways=1, producers=5, faults=plan.faults[:3])
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("seed", [1, 21])
+@pytest.mark.parametrize("seed", [4, 36])
 async def test_nothing_is_lost_doubled_or_different_under_faults(seed: int, chaos_stack: Stack) -> None:
     plan = small(seed)
     print(f"seed {seed}: {plan}")
