@@ -31,6 +31,7 @@ COMMANDS = {
     "rebuild": ("threadfold.cli.generations:rebuild", "Build a new generation of all windows beside the live one."),
     "generations": ("threadfold.cli.generations:generations", "List or drop generations."),
     "verify": ("threadfold.cli.verify:verify", "Fold windows from the log and compare them with Redis."),
+    "projection": ("threadfold.cli.projection:projection", "Run, rebuild, verify, list or drop your own projections."),
     "schemas": ("threadfold.cli.schemas:schemas", "Print the JSON Schemas of the events and the AsyncAPI document of the topics."),
     "erase": ("threadfold.cli.erase:erase", "Erase a conversation, or all of a user's, and print the receipts."),
     "keys": ("threadfold.cli.keys:keys", "Make master keys, wrap data keys anew."),

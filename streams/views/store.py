@@ -1,0 +1,168 @@
+"""Results in Redis. All of a place lies under one hash tag, so a batch is one atomic script call, in a cluster too.
+
+Keys, all below ``PREFIX:view:{PLACE}:``: ``state`` (the checkpoint), ``t:TENANT`` (a hash of the tenant's values) and
+``i:TENANT/CONVERSATION`` (its recent ids). Like windows, results can be lost at any moment: they are folded anew from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any, cast
+
+import redis.asyncio as aredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from projections.errors import CorruptWindow, RedisUnavailable
+from projections.persistence import Applied, Checkpoint, Verdict
+from streams.views.persistence import ViewWrite
+from streams.views.result import Cell
+
+SCAN = 500
+_STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target")
+
+
+class RedisViewStore:
+    """A :class:`streams.views.persistence.ViewStore` on a Redis or Valkey server (6.2 or later)."""
+
+    def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0) -> None:
+        """Nothing is connected yet. ``url``, ``prefix`` and ``timeout`` (seconds) as for ``projections.store.RedisStore``."""
+        self.url = url
+        self.prefix = prefix
+        self._redis = _client(url, timeout)
+        self._apply = self._redis.register_script(files("streams").joinpath("views/apply.lua").read_text())
+        self._unlink = self._redis.register_script(files("projections").joinpath("lua/unlink.lua").read_text())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+    async def checkpoint(self, place: str) -> Checkpoint | None:
+        async with self._guarded():
+            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", self._redis.hgetall(self._state(place))))
+
+    async def load(self, place: str, cells: list[Cell]) -> list[bytes | None]:
+        return (await self.read(place, cells))[1]
+
+    async def read(self, place: str, cells: list[Cell]) -> tuple[Checkpoint | None, list[bytes | None]]:
+        wanted: dict[str, list[str]] = {}
+        for cell in cells:
+            wanted.setdefault(cell.tenant, []).append(cell.key)
+        async with self._guarded():
+            pipe = self._redis.pipeline(transaction=True)
+            pipe.hgetall(self._state(place))
+            for tenant, keys in wanted.items():
+                pipe.hmget(self._values(place, tenant), keys)
+            state, *rows = await pipe.execute()
+        found = {
+            (tenant, key): raw for (tenant, keys), row in zip(wanted.items(), rows, strict=True) for key, raw in zip(keys, row, strict=True)
+        }
+        return _checkpoint(state), [found[cell] for cell in cells]
+
+    async def ids(self, place: str, conversations: list[str]) -> list[dict[bytes, bytes]]:
+        if not conversations:
+            return []
+        async with self._guarded():
+            pipe = self._redis.pipeline(transaction=False)
+            for conversation in conversations:
+                pipe.hgetall(self._ids(place, conversation))
+            return cast("list[dict[bytes, bytes]]", await pipe.execute())
+
+    async def all(self, place: str, tenant: str) -> tuple[Checkpoint | None, dict[str, bytes]]:
+        async with self._guarded():
+            pipe = self._redis.pipeline(transaction=True)
+            pipe.hgetall(self._state(place))
+            pipe.hgetall(self._values(place, tenant))
+            state, values = await pipe.execute()
+        return _checkpoint(state), {key.decode("utf-8", "replace"): raw for key, raw in values.items()}
+
+    async def cells(self, place: str) -> AsyncIterator[Cell]:
+        begin = self._values(place, "")
+        async with self._guarded():
+            async for name in self._redis.scan_iter(match=_pattern(begin), count=SCAN):
+                tenant = name.decode().removeprefix(begin)
+                async for key, _ in self._redis.hscan_iter(name, count=SCAN):
+                    yield Cell(tenant, key.decode("utf-8", "replace"))
+
+    async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
+        keys = [self._state(place)]
+        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target]
+        changed = {self._values(place, tenant): hash_ for tenant, hash_ in write.values.items()}
+        changed.update((self._ids(place, conversation), hash_) for conversation, hash_ in write.ids.items())
+        for name, hash_ in changed.items():
+            keys.append(name)
+            args.append(2 * len(hash_.put))
+            for pair in hash_.put.items():
+                args += pair
+            args += (len(hash_.gone), *hash_.gone)
+        async with self._guarded():
+            verdict, revision = await self._apply(keys=keys, args=args)
+        return Applied(Verdict(verdict.decode()), revision.decode())
+
+    async def drop(self, place: str) -> None:
+        state = self._state(place)
+        async with self._guarded():
+            # The state first: that fences whoever would still write while the other keys are looked for.
+            await self._redis.unlink(state)
+            batch: list[Any] = []
+            async for name in self._redis.scan_iter(match=_pattern(self._tag(place)), count=SCAN):
+                batch.append(name)
+                if len(batch) >= SCAN:
+                    if await self._unlink(keys=[state, *batch]) < 0:
+                        return
+                    batch = []
+            if batch:
+                await self._unlink(keys=[state, *batch])
+
+    def _tag(self, place: str) -> str:
+        return f"{self.prefix}:view:{{{place}}}:"
+
+    def _state(self, place: str) -> str:
+        return f"{self._tag(place)}state"
+
+    def _values(self, place: str, tenant: str) -> str:
+        return f"{self._tag(place)}t:{tenant}"
+
+    def _ids(self, place: str, conversation: str) -> str:
+        return f"{self._tag(place)}i:{conversation}"
+
+    @asynccontextmanager
+    async def _guarded(self) -> AsyncIterator[None]:
+        """Name every failure to reach the server, or to be served by it, by its cause."""
+        shown = self.url.rpartition("@")[2]
+        try:
+            yield
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+            raise RedisUnavailable(f"Redis at {shown} does not answer ({reason}): check that it runs") from error
+        except ResponseError as error:
+            if "WRONGTYPE" in str(error):
+                raise CorruptWindow(f"Redis at {shown} has something else under a key of a projection: it is folded anew") from error
+            raise RedisUnavailable(f"Redis at {shown} refused: {error}") from error
+        except RedisError as error:
+            raise RedisUnavailable(f"Redis at {shown} failed: {error}") from error
+
+
+def _client(url: str, timeout: float) -> aredis.Redis:
+    """Connections that wait for each other: a reader asks every partition at once."""
+    pool = aredis.BlockingConnectionPool.from_url(
+        url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64, timeout=timeout
+    )
+    return aredis.Redis.from_pool(pool)
+
+
+def _pattern(begin: str) -> str:
+    """Redis' pattern for all keys that begin so."""
+    return "".join(f"\\{c}" if c in "*?[]\\" else c for c in begin) + "*"
+
+
+def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
+    try:
+        revision, offset, timestamp, digest, target = (state[name] for name in _STATE)
+        return Checkpoint(revision.decode(), int(offset), int(timestamp), digest.decode(), int(target))
+    except (KeyError, ValueError):
+        # Nothing, or not a state any more: it is folded anew.
+        return None
