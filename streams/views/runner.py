@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
@@ -20,7 +20,7 @@ from projections.persistence import Checkpoint
 from streams.control import Control
 from streams.healing import is_of
 from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
-from streams.log import Log
+from streams.log import Log, Row
 from streams.partition import Fenced
 from streams.rebalances import Rebalances
 from streams.settings import Settings
@@ -184,18 +184,30 @@ class ViewRunner:
             await asyncio.sleep(RETRY_PAUSE)
             return
         work = [
-            self._guarded(partition, partition.process(rows))
+            self._guarded(partition, self._process(partition, rows))
             for tp, rows in batches.items()
             if (partition := self.partitions.get(tp.partition)) is not None and tp.partition not in self._unprepared
         ]
         await asyncio.gather(*work)
 
+    async def _process(self, partition: ViewPartition, rows: Sequence[Row]) -> None:
+        if rows[0].offset <= partition.checkpoint.offset:
+            # It was sought behind its checkpoint: the client was told of a log that ends before it, and began anew.
+            raise Fenced(f"partition {partition.number} delivers what projection {self.projection.name} has: its log may be another one")
+        await partition.process(rows)
+
+    async def _check(self, partition: ViewPartition, end: int) -> None:
+        if end <= partition.checkpoint.offset:
+            raise Fenced(f"the log of partition {partition.number} ends before what projection {self.projection.name} has of it")
+        await partition.check()
+
     async def _tick(self) -> None:
-        """Notice what Redis lost of partitions where nothing comes, commit, and switch when a new generation is complete."""
+        """Notice what Redis or the log lost of partitions where nothing comes, commit, and switch when a new generation is complete."""
         try:
+            ends = await self.log.ends()
             for number, partition in list(self.partitions.items()):
                 if number not in self._unprepared:
-                    await self._guarded(partition, partition.check())
+                    await self._guarded(partition, self._check(partition, ends[number]))
             await self.commit()
             await self._switch_when_complete()
         except ThreadfoldError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import redis.asyncio as aredis
 
+from examples.usage import Usage
 from projections.errors import Healing, ProjectionFailed, TopicMismatch, UnknownProjection
 from projections.intake import make_record
 from projections.names import Key
 from streams.control import Control, Generation
+from streams.kafka import admin_client
 from streams.settings import Settings
 from streams.topics import create_topics
 from streams.views.persistence import place_of
@@ -249,13 +253,7 @@ async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_t
     settings, open_ = parts
     await append(open_, 10, "cli")
     (tmp_path / "usage.py").write_text((ROOT / "examples" / "usage.py").read_text())
-    env = {
-        "THREADFOLD_KAFKA": settings.kafka,
-        "THREADFOLD_REDIS": settings.redis,
-        "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
-        "THREADFOLD_MASTER_KEYS": KEY,
-        "PYTHONPATH": f"{tmp_path}:{ROOT}",
-    }
+    env = env_of(settings, tmp_path)
     process = await start("projection", "run", "usage:Usage", env=env)
     try:
         await until(lambda: _usage(settings, "usage"), 40)
@@ -276,12 +274,112 @@ async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_t
     assert (unknown.code, unknown.said) == (2, "threadfold: usage:Nothing: module usage has no Nothing")
 
 
-async def _usage(settings: Settings, name: str) -> bool:
-    from examples.usage import Usage
+def env_of(settings: Settings, folder: Path) -> dict[str, str]:
+    return {
+        "THREADFOLD_KAFKA": settings.kafka,
+        "THREADFOLD_REDIS": settings.redis,
+        "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
+        "THREADFOLD_MASTER_KEYS": KEY,
+        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+    }
 
+
+async def _usage(settings: Settings, name: str) -> bool:
     try:
         async with View.open(settings, Usage()) as view:
             days = await view.all("acme")
     except (UnknownProjection, Healing):
         return False
     return sum(day["events"] for day in days.values()) >= 10
+
+
+async def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_before(parts: tuple[Settings, Parts]) -> None:
+    settings, open_ = parts
+    projection = Counts("anew")
+    await append(open_, 60, "before")
+    async with running(settings, open_, projection):
+        await until(caught_up(open_, projection))
+        async with admin_client(settings) as admin:
+            await admin.delete_topics([settings.topic("events")])
+        await until(lambda: _created(settings))
+        async with opened(settings) as fresh:
+            for count, mark, expected in ((3, "few", 3), (90, "many", 93)):
+                await append(fresh, count, mark)
+                await until(lambda expected=expected: _counted(settings, projection, expected), 40)
+            assert (await verify(settings, projection)).differing == []
+
+
+async def _created(settings: Settings) -> bool:
+    """Make the topics; refused as long as the one that was deleted is not gone everywhere."""
+    async with admin_client(settings) as admin:
+        if settings.topic("events") in await admin.list_topics():
+            return False
+    await create_topics(settings)
+    return True
+
+
+async def _counted(settings: Settings, projection: Projection, expected: int) -> bool:
+    try:
+        return await message_counts(settings, projection) == dict.fromkeys(TENANTS, expected)
+    except (Healing, TypeError):
+        return False  # folded anew, or nothing of a tenant yet
+
+
+@pytest.mark.skipif(not os.environ.get("THREADFOLD_LONG_TESTS"), reason="takes half a minute: set THREADFOLD_LONG_TESTS=1")
+async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_once(stack: EmbeddedStack, tmp_path: Path) -> None:
+    settings = fresh_settings(stack, master_keys=KEY, session_timeout=6)
+    await create_topics(settings)
+    (tmp_path / "usage.py").write_text((ROOT / "examples" / "usage.py").read_text())
+    env = {**env_of(settings, tmp_path), "THREADFOLD_SESSION_TIMEOUT": "6", "THREADFOLD_BATCH_EVENTS": "20"}
+    ended = asyncio.Event()
+    async with opened(settings) as open_:
+
+        async def feed() -> None:
+            number = 0
+            while not ended.is_set():
+                number += 1
+                await append(open_, 25, f"m{number}")
+                await append(open_, 5, f"m{number}")  # a producer's repeats
+                await asyncio.sleep(0.05)
+
+        feeding = asyncio.create_task(feed())
+        processes = [await start("projection", "run", "usage:Usage", env=env) for _ in range(2)]
+        try:
+            for how in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL):
+                reached = await applied(open_, "usage")
+                await until(lambda reached=reached: _is_beyond(open_, "usage", reached), 60)
+                victim = next(p for p in processes if p.returncode is None and p.pid not in frozen(processes))
+                victim.send_signal(how)
+                if how == signal.SIGKILL:
+                    await victim.wait()
+                processes.append(await start("projection", "run", "usage:Usage", env=env))
+            for process in processes:
+                if process.returncode is None:
+                    process.send_signal(signal.SIGCONT)  # the frozen one comes back as a zombie
+            ended.set()
+            await feeding
+            await until(caught_up(open_, Usage()), 60)
+            async with View.open(settings, Usage()) as view:
+                days = {tenant: await view.all(tenant) for tenant in TENANTS}
+            assert {tenant: sum(day["events"] for day in found.values()) for tenant, found in days.items()} == await in_log(open_)
+            assert (await verify(settings, Usage())).differing == []
+        finally:
+            ended.set()
+            for process in processes:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+
+def frozen(processes: list[asyncio.subprocess.Process]) -> set[int]:
+    """Those that a signal has stopped."""
+    return {p.pid for p in processes if p.returncode is None and psutil.Process(p.pid).status() == psutil.STATUS_STOPPED}
+
+
+async def applied(parts: Parts, name: str) -> int:
+    found = [await parts.store.checkpoint(place_of(name, 1, number)) for number in range(4)]
+    return sum(checkpoint.offset for checkpoint in found if checkpoint is not None)
+
+
+async def _is_beyond(parts: Parts, name: str, reached: int) -> bool:
+    return await applied(parts, name) > reached + 50
