@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from projections.events import AnyEvent, OtherEvent, Undecodable, short_type
+from projections.events import AnyEvent, Event, OtherEvent, Undecodable, short_type
 from projections.names import Key, Position, parse_key
 from projections.policy import Rules
 from projections.replay import Logged, replay
@@ -125,11 +125,25 @@ def fact(row: Raw, seals: Seals) -> dict[str, Any]:
 
 
 def digest(event: AnyEvent) -> str:
-    """Over the fields that are set: one that a later release adds does not change it."""
-    fields = {
-        name: value for name, value in msgspec.json.decode(msgspec.json.encode(event)).items() if value is not None and name != "type"
-    }
-    return sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()[:16]
+    """Over all fields with a value (see :func:`valued`)."""
+    return sha256(msgspec.json.encode(valued(event), order="deterministic")).hexdigest()[:16]
+
+
+def valued(value: Any) -> Any:
+    """Plain values, defaults included, as a changed default reads old records otherwise; without fields that hold nothing, so that a field
+    which a later release adds changes nothing."""
+    if isinstance(value, msgspec.Struct):
+        tag = value.__struct_config__.tag
+        held = {name: getattr(value, name) for name in value.__struct_fields__}
+        found = {name: valued(field) for name, field in held.items() if field is not msgspec.UNSET}
+        # The version of an event's type is none of its fields.
+        found["tag"] = None if isinstance(value, Event) else tag
+        return {name: field for name, field in found.items() if field not in (None, [], {}) and field is not False}
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
+    if isinstance(value, dict):
+        return {str(name): valued(item) for name, item in value.items()}
+    return [valued(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def shown(window: Window) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from streams.sealing import AESGCM, KEY_BYTES, KID_BYTES, seal_event
 from streams.settings import Settings
 from streams.tenants import ApiKey, Quota, Tenant, hash_key
 from streams.views.record import ViewGeneration, ViewRecord
-from tests.golden.files import HERE, Golden, releases, text_of, write_lines
+from tests.golden.files import HERE, Golden, releases, text_of, valued, write_lines
 from tests.golden.stories import STORIES
 from tests.support.histories import RULES
 from tests.support.talks import random_talks
@@ -196,7 +196,7 @@ def state_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, Any]:
     for key, value in records:
         state.put(key, value)
     held = {"generations": state.generations, "live": state.live, "tenants": state.tenants, "keys": state.keys, "views": state.views}
-    return json.loads(msgspec.json.encode(held))  # type: ignore[no-any-return]
+    return {name: valued(part) for name, part in held.items()}
 
 
 def snapshot_records(golden: Golden) -> list[dict[str, Any]]:
