@@ -45,7 +45,7 @@ class Group:
     @property
     def entries(self) -> list[Entry]:
         """Its message and its results, in the order of their calls."""
-        return [self.head, *(self.results[i] for i in sorted(self.results))]
+        return [self.head, *(self.results[i] for i in sorted(self.results))] if self.results else [self.head]
 
     @property
     def last(self) -> int:
@@ -55,7 +55,9 @@ class Group:
     @property
     def tokens(self) -> int:
         """Tokens of its entries as they stand; of a held range none."""
-        return 0 if self.held else sum(entry.tokens for entry in self.entries)
+        if self.held:
+            return 0
+        return self.head.tokens + sum([result.tokens for result in self.results.values()]) if self.results else self.head.tokens
 
     def shown_calls(self) -> list[int]:
         """The indexes of the calls that its message has as it stands."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -44,8 +44,18 @@ class SpanLost(ThreadfoldError):
 class Compactor:
     """Answers compaction requests; any number of calls may run at once."""
 
-    def __init__(self, settings: Settings, log: Log, summarizers: Callable[[str], Summarizer] | None = None) -> None:
-        """Args: ``summarizers``: by name, raising ``InvalidPolicy`` for one it does not know; None: those of the settings.
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        summarizers: Callable[[str], Summarizer] | None = None,
+        wanted: Callable[[CompactionRequest], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            summarizers: by name, raising ``InvalidPolicy`` for one it does not know; None: those of the settings.
+            wanted: tells before each answer of :meth:`answer_wanted` whether it is still asked for; None: it always is.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -54,10 +64,31 @@ class Compactor:
         self.log = log
         self._own = Summarizers(settings)
         self._summarizers = summarizers or self._own.get
+        self._wanted = wanted
+        self._under_way: set[str] = set()
+        self._answered: dict[str, float] = {}
+        """Requests by the time at which each was answered, in that order: the fold may not have come to the summary yet."""
 
     async def close(self) -> None:
         """End the connections to the settings' summarisers."""
         await self._own.close()
+
+    async def answer_wanted(self, request: CompactionRequest) -> Position | None:
+        """Like :meth:`answer`, but None where it was answered just now, by this call or another one, or is not asked for any more."""
+        name, now = request.request_id, asyncio.get_running_loop().time()
+        while self._answered and (first := next(iter(self._answered.items())))[1] < now - self.settings.summary_time_cap:
+            del self._answered[first[0]]
+        if name in self._under_way or name in self._answered:
+            return None
+        self._under_way.add(name)
+        try:
+            if self._wanted is not None and not await self._wanted(request):
+                return None
+            position = await self.answer(request)
+            self._answered[name] = asyncio.get_running_loop().time()
+            return position
+        finally:
+            self._under_way.discard(name)
 
     async def answer(self, request: CompactionRequest) -> Position:
         """Summarise a request's span and append the summary; returns where the summary event stands.

@@ -45,6 +45,11 @@ class Feed:
         """Whether no more should be put for now."""
         return self._count >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
 
+    @property
+    def held(self) -> int:
+        """Bytes that are queued, roughly."""
+        return self._bytes
+
     def close(self) -> None:
         """Drop what is queued, and stop after the batch at hand."""
         self._closed = True

@@ -158,6 +158,8 @@ class KafkaLog:
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
         self._starting = asyncio.Lock()
+        self.reads = 0
+        """Fetches that were answered so far: a sign of life while something long is read."""
         self._begins: dict[int, int] = {}
         self._ends: dict[int, int] = {}
 
@@ -257,6 +259,7 @@ class KafkaLog:
                 batches = await consumer.getmany(*lasts, timeout_ms=1000)
                 now = time.monotonic()
                 heard = now if batches else heard
+                self.reads += len(batches)
                 if now - heard > self.settings.append_timeout:
                     raise KafkaUnavailable(f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}: check that it runs")
                 for tp, rows in batches.items():
@@ -284,6 +287,7 @@ class KafkaLog:
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
+        self.reads += 1
         rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
         return rows, batch[-1].offset + 1
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -21,6 +22,7 @@ from projections.errors import CorruptWindow, KeyUnusable, RedisUnavailable, Thr
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
 from projections.window import Window
+from streams.asking import Patience
 from streams.control import Control
 from streams.feed import Feed
 from streams.healing import heal_from_snapshots, is_of
@@ -69,7 +71,10 @@ class Projector:
         self._served: dict[int, int] = {}
         self._feeds: dict[int, Feed] = {}
         self._rest: dict[int, float] = {}
+        self.said: Counter[int] = Counter()
+        """How often each partition waited for a cause that the log names."""
         self._preparing: dict[int, asyncio.Task[None]] = {}
+        self._patience = Patience(settings.summary_time_cap)
         self._one_heals = asyncio.Lock()
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
@@ -178,6 +183,7 @@ class Projector:
             self._fail(error)
         except ThreadfoldError as error:
             logger.warning("partition %d waits: %s", number, error)
+            self.said[number] += 1
             self._wait(number)
         except Exception:
             # Left alone it would end the feed's task, and with it the partition, without a word.
@@ -188,6 +194,17 @@ class Projector:
         """Have a partition prepared anew, after a pause."""
         self._rest[number] = time.monotonic() + RETRY_PAUSE
         self._unprepared.add(number)
+
+    def feeds(self) -> Iterable[Feed]:
+        """What waits to be folded, by partition."""
+        return self._feeds.values()
+
+    def assignment(self) -> dict[int, Partition | None]:
+        """The partitions that the group has given to this process; None: it is being prepared."""
+        if self._consumer is None:
+            return {}
+        numbers = sorted(tp.partition for tp in self._consumer.assignment())
+        return {number: None if number in self._unprepared else self.partitions.get(number) for number in numbers}
 
     def _lag(self, partition: Partition) -> int:
         """How many records the log has beyond the checkpoint, as far as the consumer was told."""
@@ -264,6 +281,7 @@ class Projector:
             self._fail(error)
         except (KafkaError, ThreadfoldError) as error:
             logger.warning("waiting: %s", error)
+            self.said[number] += 1
             self._rest[number] = time.monotonic() + RETRY_PAUSE
         except Exception:
             logger.exception("preparing partition %d failed; it is tried again", number)
@@ -333,14 +351,14 @@ class Projector:
 
     # -- compaction requests, timers and commits -------------------------------------------------------------------------------------
 
-    async def _request(self, partition: Partition, windows: list[Window]) -> None:
+    async def _request(self, partition: Partition, windows: list[Window], *, again: bool = False) -> None:
         """Send the requests of due windows, and note when to send them again."""
         if not windows or partition.checkpoint.healing:
             return
         requests = [request for w in windows if (request := request_for(w, self.generation)) is not None]
         await self.publisher.request(requests)
-        again = _now_ms() + int(self.settings.summary_time_cap * 1000)
-        await self.store.requested(self.generation, partition.number, [w.key for w in windows], again)
+        for pause, keys in self._patience.pauses([w.key for w in windows], again=again).items():
+            await self.store.requested(self.generation, partition.number, keys, _now_ms() + int(pause * 1000))
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""
@@ -361,7 +379,7 @@ class Projector:
         try:
             async with partition.turn:
                 await partition.check()
-                await self._request(partition, await partition.due_windows(_now_ms()))
+                await self._request(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
             await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
         except Fenced as error:

@@ -41,6 +41,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file`` (one a line) wrap the data keys of
     encrypted conversations (``streams.masters``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
+    A worker that has something to do, does nothing of it and does not say why ends after ``watchdog_seconds`` (``streams.watchdog``; 0:
+    it never does so).
+
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which nothing more came for
     ``partial_timeout`` seconds is kept as an interrupted message (``threadfold.live``).
     """
@@ -77,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     summarizers: dict[str, EndpointSettings] = {}
     callables: dict[str, str] = {}
     session_timeout: float = 10.0
+    watchdog_seconds: float = 300.0
     stream_heartbeat: float = 10.0
     partial_timeout: float = 30.0
     log_level: str = "info"
@@ -134,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name, least, most in (
             ("append_timeout", 0.1, 3600),
             ("session_timeout", 1, 3600),
+            ("watchdog_seconds", 0, 86_400),
             ("stream_heartbeat", 0.05, 3600),
             ("partial_timeout", 0.2, 86_400),
             ("compactor_concurrency", 1, 1000),

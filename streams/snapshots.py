@@ -55,6 +55,11 @@ class KafkaSnapshots:
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
 
+    @property
+    def reads(self) -> int:
+        """Fetches that were answered so far."""
+        return self._log.reads
+
     async def stop(self) -> None:
         """Flush and close the clients."""
         await self._producer.stop()

@@ -12,20 +12,24 @@ import asyncio
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import faust
 
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.store import RedisStore
+from streams.asking import Wanted
 from streams.collector import rest_collector
 from streams.compactor import Compactor, decode_request
 from streams.control import Control
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
+from streams.progress import AnswerProgress, FoldProgress
 from streams.projector import Projector
 from streams.settings import Settings
 from streams.topics import partition_count
+from streams.watchdog import Look, Watchdog, end_process
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0
@@ -43,6 +47,8 @@ class Runtime:
         self.log: KafkaLog | None = None
         self.projector: Projector | None = None
         self.compactor: Compactor | None = None
+        self.watchdog: Watchdog | None = None
+        self._agents: AnswerProgress | None = None
 
     async def start(self) -> None:
         """Connect, and refuse to run over a log whose partition count is not the one its windows were built on.
@@ -62,10 +68,27 @@ class Runtime:
             raise TopicMismatch(f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or windows vanish unseen")
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         self.projector = Projector(self.settings, self.control, self.log, self.store)
-        self.compactor = Compactor(self.settings, self.log)
+        self.compactor = Compactor(self.settings, self.log, wanted=Wanted(self.store, lambda: self.control.state.live_generation.number))
+
+    def watch(self, agents: AnswerProgress, end: Callable[[str], None]) -> None:
+        """Begin to watch that partitions and requests move on; ``end`` is called when they do not (:mod:`streams.watchdog`)."""
+        if self.settings.watchdog_seconds and self.log is not None and self.projector is not None:
+            fold = FoldProgress(self.projector, self.log, self.store)
+
+            async def looks() -> dict[str, Look]:
+                return {**await fold(), **await agents()}
+
+            # A summary may take its whole time, and its partition's next request has to wait for it.
+            self._agents = agents
+            self.watchdog = Watchdog(looks, max(self.settings.watchdog_seconds, 3 * self.settings.summary_time_cap), end)
+            self.watchdog.start()
 
     async def stop(self) -> None:
         """Stop the compactor's connections, the log's, the control follower's and Redis'."""
+        if self.watchdog is not None:
+            self.watchdog.stop()
+        if self._agents is not None:
+            await self._agents.stop()
         if self.compactor is not None:
             await self.compactor.close()
         if self.log is not None:
@@ -99,6 +122,11 @@ def create_app(settings: Settings) -> Any:
         consumer_max_fetch_size=16 << 20,
     )
     runtime = Runtime(settings)
+    taken = 0
+
+    def assigned() -> set[int]:
+        return {tp.partition for tp in app.consumer.assignment() if tp.topic == settings.topic("compactions")}
+
     requests = app.topic(settings.topic("compactions"), key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
 
     @app.service
@@ -107,6 +135,7 @@ def create_app(settings: Settings) -> Any:
 
         async def on_start(self) -> None:
             await runtime.start()
+            runtime.watch(AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process)
             rest_collector()
 
         @faust.Service.task  # type: ignore[untyped-decorator]
@@ -115,6 +144,8 @@ def create_app(settings: Settings) -> Any:
                 await runtime.projector.run()
 
         async def on_stop(self) -> None:
+            if runtime.watchdog is not None:
+                runtime.watchdog.stop()
             if runtime.projector is not None:
                 runtime.projector.stop()
 
@@ -124,7 +155,9 @@ def create_app(settings: Settings) -> Any:
     @app.agent(requests, concurrency=settings.compactor_concurrency)  # type: ignore[untyped-decorator]
     async def compact(stream: Any) -> None:
         """Answer compaction requests, a bounded number at a time."""
+        nonlocal taken
         async for value in stream:
+            taken += 1
             if runtime.compactor is not None:
                 await answer(runtime.compactor, value, settings.summary_time_cap)
 
@@ -139,7 +172,7 @@ async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> 
         return
     try:
         async with asyncio.timeout(time_cap):
-            await compactor.answer(request)
+            await compactor.answer_wanted(request)
     except (ThreadfoldError, TimeoutError) as error:
         logger.warning(
             "compaction of %s/%s failed, it will be asked for again: %s",

@@ -1,0 +1,80 @@
+"""How often a summary is asked for, and whether an answer is still wanted: what keeps a slow summariser from drowning in repeats.
+
+Requests are sent again until a summary is accepted, and wait on their topic while summarisers are slow or fail. So the pause before each
+repeat is longer than the one before, and whoever takes a request from the topic first looks whether its window still asks for just that:
+of a queue of repeats one is answered, and paid for, and the others cost one look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from projections.errors import Healing
+from projections.events import delta
+from projections.layout import HEAD, decode_head
+from projections.names import Key
+from projections.persistence import Checkpoint, stored_form
+from streams.requests import CompactionRequest
+
+GROWTH = 2
+LONGEST = 16
+"""Each pause is so many times the one before, up to so many times the first."""
+MAX_KNOWN = 50_000
+"""Conversations of which is remembered how often they asked; beyond, all begin anew."""
+
+
+class Patience:
+    """How long each conversation's next request has to wait. In memory only: who takes over begins with the shortest pause."""
+
+    def __init__(self, first: float) -> None:
+        """Args: ``first`` is the pause after a first request, in seconds: a summariser's total time cap."""
+        self._first = first
+        self._times: dict[Key, int] = {}
+
+    def pauses(self, keys: Iterable[Key], *, again: bool) -> dict[float, list[Key]]:
+        """The conversations by the seconds until they may ask once more; not ``again``: what they ask for is new."""
+        if len(self._times) >= MAX_KNOWN:
+            self._times.clear()
+        pauses: dict[float, list[Key]] = {}
+        for key in keys:
+            times = min(self._times[key] * GROWTH, LONGEST) if again and key in self._times else 1
+            self._times[key] = times
+            pauses.setdefault(self._first * times, []).append(key)
+        return pauses
+
+
+class Heads(Protocol):
+    """Where windows' heads are read: a part of :class:`projections.persistence.WindowStore`."""
+
+    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        """Checkpoint and fields as of one moment."""
+
+
+class Wanted:
+    """Whether a request's window still asks for what it says."""
+
+    def __init__(self, heads: Heads, live: Callable[[], int]) -> None:
+        """Args: ``live`` gives the live generation's number."""
+        self._heads = heads
+        self._live = live
+
+    async def __call__(self, request: CompactionRequest) -> bool:
+        """False when the summary was accepted meanwhile, the span changed, or the generation is not the live one any more.
+
+        Raises:
+            Healing, CorruptWindow, RedisUnavailable: it cannot be told now; it is asked for again.
+        """
+        if request.generation != self._live():
+            return False
+        key = Key(request.tenant, request.conversation)
+        checkpoint, fields = await self._heads.fields(request.generation, request.partition, key, [HEAD])
+        if checkpoint is None or checkpoint.healing:
+            raise Healing(f"partition {request.partition} is being brought back from the log: {key} asks again when it is back")
+        if HEAD not in fields:
+            return False
+        with stored_form(key):
+            head = decode_head(fields[HEAD])
+        due = head.due
+        asked = (request.first, request.last, request.kept, request.rollback)
+        return due is not None and (due.first, due.last, delta(list(due.kept)), head.rollback) == asked

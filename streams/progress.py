@@ -1,0 +1,96 @@
+"""What a worker has to do and what of it was done, as its watchdog looks at it: partitions of the log, and compaction requests.
+
+Nothing here believes the clients that do the work: how long the log is, and how far the group of the compactor is, is asked of the brokers
+by other ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from projections.persistence import WindowStore
+from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
+from streams.log import KafkaLog
+from streams.projector import Projector
+from streams.settings import Settings
+from streams.watchdog import Look
+
+
+class FoldProgress:
+    """How far the partitions of one projector are."""
+
+    def __init__(self, projector: Projector, log: KafkaLog, store: WindowStore) -> None:
+        self._projector = projector
+        self._log = log
+        self._store = store
+
+    async def __call__(self) -> dict[str, Look]:
+        """A look at each partition that is assigned; where none is, at all of them as one.
+
+        Raises:
+            KafkaUnavailable, RedisUnavailable: it cannot be told now.
+        """
+        ends = await self._log.ends()
+        projector = self._projector
+        generation = projector.control.state.live_generation.number
+        looks: dict[str, Look] = {}
+        behind = 0
+        marks: list[object] = []
+        assigned = projector.assignment()
+        for number in assigned or ends:
+            partition = assigned.get(number)
+            # Of a partition that is being prepared, what is written and read for it counts as well. This also asks whether Redis is there.
+            checkpoint = await self._store.checkpoint(generation, number) if partition is None else partition.checkpoint
+            offset, revision = (-1, "") if checkpoint is None else (checkpoint.offset, checkpoint.revision)
+            mark = (generation, offset, revision if partition is None else "", projector.said[number])
+            lag = max(0, ends[number] - 1 - offset)
+            if assigned:
+                reads = (self._log.reads, projector.snapshots.reads) if partition is None else ()
+                looks[f"partition {number}"] = Look(lag, (*mark, *reads))
+            else:
+                behind += lag
+                marks.append(mark)
+        if not assigned:
+            looks["a worker that is given no partition, and the others of its group,"] = Look(behind, tuple(marks))
+        else:
+            await self._store.checkpoint(generation, min(assigned))
+        return looks
+
+
+class AnswerProgress:
+    """How far a group is with the compaction requests of the partitions that are given to this process."""
+
+    def __init__(self, settings: Settings, group: str, assigned: Callable[[], set[int]], taken: Callable[[], int]) -> None:
+        """Args: ``assigned`` gives the partitions that this process' agents have, ``taken`` how many requests they have taken so far."""
+        self._settings = settings
+        self._group = group
+        self._assigned = assigned
+        self._taken = taken
+        self._consumer: AIOKafkaConsumer | None = None
+
+    async def __call__(self) -> dict[str, Look]:
+        """One look at all of them; raises KafkaUnavailable."""
+        topic = self._settings.topic("compactions")
+        partitions = [TopicPartition(topic, number) for number in sorted(self._assigned())]
+        if not partitions:
+            return {}
+        async with kafka_errors(self._settings, "watching the compactor"), asyncio.timeout(self._settings.append_timeout):
+            if self._consumer is None:
+                consumer = make_consumer(self._settings, group=self._group)
+                await start_client(consumer, self._settings)
+                self._consumer = consumer
+            # Assigned by hand, it joins no group; it only reads what the group has committed.
+            self._consumer.assign(partitions)
+            self._consumer.pause(*partitions)
+            ends = await self._consumer.end_offsets(partitions)
+            done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
+        lag = sum(max(0, ends[tp] - done[tp]) for tp in partitions)
+        return {"the compactor": Look(lag, (self._taken(), tuple(done.values())))}
+
+    async def stop(self) -> None:
+        """Close the client."""
+        if self._consumer is not None:
+            await stop_client(self._consumer, self._settings)
