@@ -62,6 +62,7 @@ class ViewRunner:
         self._topic = settings.topic("events")
         self._unprepared: set[int] = set()
         self._rest: dict[int, float] = {}
+        self._served: dict[int, int] = {}
         self._consumer: AIOKafkaConsumer | None = None
         self._stopping = asyncio.Event()
         self._failure: ThreadfoldError | None = None
@@ -172,6 +173,7 @@ class ViewRunner:
             self._consumer = None
             self.partitions.clear()
             self._unprepared.clear()
+            self._served.clear()
             await stop_client(consumer, self.settings)
 
     async def _step(self, consumer: AIOKafkaConsumer) -> None:
@@ -195,6 +197,7 @@ class ViewRunner:
             # It was sought behind its checkpoint: the client was told of a log that ends before it, and began anew.
             raise Fenced(f"partition {partition.number} delivers what projection {self.projection.name} has: its log may be another one")
         await partition.process(rows)
+        self._served[partition.number] = max(self._served.get(partition.number, -1), partition.checkpoint.offset)
 
     async def _check(self, partition: ViewPartition, end: int) -> None:
         if end <= partition.checkpoint.offset:
@@ -255,6 +258,7 @@ class ViewRunner:
         for number in numbers:
             self.partitions.pop(number, None)
             self._unprepared.discard(number)
+            self._served.pop(number, None)
 
     async def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
         now = time.monotonic()
@@ -277,6 +281,7 @@ class ViewRunner:
     async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> None:
         """Find where the partition goes on, and seek there."""
         partition = ViewPartition(self.projection, self.generation, number, self.store, self.log)
+        tp = TopicPartition(self._topic, number)
         end = (await self.log.ends())[number]
         try:
             stored = await self.store.checkpoint(partition.place)
@@ -290,10 +295,12 @@ class ViewRunner:
             await self.store.drop(partition.place)
             await partition.begin(Checkpoint(), end - 1)
         else:
-            await partition.begin(stored, min(stored.target, end - 1))
+            # An older copy of Redis that was put back serves nobody before it is where readers have been.
+            reached = max(stored.target, self._served.get(number, -1), (await consumer.committed(tp) or 0) - 1)
+            await partition.begin(stored, min(reached, end - 1))
         if number not in self._unprepared:
             return
-        consumer.seek(TopicPartition(self._topic, number), partition.checkpoint.offset + 1)
+        consumer.seek(tp, partition.checkpoint.offset + 1)
         self.partitions[number] = partition
         self._unprepared.discard(number)
 

@@ -184,6 +184,34 @@ async def _digest_is_right(parts: Parts, place: str) -> bool:
     return checkpoint is not None and checkpoint.digest != "0" * 64 and not checkpoint.healing and checkpoint.offset >= 0
 
 
+async def test_an_older_copy_of_the_values_is_folded_on_before_anybody_reads_it(parts: tuple[Settings, Parts]) -> None:
+    settings, open_ = parts
+    projection = Counts("restored")
+    client = aredis.Redis.from_url(settings.redis)
+    await append(open_, 20, "old")
+    async with running(settings, open_, projection):
+        await until(caught_up(open_, projection))
+        names = [name async for name in client.scan_iter(match=f"{settings.topic_prefix}:view:{{restored:*")]
+        copies = {name: await client.dump(name) for name in names}
+        await append(open_, 20, "new")
+        await until(caught_up(open_, projection))
+        truth = await in_log(open_)
+    async with client.pipeline() as pipe:
+        for name, raw in copies.items():
+            pipe.restore(name, 0, raw, replace=True)
+        await pipe.execute()
+    read: list[dict[str, int]] = []
+    async with running(settings, open_, projection) as runner, View.open(settings, projection) as view:
+        await until(lambda: _truth(len(runner.partitions) == 4), 40)
+        while len(read) < 3:
+            try:
+                read.append({tenant: (await view.get(tenant, "messages"))["n"] for tenant in TENANTS})
+            except Healing:
+                await asyncio.sleep(0.01)
+    assert read == [truth] * 3, "values of the older copy were served"
+    await client.aclose()
+
+
 async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_then(parts: tuple[Settings, Parts]) -> None:
     settings, open_ = parts
     await append(open_, 20, "version")
