@@ -233,5 +233,20 @@ class EmbeddedUnavailable(ThreadfoldError):
     """An embedded server could not be found, fetched or started."""
 
 
+class InvalidProjection(ThreadfoldError):
+    """A team's own projection is not one: its name, its version, or what it puts into its result."""
+
+
+class ProjectionFailed(ThreadfoldError):
+    """A team's own projection raised an error at an event; nothing was passed over, and it goes on there once it is mended."""
+
+
+class UnknownProjection(ThreadfoldError):
+    """No projection of that name, or no such results of it, are recorded."""
+
+    problem = 404
+    exit_code = 1
+
+
 class DataFolderInUse(ThreadfoldError):
     """Another running stack holds this data folder."""

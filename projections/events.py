@@ -27,8 +27,10 @@ from projections.content import ToolCall as ToolCall
 from projections.content import Usage as Usage
 from projections.freeform import why_not_kept
 from projections.nesting import nested_beyond
+from projections.upcasters import Upcaster, UpcastFailed
+from projections.versions import PREFIX as PREFIX
+from projections.versions import EventTypes
 
-PREFIX = "threadfold."
 MAX_NESTING = 128
 """Levels of arrays and objects in a whole record."""
 CONTENT_TYPE = "application/cloudevents+json"
@@ -320,7 +322,10 @@ DATA_TYPES: dict[str, type[Struct]] = {
 }
 """The short name of each type and the struct of its ``data``."""
 
-_KNOWN_TAGS = frozenset(f"{PREFIX}{name}.v1" for name in DATA_TYPES)
+UPCASTERS: tuple[Upcaster, ...] = ()
+"""From outdated versions to the present ones; every type is at its first version yet (``docs/events-versions.md``)."""
+
+_types: EventTypes[KnownEvent] = EventTypes(KnownEvent, UPCASTERS)
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _other = msgspec.json.Decoder(OtherEvent)
 _QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)
@@ -331,20 +336,28 @@ class Undecodable(ValueError):
 
 
 def full_type(name: str) -> str:
-    """``message`` → ``threadfold.message.v1``."""
-    return f"{PREFIX}{name}.v1"
+    """``message`` → ``threadfold.message.v1``, the version that this release writes."""
+    return _types.full(name)
 
 
 def is_known(full: str) -> bool:
-    """Whether this release knows the type and version."""
-    return full in _KNOWN_TAGS
+    """Whether this release knows the type and version, an outdated one included."""
+    return _types.is_present(full) or _types.is_outdated(full)
+
+
+def is_outdated(full: str) -> bool:
+    """Whether it is a version that this release reads by its upcaster."""
+    return _types.is_outdated(full)
 
 
 def short_type(full: str) -> str:
-    """``threadfold.message.v1`` → ``message``; a type of another family or version is returned whole."""
-    if full in _KNOWN_TAGS:
-        return full[len(PREFIX) : -3]
-    return full
+    """``threadfold.message.v1`` → ``message``; a type of another family, or another version than the present one, is returned whole."""
+    return _types.short(full)
+
+
+def present_form(envelope: dict[str, Any]) -> dict[str, Any]:
+    """A decoded envelope as ``EventTypes.present_form`` makes it present; :func:`decode_event` refuses one of which it cannot."""
+    return _types.present_form(envelope)
 
 
 def decode_event(value: bytes) -> AnyEvent:
@@ -362,13 +375,10 @@ def decode_event(value: bytes) -> AnyEvent:
     try:
         event = _known.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as known_error:
-        try:
-            other = _other.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Undecodable(_without_text(known_error)) from None
-        if other.type in _KNOWN_TAGS:
-            raise Undecodable(_without_text(known_error)) from None
-        return other
+        found = _not_present(value, known_error)
+        if isinstance(found, OtherEvent):
+            return found
+        event = found
     data = event.data
     if (type(data) is Message or type(data) is ToolResult) and type(data.content) is not list:
         return event
@@ -377,6 +387,22 @@ def decode_event(value: bytes) -> AnyEvent:
         if reason is not None:
             raise Undecodable(f"field {field}: {reason}")
     return event
+
+
+def _not_present(value: bytes, known_error: Exception) -> AnyEvent:
+    """The event of a value that the present types do not read: of an outdated version, or of a type nobody knows."""
+    try:
+        other = _other.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Undecodable(_without_text(known_error)) from None
+    if _types.is_present(other.type):
+        raise Undecodable(_without_text(known_error)) from None
+    if not _types.is_outdated(other.type):
+        return other
+    try:
+        return _types.read_outdated(value)
+    except UpcastFailed as error:
+        raise Undecodable(_without_text(error)) from error
 
 
 def decode_opaque(value: bytes) -> OtherEvent:

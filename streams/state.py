@@ -10,6 +10,7 @@ import msgspec
 from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy import Callables, Rules
 from streams.tenants import ApiKey, Tenant, hash_key
+from streams.views.record import ViewRecord, take_record
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
+        self.views: dict[str, ViewRecord] = {}
         self.callables: Callables = {}
         self.summarizers: frozenset[str] | None = None
 
@@ -63,6 +65,8 @@ class State:
             self._put_tenant(name, value)
         elif kind == "key":
             _set(self.keys, name, value, ApiKey)
+        elif kind == "view":
+            take_record(self.views, name, value)
 
     def _put_tenant(self, name: str, value: bytes | None) -> None:
         known = self.tenants.get(name)

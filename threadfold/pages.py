@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events import short_type
+from projections.events import present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window import Window
 from streams.history import event_of, pieces_backwards
@@ -128,8 +128,11 @@ def flat_event(raw: Raw, key: Key, seals: Seals) -> dict[str, Any] | None:
     if event is None or raw.key is None or raw.value is None:
         return None
     opened = open_value(seals, raw.key, raw.value)
-    # The envelope as it was written: the typed event has forgotten fields that a newer version added.
+    # The envelope as it was written: the typed event has forgotten fields that a newer version added. Only an outdated version is lifted,
+    # unless it cannot be read: what is sealed is no data of any version.
     whole = msgspec.json.decode(opened or raw.value)
+    if opened is not None:
+        whole = present_form(whole)
     flat = {"id": whole["id"], "type": short_type(whole["type"]), "time": whole.get("time"), "position": str(raw.position)}
     if whole.get("traceparent") is not None:
         flat["traceparent"] = whole["traceparent"]

@@ -29,7 +29,12 @@ def test_a_synchronous_client_is_refused_before_anything_is_appended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "package", "extra"), [("langchain", "langchain_core", "langchain"), ("langgraph", "langgraph", "langgraph")]
+    ("module", "package", "extra"),
+    [
+        ("langchain", "langchain_core", "langchain"),
+        ("langgraph", "langgraph", "langgraph"),
+        ("eventsourcing", "eventsourcing", "eventsourcing"),
+    ],
 )
 def test_an_adapter_without_its_framework_says_so_when_it_is_imported(module: str, package: str, extra: str) -> None:
     code = f"""

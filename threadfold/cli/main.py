@@ -32,6 +32,7 @@ COMMANDS = {
     "generations": ("threadfold.cli.generations:generations", "List, switch to or drop generations."),
     "verify": ("threadfold.cli.verify:verify", "Fold windows from the log and compare them with Redis."),
     "dead-letters": ("threadfold.cli.dead_letters:dead_letters", "List, inspect, retry and drop what could not be applied."),
+    "projection": ("threadfold.cli.projection:projection", "Run, rebuild, verify, list or drop your own projections."),
     "schemas": ("threadfold.cli.schemas:schemas", "Print the JSON Schemas of the events and the AsyncAPI document of the topics."),
     "erase": ("threadfold.cli.erase:erase", "Erase a conversation, or all of a user's, and print the receipts."),
     "keys": ("threadfold.cli.keys:keys", "Make master keys, wrap data keys anew."),

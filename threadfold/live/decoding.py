@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent, short_type
+from projections.events import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent, is_outdated, short_type
 from projections.names import Key, Position, parse_position
 from streams.history import event_of
 from streams.log import Raw, Row
@@ -84,7 +84,13 @@ def _joined(value: bytes, at: Position) -> bytes | None:
     """The flat event from the record's bytes as they are; None where it has to be built field by field."""
     envelope = _envelope.decode(value)
     fields = bytes(envelope.data)
-    if not fields.startswith(b"{") or b"\n" in fields or b"\r" in fields or not _HIDING.isdisjoint(_names.decode(fields)):
+    if (
+        is_outdated(envelope.type)
+        or not fields.startswith(b"{")
+        or b"\n" in fields
+        or b"\r" in fields
+        or not _HIDING.isdisjoint(_names.decode(fields))
+    ):
         return None
     head: dict[str, object] = {"id": envelope.id, "type": short_type(envelope.type), "time": envelope.time, "position": str(at)}
     if envelope.traceparent is not None:

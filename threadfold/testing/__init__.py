@@ -5,5 +5,7 @@ What they do not have: persistence, other processes, latency, outages. Whoever r
 
 from threadfold.testing.memory_log import MemoryLog
 from threadfold.testing.memory_store import MemoryStore
+from threadfold.testing.memory_view import MemoryView
+from threadfold.testing.memory_view_store import MemoryViewStore
 
-__all__ = ["MemoryLog", "MemoryStore"]
+__all__ = ["MemoryLog", "MemoryStore", "MemoryView", "MemoryViewStore"]

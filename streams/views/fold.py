@@ -1,0 +1,136 @@
+"""One partition of a projection's results: decode a batch, apply it, and write what came of it with its checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from projections.errors import CorruptWindow, ProjectionFailed, ThreadfoldError
+from projections.persistence import Checkpoint, Verdict
+from streams.log import Log, Row
+from streams.partition import Fenced, identity
+from streams.views.events import Event, event_of_row
+from streams.views.ids import Ids
+from streams.views.persistence import NO_WRITE, Hash, ViewStore, place_of, write_of
+from streams.views.projection import Projection
+from streams.views.result import Cell, Result
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ViewCounts:
+    """What became of the records read so far: handed on, repeats passed over, and records that are no events passed over."""
+
+    applied: int = 0
+    repeats: int = 0
+    dead: int = 0
+
+
+class ViewPartition:
+    """The results of one partition under one generation, owned by one process (others are fenced)."""
+
+    def __init__(self, projection: Projection, generation: int, number: int, store: ViewStore, log: Log) -> None:
+        self.projection = projection
+        self.number = number
+        self.place = place_of(projection.name, generation, number)
+        self.store = store
+        self.log = log
+        self.checkpoint = Checkpoint()
+        self.counts = ViewCounts()
+
+    async def process(self, rows: Sequence[Row]) -> None:
+        """Apply a batch, in order, and write it; records at or before the checkpoint are passed over.
+
+        Raises:
+            Fenced: another process wrote; nothing was written.
+            ProjectionFailed: ``apply`` raised; nothing was written.
+            RedisUnavailable, KafkaUnavailable: unknown whether it was; go on from the stored checkpoint.
+            CorruptWindow, KeyUnusable: as named.
+        """
+        rows = [row for row in rows if row.offset > self.checkpoint.offset]
+        if not rows:
+            return
+        batch, counts = await self._decoded(rows)
+        ids = await self._without_repeats(batch, counts) if self.projection.once else {}
+        result = Result(self.projection.name, self._load)
+        if batch:
+            await self._apply(batch, result)
+        write = write_of(await result.changes(), ids)
+        last = rows[-1]
+        checkpoint = Checkpoint(self.checkpoint.revision, last.offset, last.timestamp, identity(last), self.checkpoint.target)
+        answer = await self.store.apply(self.place, checkpoint, write)
+        if answer.verdict is Verdict.FENCED:
+            raise Fenced(f"partition {self.number} of projection {self.projection.name} was written by another process")
+        self.checkpoint = replace(checkpoint, revision=answer.revision)
+        self.counts.applied += len(batch)
+        self.counts.repeats += counts.repeats
+        self.counts.dead += counts.dead
+
+    async def begin(self, checkpoint: Checkpoint, target: int) -> None:
+        """Take the partition over at a checkpoint, and record up to where it heals; a former owner is fenced. Raises :class:`Fenced`."""
+        answer = await self.store.apply(self.place, replace(checkpoint, target=target), NO_WRITE)
+        if answer.verdict is not Verdict.APPLIED:
+            raise Fenced(f"partition {self.number} of projection {self.projection.name} was written by another process")
+        self.checkpoint = replace(checkpoint, target=target, revision=answer.revision)
+
+    async def check(self) -> None:
+        """Raise :class:`Fenced` when the stored checkpoint is not the one written last (Redis was wiped, say)."""
+        stored = await self.store.checkpoint(self.place)
+        if stored is None or stored.revision != self.checkpoint.revision:
+            raise Fenced(f"partition {self.number} of projection {self.projection.name} is not as this process left it")
+
+    async def _load(self, cells: list[Cell]) -> list[bytes | None]:
+        return await self.store.load(self.place, cells)
+
+    async def _decoded(self, rows: Sequence[Row]) -> tuple[list[Event], ViewCounts]:
+        await self.log.seals.ready(rows)
+        counts, batch = ViewCounts(), []
+        for row in rows:
+            event = event_of_row(self.log.seals, self.number, row)
+            if isinstance(event, str):
+                counts.dead += 1
+                logger.debug("projection %s passes over %d-%d: %s", self.projection.name, self.number, row.offset, event)
+            else:
+                batch.append(event)
+        return batch, counts
+
+    async def _without_repeats(self, batch: list[Event], counts: ViewCounts) -> dict[str, Hash]:
+        """Take repeats out of the batch; returns the changes of what has to be remembered."""
+        names = list(dict.fromkeys(f"{event.tenant}/{event.conversation}" for event in batch))
+        stored = await self.store.ids(self.place, names)
+        try:
+            known = {name: Ids(fields) for name, fields in zip(names, stored, strict=True)}
+        except ValueError as error:
+            raise CorruptWindow(f"projection {self.projection.name}: recent ids of {self.place} cannot be read ({error})") from None
+        fresh = [event for event in batch if known[f"{event.tenant}/{event.conversation}"].take(event.id)]
+        counts.repeats = len(batch) - len(fresh)
+        batch[:] = fresh
+        changes = {name: Hash(*ids.changes()) for name, ids in known.items()}
+        return {name: change for name, change in changes.items() if change.put}
+
+    async def _apply(self, batch: list[Event], result: Result) -> None:
+        try:
+            await self.projection.apply(batch, result)
+        except ThreadfoldError:
+            raise
+        except Exception as error:
+            where = await self._culprit(batch)
+            raise ProjectionFailed(
+                f"projection {self.projection.name} failed at {where}: {type(error).__name__}: {error}: "
+                f"mend it and start it again, nothing was passed over"
+            ) from error
+
+    async def _culprit(self, batch: list[Event]) -> str:
+        """The first event that fails by itself on top of those before it, else the batch; nothing of this is written."""
+        result = Result(self.projection.name, self._load)
+        for event in batch:
+            try:
+                await self.projection.apply([event], result)
+            except ThreadfoldError:
+                raise
+            except Exception:
+                logger.exception("projection %s failed at event %s", self.projection.name, event.id)
+                return f"position {event.position} ({event.type} of {event.tenant}/{event.conversation})"
+        return f"positions {batch[0].position} to {batch[-1].position} together"

@@ -1,0 +1,103 @@
+"""Generations of a projection's results, recorded on the control topic under ``view/NAME``: Redis can be lost, and with it no switch.
+
+Any process may write the record; of two written on top of the same one everybody takes the first, and the other's writer sees that and
+makes its change anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from projections.errors import Conflict, UnknownProjection
+
+if TYPE_CHECKING:
+    from streams.control import Control
+
+logger = logging.getLogger(__name__)
+ATTEMPTS = 20
+
+
+class ViewGeneration(msgspec.Struct, frozen=True):
+    """Results of one version of a projection; ``ends`` is what the log's partitions held when they were begun."""
+
+    version: int
+    ends: tuple[int, ...]
+
+
+class ViewRecord(msgspec.Struct, frozen=True):
+    """All generations there are, and the one that readers see (None: there never was one)."""
+
+    revision: int = 0
+    live: int | None = None
+    generations: dict[int, ViewGeneration] = {}
+
+    def newest(self, version: int) -> int | None:
+        """The latest generation of a version, the live one before others."""
+        live = self.generations.get(self.live) if self.live is not None else None
+        if live is not None and live.version == version:
+            return self.live
+        return max((number for number, generation in self.generations.items() if generation.version == version), default=None)
+
+    def candidate(self, version: int) -> int | None:
+        """The latest generation of a version that is younger than the live one: its building was begun and is not over."""
+        live = self.live or 0
+        return max(
+            (number for number, generation in self.generations.items() if generation.version == version and number > live), default=None
+        )
+
+    def begun(self, version: int, ends: dict[int, int]) -> ViewRecord:
+        """With a new generation; the first one is live at once, as there is nothing else to read."""
+        number = max(self.generations, default=self.live or 0) + 1
+        generation = ViewGeneration(version, tuple(ends[partition] for partition in sorted(ends)))
+        return ViewRecord(self.revision + 1, self.live if self.live is not None else number, {**self.generations, number: generation})
+
+    def switched(self, number: int) -> ViewRecord:
+        """With another generation live."""
+        return ViewRecord(self.revision + 1, number, self.generations)
+
+    def without(self, numbers: set[int]) -> ViewRecord:
+        """Without some generations."""
+        return ViewRecord(self.revision + 1, self.live, {n: g for n, g in self.generations.items() if n not in numbers})
+
+
+def take_record(views: dict[str, ViewRecord], name: str, value: bytes | None) -> None:
+    """Take a record of the control topic in, unless another one of its revision came first; raises ``ValueError`` for one that is none."""
+    if not value:
+        views.pop(name, None)
+        return
+    new = msgspec.json.decode(value, type=ViewRecord)
+    known = views.get(name)
+    if known is None or new.revision > known.revision:
+        views[name] = new
+    else:
+        logger.debug("a record of projection %s is passed over: revision %d was there before it", name, new.revision)
+
+
+async def change_record(control: Control, name: str, change: Callable[[ViewRecord], ViewRecord | None]) -> ViewRecord:
+    """Write what ``change`` makes of the record in force (None: nothing is to be done); returns the one in force then.
+
+    Raises:
+        Conflict: others changed it each time.
+        KafkaUnavailable: as named.
+    """
+    for _ in range(ATTEMPTS):
+        before = (await control.sync()).views.get(name, ViewRecord())
+        after = change(before)
+        if after is None:
+            return before
+        await control.write({f"view/{name}": after})
+        if control.state.views.get(name) == after:
+            return after
+    raise Conflict(f"the record of projection {name} is changed by others all the time: try again")
+
+
+def record_of(control: Control, name: str) -> ViewRecord:
+    """The record in force; raises :class:`UnknownProjection` when there is none."""
+    found = control.state.views.get(name)
+    if found is None or found.live is None:
+        raise UnknownProjection(f"projection {name} has no results yet: start it with `threadfold projection run`")
+    return found

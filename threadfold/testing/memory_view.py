@@ -1,0 +1,74 @@
+"""A projection over a log in memory, for the unit tests of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from projections.intake import Intake
+from projections.names import make_key
+from streams.views.fold import ViewPartition
+from streams.views.projection import Projection, check_projection
+from streams.views.record import ViewGeneration, ViewRecord
+from streams.views.verify import ViewReport, verify_view
+from threadfold.testing.memory_log import MemoryLog
+from threadfold.testing.memory_view_store import MemoryViewStore
+from threadfold.views.view import View
+
+
+class MemoryView:
+    """A projection, a log and its results in this process: append events, read values, verify. Nothing is kept, nothing waits.
+
+    It decodes, passes over repeats, folds and merges with the very code that does so over Kafka and Redis.
+    """
+
+    def __init__(self, projection: Projection, partitions: int = 4) -> None:
+        """Raises InvalidProjection for a name or version that cannot be."""
+        self.projection = check_projection(projection)
+        self.log = MemoryLog(partitions)
+        self.store = MemoryViewStore()
+        self._parts = [ViewPartition(projection, 1, number, self.store, self.log) for number in range(partitions)]
+        record = ViewRecord(1, 1, {1: ViewGeneration(projection.version, (0,) * partitions)})
+
+        async def records(fresh: bool) -> ViewRecord:
+            return record
+
+        self._view = View(projection, self.store, records)
+
+    async def append(self, tenant: str, conversation: str, *events: Mapping[str, Any]) -> None:
+        """Append events as on HTTP (``{"type": "message", "role": "user", "content": "…"}``), checked as there, and apply them at once.
+
+        Raises:
+            InvalidEvent, InvalidName: as named; nothing was appended.
+            ProjectionFailed, InvalidProjection: as ``apply`` and its result say.
+        """
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        key, intake = make_key(tenant, conversation), Intake(now=now)
+        for number, event in enumerate(events):
+            intake.add(key, dict(event), where=f"event {number}", new_id=uuid4().hex)
+        await self.log.append(intake.records())
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Apply what was put into :attr:`log` by other means."""
+        for part, end in zip(self._parts, (await self.log.ends()).values(), strict=True):
+            await part.process([raw async for raw in self.log.scan(part.number, part.checkpoint.offset + 1, end - 1)])
+            if part.checkpoint.offset < 0:
+                await part.begin(part.checkpoint, -1)
+
+    async def get(self, tenant: str, key: str) -> Any | None:
+        """The value under a key, as ``View.get`` gives it."""
+        await self.catch_up()
+        return await self._view.get(tenant, key)
+
+    async def all(self, tenant: str) -> dict[str, Any]:
+        """A tenant's values, as ``View.all`` gives them."""
+        await self.catch_up()
+        return await self._view.all(tenant)
+
+    async def verify(self) -> ViewReport:
+        """Fold all again in other batches, and compare: what differs depends on more than the events."""
+        await self.catch_up()
+        return await verify_view(self.log, self.store, MemoryViewStore(), self.projection, 1)

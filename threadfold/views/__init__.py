@@ -1,0 +1,14 @@
+"""Your own projections: about 20 lines that say what an event changes; reading, checkpoints, healing, rebuilds and verify are done for you.
+
+``docs/projections.md`` has an example. :class:`threadfold.testing.MemoryView` is for the unit tests of one.
+"""
+
+from streams.views.events import Event
+from streams.views.projection import Projection
+from streams.views.record import ViewRecord
+from streams.views.result import Result
+from streams.views.verify import ViewReport
+from threadfold.views.access import drop, rebuild, run, verify
+from threadfold.views.view import View
+
+__all__ = ["Event", "Projection", "Result", "View", "ViewRecord", "ViewReport", "drop", "rebuild", "run", "verify"]

@@ -1,0 +1,95 @@
+"""Reading a projection's results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from projections.errors import Healing
+from projections.names import check_name
+from projections.persistence import Checkpoint
+from streams.control import Control
+from streams.settings import Settings
+from streams.views.persistence import ViewStore, place_of
+from streams.views.projection import Projection, check_projection
+from streams.views.record import ViewRecord, record_of
+from streams.views.result import Cell
+from streams.views.store import RedisViewStore
+
+
+class View:
+    """The results of the live generation. A value is as of its partition's checkpoint: what was appended a moment ago may not be in it."""
+
+    def __init__(self, projection: Projection, store: ViewStore, records: Callable[[bool], Awaitable[ViewRecord]]) -> None:
+        """Args: ``records`` gives the projection's record, read anew from the control topic when it is asked so (True)."""
+        self.projection = check_projection(projection)
+        self._store = store
+        self._records = records
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings, projection: Projection) -> AsyncIterator[View]:
+        """A view with connections of its own, closed at the end; raises KafkaUnavailable."""
+        async with AsyncExitStack() as stack:
+            control, store = Control(settings.require()), RedisViewStore(settings.redis, settings.topic_prefix)
+            stack.push_async_callback(store.close)
+            await control.start()
+            stack.push_async_callback(control.stop)
+
+            async def records(fresh: bool) -> ViewRecord:
+                if fresh:
+                    await control.sync()
+                return record_of(control, projection.name)
+
+            yield cls(projection, store, records)
+
+    async def get(self, tenant: str, key: str) -> Any | None:
+        """The value under a key; of several partitions' what :meth:`Projection.merge` makes of them; None where there is none.
+
+        Raises:
+            InvalidName: the tenant is no name.
+            UnknownProjection: there are no results yet.
+            Healing: a partition is being folded anew; try again shortly.
+            RedisUnavailable, KafkaUnavailable: it cannot be read now.
+        """
+        cell = Cell(check_name("tenant", tenant), key)
+        found = await self._each(lambda place: self._one(place, cell))
+        return self._merged([value for part in found for value in part.values()])
+
+    async def all(self, tenant: str) -> dict[str, Any]:
+        """All of a tenant's values by key, in the order of their keys; for results of which a tenant has no more than memory holds.
+
+        Raises like :meth:`get`.
+        """
+        check_name("tenant", tenant)
+        parts = await self._each(lambda place: self._store.all(place, tenant))
+        values: dict[str, list[bytes]] = {}
+        for part in parts:
+            for key, raw in part.items():
+                values.setdefault(key, []).append(raw)
+        return {key: self._merged(values[key]) for key in sorted(values)}
+
+    async def _one(self, place: str, cell: Cell) -> tuple[Checkpoint | None, dict[str, bytes]]:
+        checkpoint, (raw,) = await self._store.read(place, [cell])
+        return checkpoint, {} if raw is None else {cell.key: raw}
+
+    async def _each(self, read: Callable[[str], Awaitable[tuple[Checkpoint | None, dict[str, bytes]]]]) -> list[dict[str, bytes]]:
+        """What every partition of the live generation answers; one that was switched off meanwhile is left for the next."""
+        name, number = self.projection.name, -1
+        record = await self._records(False)
+        while record.live is not None and record.live != number:
+            number = record.live
+            places = [place_of(name, number, partition) for partition in range(len(record.generations[number].ends))]
+            answers = await asyncio.gather(*map(read, places))
+            if all(checkpoint is not None and not checkpoint.healing for checkpoint, _ in answers):
+                return [values for _, values in answers]
+            record = await self._records(True)
+        raise Healing(f"projection {name} is being folded anew: try again shortly")
+
+    def _merged(self, raw: list[bytes]) -> Any | None:
+        values = [msgspec.json.decode(part) for part in raw]
+        return None if not values else values[0] if len(values) == 1 else self.projection.merge(values)
