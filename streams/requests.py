@@ -68,7 +68,10 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         offsets, end = known_offsets(entry, window.recents), entry.offset
         if entry.gone and offsets is not None:
             dead = set(absolute(entry.gone))
-            pieces.append(Piece(entry.start, end, sorted(offset for offset in dead if offset <= due.last), live=False))
+            inside = sorted(offset for offset in dead if offset <= due.last)
+            if inside:
+                # A range may go on beyond the span; whoever reads the pieces stops at one that does.
+                pieces.append(Piece(entry.start, min(end, due.last), inside, live=False))
             offsets = [offset for offset in offsets if offset not in dead]
         if end > due.last:
             # The span was marked before these entries were held as one range, and ends inside it.

@@ -223,7 +223,8 @@ class Conversation:
     def _in_force_at(self, target: int, then: State) -> Summed | None:
         """The summary a rollback leaves in force: of the present chain as much as covers nothing behind the target."""
         now = self.state.force
-        if now is None or target == now.to or (target > now.to and target in self._reached()):
+        reach = -1 if now is None else now.to
+        if target == reach or (target > reach and target in self._reached()):
             return now
         force = then.force
         for made in reversed(self.chain()):

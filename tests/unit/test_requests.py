@@ -89,3 +89,23 @@ def test_a_rollback_that_leaves_the_same_span_due_makes_its_request_be_sent_agai
     assert window.meta.due == due and before is not None and after is not None
     assert before.request_id != after.request_id
     assert write_of(window, mark).due is DueChange.SET
+
+
+def test_what_is_gone_of_a_held_range_ends_with_the_span_too() -> None:
+    # A piece beyond the span's end stops the compactor: what came after it in the request was not read, and no answer was ever taken.
+    window = Window(KEY, PARTITION, RULES)
+    for i in range(1_000):
+        apply(window, 2 * i, make_event(events.Message("user", f"said {i}"), f"e{i}", tokens=10))
+        if i in (3, 900):
+            apply(window, 2 * i + 1, make_event(events.Resolution(f"nobody{i}", "approved"), f"r{i}"))
+    due = window.meta.due
+    assert due is not None and window.tail[0].kind == Kind.HELD and window.tail[0].gone and due.last < 1_800
+    request = request_for(window, 1)
+    assert request is not None
+    assert [(piece.live, piece.offsets != [], piece.last <= request.last) for piece in request.pieces] == [
+        (False, True, True),
+        (True, True, True),
+    ]
+    named = sorted(offset for piece in request.pieces for offset in piece_offsets(piece) or [])
+    assert named == sorted([*range(request.first, request.last + 1, 2), 7])
+    assert why_not(window, answer(request, named), 5) is None
