@@ -7,15 +7,19 @@ of a queue of repeats one is answered, and paid for, and the others cost one loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from projections.errors import Healing
 from projections.events import delta
 from projections.layout import HEAD, decode_head
 from projections.names import Key
-from projections.persistence import Checkpoint, stored_form
-from streams.requests import CompactionRequest
+from projections.persistence import Checkpoint, WindowStore, stored_form
+from projections.window import Window
+from streams.partition import Partition
+from streams.publisher import Publisher
+from streams.requests import CompactionRequest, request_for
 
 GROWTH = 2
 LONGEST = 16
@@ -42,6 +46,25 @@ class Patience:
             self._times[key] = times
             pauses.setdefault(self._first * times, []).append(key)
         return pauses
+
+
+class Asker:
+    """Sends the requests of due windows, for one projector, and notes when to send them again."""
+
+    def __init__(self, publisher: Publisher, store: WindowStore, first_pause: float) -> None:
+        self._publisher = publisher
+        self._store = store
+        self._patience = Patience(first_pause)
+
+    async def ask(self, partition: Partition, windows: Sequence[Window], *, again: bool = False) -> None:
+        """Ask for what these windows are due for; raises KafkaUnavailable, RedisUnavailable, and comes up again then."""
+        if not windows or partition.checkpoint.healing:
+            return
+        requests = [request for window in windows if (request := request_for(window, partition.generation)) is not None]
+        await self._publisher.request(requests)
+        for pause, keys in self._patience.pauses([window.key for window in windows], again=again).items():
+            at_ms = int((time.time() + pause) * 1000)
+            await self._store.requested(partition.generation, partition.number, keys, at_ms)
 
 
 class Heads(Protocol):

@@ -29,7 +29,8 @@ from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw
 from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
-from streams.partition import DeadLetter, Fenced, Spoken, Voice
+from streams.partition import Fenced
+from streams.spoken import DeadLetter, Spoken, Voice
 
 PAGE = 500
 ATTEMPTS = 60

@@ -18,25 +18,22 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Protocol
 
 from projections.errors import ThreadfoldError
-from projections.events import AnyEvent, ErasedEvent, LoopDetected
+from projections.events import AnyEvent, ErasedEvent
 from projections.fold import Outcome, Status, apply
 from projections.layout import Mark
 from projections.names import Key, Position, parse_key
 from projections.parked import park, wait
 from projections.persistence import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
-from projections.steps import Cut
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw, Row
 from streams.parking import (
     POISON,
-    RECORD,
     WAITING,
     Fetch,
     NoEvent,
@@ -51,53 +48,13 @@ from streams.parking import (
     with_history,
 )
 from streams.poison import PoisonShare
+from streams.spoken import DeadLetter, Spoken, Voice
 
 logger = logging.getLogger(__name__)
 
 
 class Fenced(ThreadfoldError):
     """Somebody else wrote this partition's windows, or Redis lost them: drop what is cached, load, go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A record that could not be applied: where it stands, whose it is (when its key says so), why, of which kind."""
-
-    position: Position
-    key: bytes | None
-    cause: str
-    kind: str = RECORD
-
-
-@dataclass(slots=True)
-class Spoken:
-    """What a batch has to say, in log order.
-
-    ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of force, and where it stands. ``again``:
-    where a rollback stands, and where a summary does that is in force again by it. ``by``: of events that
-    waited, the offset of the record that let them go on.
-    """
-
-    accepted: list[tuple[Key, int, str]] = field(default_factory=list)
-    voided: list[tuple[Key, int, str]] = field(default_factory=list)
-    again: list[tuple[Key, int, int]] = field(default_factory=list)
-    dead: list[DeadLetter] = field(default_factory=list)
-    loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
-    erased: list[tuple[Key, int]] = field(default_factory=list)
-    by: dict[int, int] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.accepted or self.voided or self.again or self.dead or self.loops or self.erased)
-
-
-class Voice(Protocol):
-    """How a partition speaks: the live generation publishes, a candidate is silent."""
-
-    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
-        """Publish, and return when it is safe."""
-
-    def report(self, partition: int, key: Key, cut: Cut) -> None:
-        """Tell of a cut to whoever watches; nothing depends on it."""
 
 
 @dataclass(slots=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from projections.errors import TooMuchPoison
 from streams.parking import WAITING
-
-if TYPE_CHECKING:
-    from streams.partition import DeadLetter
+from streams.spoken import DeadLetter
 
 WINDOW = 1_000
 """Records of one worker over which the share is taken."""

@@ -16,24 +16,23 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError
 
 from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError, TooMuchPoison
 from projections.persistence import Checkpoint, WindowStore
 from projections.policy import Rules
-from projections.window import Window
-from streams.asking import Patience
+from streams.asking import Asker
+from streams.commits import Commits
 from streams.control import Control
 from streams.feed import Feed
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
-from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
+from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
 from streams.poison import PoisonShare
 from streams.publisher import Publisher
 from streams.rebalances import Rebalances
-from streams.requests import request_for
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.rounds import Rounds
@@ -76,7 +75,7 @@ class Projector:
         self.rules = Rules()
         self.generation = 0
         self._unprepared: set[int] = set()
-        self._committed: dict[int, int] = {}
+        self._commits = Commits(settings, self.topic)
         self._served: dict[int, int] = {}
         self._anew: set[int] = set()
         self._watch: Watch | None = None
@@ -85,7 +84,7 @@ class Projector:
         self.said: Counter[int] = Counter()
         """How often each partition waited for a cause that the log names."""
         self._preparing: dict[int, asyncio.Task[None]] = {}
-        self._patience = Patience(settings.summary_time_cap)
+        self._asker = Asker(self.publisher, self.store, settings.summary_time_cap)
         self._one_heals = asyncio.Lock()
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
@@ -121,7 +120,7 @@ class Projector:
             background = [tick, look, *self._preparing.values()]
             await end_tasks(background)
             await asyncio.gather(*(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
-            await self._last_commit()
+            await self._commits.last(consumer, self._folded())
             await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()
             await stop_client(consumer, self.settings)
@@ -198,7 +197,7 @@ class Projector:
             async with partition.turn:
                 due = await partition.process(rows)
                 self._served[number] = max(self._served.get(number, -1), partition.checkpoint.offset)
-                await self._request(partition, due)
+                await self._asker.ask(partition, due)
             self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
         except Fenced as error:
             if self.partitions.get(number) is partition:
@@ -375,7 +374,7 @@ class Projector:
         )
         if start.other:
             committed, self._served[number] = 0, start.end - 1
-        self._committed[number] = committed
+        self._commits.known[number] = committed
         self.publisher.silent_before[number] = committed
         if start.checkpoint == Checkpoint():
             await self.store.drop_partition(generation, number)
@@ -398,15 +397,6 @@ class Projector:
         feed.start(f"partition-{number}")
 
     # -- compaction requests, timers and commits -------------------------------------------------------------------------------------
-
-    async def _request(self, partition: Partition, windows: list[Window], *, again: bool = False) -> None:
-        """Send the requests of due windows, and note when to send them again."""
-        if not windows or partition.checkpoint.healing:
-            return
-        requests = [request for w in windows if (request := request_for(w, self.generation)) is not None]
-        await self.publisher.request(requests)
-        for pause, keys in self._patience.pauses([w.key for w in windows], again=again).items():
-            await self.store.requested(self.generation, partition.number, keys, _now_ms() + int(pause * 1000))
 
     def _made_anew(self) -> None:
         """The topic is another one: whatever stands in checkpoints is not of it."""
@@ -435,7 +425,7 @@ class Projector:
         try:
             async with partition.turn:
                 await partition.check()
-                await self._request(partition, await partition.due_windows(_now_ms()), again=True)
+                await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
             await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
         except Fenced as error:
@@ -447,34 +437,10 @@ class Projector:
         except ThreadfoldError as error:
             logger.warning("requests and timers of partition %d wait: %s", number, error)
 
-    async def _last_commit(self) -> None:
-        """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
-        try:
-            async with asyncio.timeout(min(LAST_WORDS, self.settings.append_timeout)):
-                await self.commit()
-        except TimeoutError:
-            logger.warning("the last commit is left out: Kafka at %s does not answer", self.settings.kafka)
-
     async def commit(self) -> None:
-        """Commit what is folded and spoken of. Losing a commit costs repeated announcements, never an event."""
-        if self._consumer is None:
-            return
-        offsets = {
-            TopicPartition(self.topic, number): partition.checkpoint.offset + 1
-            for number, partition in self.partitions.items()
-            if partition.checkpoint.offset >= self._committed.get(number, 0) and number not in self._unprepared
-        }
-        if not offsets:
-            return
-        try:
-            await self._consumer.commit(offsets)
-        except (CommitFailedError, IllegalStateError) as error:
-            logger.info("commit left to the partitions' new owner: %s", error)
-            return
-        except KafkaError as error:
-            logger.warning("commit failed: %s", error)
-            return
-        self._committed.update({tp.partition: offset for tp, offset in offsets.items()})
+        """Commit what is folded and spoken of."""
+        if self._consumer is not None:
+            await self._commits.commit(self._consumer, self._folded())
 
 
 def _now_ms() -> int:

@@ -21,10 +21,10 @@ from projections.names import Key, Position
 from projections.steps import Cut
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import HEADERS, Log, Raw
-from streams.partition import Spoken
 from streams.requests import CompactionRequest
 from streams.settings import Settings
 from streams.spans import compaction_span
+from streams.spoken import Spoken
 
 logger = logging.getLogger(__name__)
 _Said = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]

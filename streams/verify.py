@@ -175,7 +175,7 @@ class _Verify:
             checkpoint = await read()
             if checkpoint is None and end == 0:
                 return None
-            if checkpoint is not None and not checkpoint.healing and checkpoint.offset >= max(fold.offset, fold.least):
+            if checkpoint is not None and not checkpoint.behind and checkpoint.offset >= max(fold.offset, fold.least):
                 return checkpoint
             if time.monotonic() > deadline:
                 if checkpoint is None:

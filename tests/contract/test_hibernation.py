@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -405,10 +405,10 @@ class SlowLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncIterator[tuple[int, Sequence[Row]]]:
+    async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Row]:
         await self.go.wait()
-        async for batch in self._log.stream(ranges):
-            yield batch
+        async for row in self._log.scan(partition, first, last):
+            yield row
 
 
 async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and_finds_it_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from projections.store import RedisStore
 from projections.window import Window
 from streams.kafka import make_producer
 from streams.log import KafkaLog, Log, Raw
-from streams.partition import Fenced, Partition, Spoken
+from streams.partition import Fenced, Partition
 from streams.settings import Settings
+from streams.spoken import Spoken
 from tests.support.histories import RULES
 from tests.support.taken_over import take_over
 from tests.support.talks import Row, Talks, random_talks

@@ -30,7 +30,7 @@ KEYS = [Key("acme", f"java-{i}") for i in range(12)]
 
 @pytest.fixture
 async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
-    made = fresh_settings(stack, partitions=7)
+    made = fresh_settings(stack, partitions=7, max_poison_share=1.0)
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()
     await client.aclose()

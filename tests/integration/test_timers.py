@@ -15,9 +15,9 @@ from projections.view import state_of
 from projections.window import Window
 from streams.control import Control, Generation
 from streams.history import event_of
-from streams.partition import Spoken
 from streams.publisher import Publisher
 from streams.settings import Settings
+from streams.spoken import Spoken
 from streams.worker import Runtime
 from tests.integration.test_pipeline import append, folded_from_log, stored
 from tests.support.worker import running_worker, until

@@ -19,9 +19,10 @@ from projections.persistence import Checkpoint
 from projections.policy import Rules
 from projections.steps import Cut
 from streams.log import Raw
-from streams.partition import Partition, Spoken, Voice
+from streams.partition import Partition
 from streams.publisher import Silence
 from streams.spans import compaction_span
+from streams.spoken import Spoken, Voice
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "c1")

@@ -6,8 +6,8 @@ import pytest
 
 from projections.errors import TooMuchPoison
 from projections.names import Position
-from streams.partition import DeadLetter
 from streams.poison import LEAST, WINDOW, PoisonShare
+from streams.spoken import DeadLetter
 
 
 def dead(*offsets: int, kind: str = "record") -> list[DeadLetter]:

@@ -121,7 +121,7 @@ class MemoryStore:
     async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
         """Checkpoint and everything that is kept beside the windows, as of one moment."""
         there = self._of(generation, partition)
-        lists = {name: dict(times) for name, times in there.lists.items() if times}
+        lists = {name: dict(times) for name, times in there.lists.items() if times and name != IDLE}
         return there.checkpoint, Index(dict(there.due), dict(there.timers), lists)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:

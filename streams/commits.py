@@ -1,0 +1,52 @@
+"""The offsets that a projector commits to its group: for lag tools, and to tell up to where summaries have been announced.
+
+Where a partition goes on is told by the checkpoint beside its windows. Losing a commit costs repeated announcements, never an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from streams.kafka import LAST_WORDS
+from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class Commits:
+    """What one projector has committed of its topic; ``known`` is the next offset of each partition."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self.known: dict[int, int] = {}
+
+    async def commit(self, consumer: AIOKafkaConsumer, folded: Mapping[int, int]) -> None:
+        """Commit partitions that are folded, and spoken of, up to these offsets; nothing is raised."""
+        offsets = {
+            TopicPartition(self._topic, number): offset + 1 for number, offset in folded.items() if offset >= self.known.get(number, 0)
+        }
+        if not offsets:
+            return
+        try:
+            await consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError) as error:
+            logger.info("commit left to the partitions' new owner: %s", error)
+            return
+        except KafkaError as error:
+            logger.warning("commit failed: %s", error)
+            return
+        self.known.update({tp.partition: offset for tp, offset in offsets.items()})
+
+    async def last(self, consumer: AIOKafkaConsumer, folded: Mapping[int, int]) -> None:
+        """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
+        try:
+            async with asyncio.timeout(min(LAST_WORDS, self._settings.append_timeout)):
+                await self.commit(consumer, folded)
+        except TimeoutError:
+            logger.warning("the last commit is left out: Kafka at %s does not answer", self._settings.kafka)

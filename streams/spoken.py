@@ -1,0 +1,54 @@
+"""What folding a batch has to say to others, and who says it: the same words whoever folds, and silence where nobody is to hear them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from projections.events import LoopDetected
+from projections.names import Key, Position
+from projections.steps import Cut
+from streams.log import Raw
+from streams.parking import RECORD
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be applied: where it stands, whose it is (when its key says so), why, of which kind."""
+
+    position: Position
+    key: bytes | None
+    cause: str
+    kind: str = RECORD
+
+
+@dataclass(slots=True)
+class Spoken:
+    """What a batch has to say, in log order.
+
+    ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of force, and where it stands. ``again``:
+    where a rollback stands, and where a summary does that is in force again by it. ``by``: of events that waited, the offset of
+    the record that let them go on.
+    """
+
+    accepted: list[tuple[Key, int, str]] = field(default_factory=list)
+    voided: list[tuple[Key, int, str]] = field(default_factory=list)
+    again: list[tuple[Key, int, int]] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
+    loops: list[tuple[Key, int, LoopDetected]] = field(default_factory=list)
+    erased: list[tuple[Key, int]] = field(default_factory=list)
+    by: dict[int, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.accepted or self.voided or self.again or self.dead or self.loops or self.erased)
+
+
+class Voice(Protocol):
+    """How a partition speaks: the live generation publishes, a candidate is silent."""
+
+    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+        """Publish, and return when it is safe."""
+
+    def report(self, partition: int, key: Key, cut: Cut) -> None:
+        """Tell of a cut to whoever watches; nothing depends on it."""
