@@ -95,7 +95,7 @@ class Slow:
     """A model that takes its time."""
 
     def __init__(self) -> None:
-        self.seconds = 0.4
+        self.seconds = 0.3
 
     async def __call__(self, server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         await asyncio.sleep(self.seconds)
@@ -110,7 +110,7 @@ async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_th
             summarizers={"cheap": {"base_url": server.url, "model": "small-1", "key": "sk-1"}},
         )
         await begin(settings, ENDPOINT_POLICY)
-        keys = [Key("acme", f"talk-{i}") for i in range(12)]
+        keys = [Key("acme", f"talk-{i}") for i in range(6)]
         async with running_worker(settings) as runtime:
             assert runtime.log is not None and runtime.projector is not None
             for key in keys:
