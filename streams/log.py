@@ -22,6 +22,7 @@ from projections.intake import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Brokers, Pair
+from streams.collector import Sweep
 from streams.kafka import (
     LOST_PLACE,
     MAX_REQUEST,
@@ -178,6 +179,7 @@ class KafkaLog:
         self._starting = asyncio.Lock()
         self.reads = 0
         """Fetches that were answered so far: a sign of life while something long is read."""
+        self._sweep = Sweep()
         self._begins: dict[int, int] = {}
         self._ends: dict[int, int] = {}
 
@@ -341,6 +343,7 @@ class KafkaLog:
             consumer.pause(tp)
             # What was fetched beyond is dropped at once: aiokafka would hold back the node's next fetch for it, a tenth of a second.
             await consumer.getmany(tp, timeout_ms=0)
+            self._sweep.dropped()
 
     async def ends(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):
