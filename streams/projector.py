@@ -374,6 +374,7 @@ class Projector:
         )
         if start.other:
             committed, self._served[number] = 0, start.end - 1
+            self.share.forget(number)
         self._commits.known[number] = committed
         self.publisher.silent_before[number] = committed
         if start.checkpoint == Checkpoint():
