@@ -48,7 +48,7 @@ class FoldProgress:
             mark = (generation, offset, revision if partition is None else "", projector.said[number])
             lag = max(0, ends[number] - 1 - offset)
             if assigned:
-                # So does it where a batch may wait for a sleeping window that has to be folded from the log, after those of other partitions.
+                # And while a batch may wait for a sleeping window to be folded from the log, after those of other partitions.
                 waits = partition is None or projector.revival.folding
                 reads = (self._log.reads, projector.snapshots.reads) if waits else ()
                 looks[f"partition {number}"] = Look(lag, (*mark, *reads))

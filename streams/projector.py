@@ -377,8 +377,10 @@ class Projector:
             self.share.forget(number)
         self._commits.known[number] = committed
         self.publisher.silent_before[number] = committed
-        if start.checkpoint == Checkpoint():
+        # What a healing that was cut off left under a checkpoint of no record may be of another log than this one is now.
+        if start.checkpoint == Checkpoint() or (start.checkpoint.offset < 0 and (start.other or start.end > 0)):
             await self.store.drop_partition(generation, number)
+            start = start._replace(checkpoint=Checkpoint())
         return start
 
     async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:

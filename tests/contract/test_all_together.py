@@ -20,12 +20,12 @@ from projections.errors import CorruptWindow
 from projections.events import AnyEvent
 from projections.layout import HEAD
 from projections.names import Key, Position
-from projections.persistence import Checkpoint, Stored, Verdict
+from projections.persistence import Checkpoint, Stored
 from projections.policy import Rules
 from projections.stubs import STUB, decode_stub, encode_stub
-from streams import healing, hibernation, incarnation, revival, rounds
+from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
 from streams.control import Generation
-from streams.folded import Folded
+from streams.dead_letters import DeadLetters
 from streams.generations import heal_to_live
 from streams.healing import heal_from_snapshots
 from streams.histories import Histories
@@ -61,6 +61,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(healing, "CHUNK_BYTES", 2_000)
     monkeypatch.setattr(revival, "AT_ONCE", 2)
     monkeypatch.setattr(incarnation, "SETTLE", 0.0)
+    monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
 
 
 @dataclass
@@ -84,7 +85,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.rules: Rules = rules_of(Code())
+        self.code = Code()
+        self.rules: Rules = rules_of(self.code)
         self.log, self.inner, self.topic = MemoryLog(4), MemoryStore(), MemorySnapshots(4)
         self.revival = Revival(self.topic, self.log, self._known)
         self.store = Reviving(self.inner, self.revival)
@@ -131,13 +133,14 @@ class World:
         elif 0.32 <= roll < 0.324:
             self.put(key, events.Erased())
         elif 0.324 <= roll < 0.36 and model.history:
-            offset, event = rng.choice(model.history[-10:])
+            event = rng.choice(model.history[-10:])[1]
             at = self.log.put(NUMBER, str(key).encode(), encode(event))
             model.take(at.offset, event)
         elif roll < 0.38:
             self.log.put(NUMBER, rng.choice([b"no-slash", None, str(key).encode()]), None)
         elif roll < 0.42:
-            self.put(key, rng.choice([events.Opened(user="u"), events.Suspension("s", "approval"), events.Resolution("s", "approved"), None]))
+            choices = [events.Opened(user="u"), events.Suspension("s", "approval"), events.Resolution("s", "approved"), None]
+            self.put(key, rng.choice(choices))
         else:
             self.put(key, events.Message(rng.choice(["user", "assistant"]), "word " * rng.choice([5, 40])))
 
@@ -160,14 +163,15 @@ class World:
         start = await find_start(self.log, NUMBER, stored, committed=self.served + 1, served=self.served, anew=False, accept=False)
         if start.other:
             self.served = start.end - 1
-        if start.checkpoint == Checkpoint():
+        if start.checkpoint.offset < 0:
             await self.store.drop_partition(self.generation, NUMBER)
+            start = start._replace(checkpoint=Checkpoint())
         owner = self.owner = self.partition(self.generation, cached_windows=self.rng.choice([1, 3, 50]))
         owner.adopt(start.checkpoint)
         await owner.set_target(start.target)
-        if owner.checkpoint.healing or owner.checkpoint.offset < 0 < start.end:
-            if await heal_from_snapshots(owner, self.log, self.topic, start.target) is not None:
-                self.note("healed")
+        heals = owner.checkpoint.healing or owner.checkpoint.offset < 0 < start.end
+        if heals and await heal_from_snapshots(owner, self.log, self.topic, start.target) is not None:
+            self.note("healed")
         self.rounds.take_over(owner)
         return owner
 
@@ -201,12 +205,10 @@ class World:
         """Let what runs in the background end, and the snapshots reach the checkpoint."""
         await self.fold()
         past = self.rounds._pasts[NUMBER]
-        for _ in range(2_000):
-            if past.task is None and past.covered >= past.partition.checkpoint.offset and past.ready:
-                return
-            self.rounds.consider(NUMBER)
-            await asyncio.sleep(0)
-        raise AssertionError("rounds do not come to their end")
+        async with asyncio.timeout(20):
+            while past.task is not None or past.covered < past.partition.checkpoint.offset or not past.ready:
+                self.rounds.consider(NUMBER)
+                await asyncio.sleep(0)
 
     async def stubs(self) -> list[Key]:
         found = await self.inner.load(self.generation, NUMBER, KEYS)
@@ -249,7 +251,6 @@ class World:
                 if first < len(self.rows):
                     await one.process(self.rows[first : first + 5])
                 await one.check()
-                assert one.generation != self.generation
             except Fenced:
                 self.note("zombie")
         self.zombies = []
@@ -326,7 +327,8 @@ class World:
         checkpoint = await self.store.checkpoint(number, NUMBER)
         if checkpoint is not None and not await healing.is_of(self.log, NUMBER, checkpoint, len(self.rows)):
             checkpoint = None
-        if checkpoint is None:
+        if checkpoint is None or checkpoint.offset < 0:
+            checkpoint = None
             await self.store.drop_partition(number, NUMBER)
         builder.adopt(checkpoint or Checkpoint())
         upto = self.rng.choice([len(self.rows), self.rng.randint(0, len(self.rows))])
@@ -349,6 +351,15 @@ class World:
         """The log loses its tail, and other events come in its place."""
         await asyncio.sleep(0.002)  # the broker's clock goes on
         del self.rows[self.rng.randint(max(0, len(self.rows) - 30), len(self.rows)) :]
+        self.remodel()
+        for _ in range(self.rng.choice([0, 5, 40])):
+            self.say()
+        self.rounds.forget([NUMBER])
+        self.owner = None
+        self.zombies = []
+
+    def remodel(self) -> None:
+        """The plain fold of what is in the log, by the code at hand."""
         self.models = {key: Model(key, self.rules) for key in KEYS}
         for row in self.rows:
             key = next((key for key in KEYS if str(key).encode() == row.key), None)
@@ -357,11 +368,23 @@ class World:
                     self.models[key].take(row.offset, events.decode_event(row.value))
                 except events.Undecodable:
                     self.models[key].take(row.offset, None)
-        for _ in range(self.rng.choice([0, 5, 40])):
-            self.say()
-        self.rounds.forget([NUMBER])
-        self.owner = None
-        self.zombies = []
+
+    async def code_mended(self) -> None:
+        """The code no longer fails: what is parked by it is tried again, by somebody who is not the owner."""
+        if not self.code.broken:
+            return
+        await self.settle()
+        # Where an event was dropped on which the code failed, or in a generation that was left, windows are another code's (docs/poison).
+        self.generations = [self.generation]
+        failing = [key for key, model in self.models.items() if model.parked is not None and not model.erased]
+        self.code.broken = False
+        self.remodel()
+        letters = DeadLetters(self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic)
+        for key in failing:
+            if self.models[key].parked is None:
+                assert (await letters.retry(key))[1] is None
+                self.note("tried again")
+        await self.verify(deep=True, repair=True)
 
     # -- what has to hold ----------------------------------------------------------------------------------------------------
 
@@ -398,8 +421,9 @@ class World:
 
 OFTEN: list[str] = ["talk", "talk", "talk", "fold_some", "fold_some", "sleep", "sleep_as_it_is"]
 SELDOM: list[str] = [
-    "another_owner", "zombie", "lost", "another_server", "compacted", "emptied", "kafka_away", "corrupted", "mended", "rebuilt", "tail_lost",
-]  # fmt: skip
+    *("another_owner", "zombie", "lost", "another_server", "compacted", "emptied", "kafka_away"),
+    *("corrupted", "mended", "rebuilt", "tail_lost", "code_mended"),
+]
 
 
 async def live(seed: int, steps: int) -> World:
@@ -434,6 +458,3 @@ async def test_whatever_happens_in_any_order_the_windows_are_a_plain_folds() -> 
     finally:
         logging.disable(logging.NOTSET)
     assert {"healed", "asleep", "rebuilt", "switched back", "zombie", "mended seal"} <= seen.keys(), seen
-
-
-__all__ = ["Folded", "Verdict"]

@@ -431,21 +431,20 @@ async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_
     await fresh(parts)
     event = event_for(parts.keys[0], events.Message("user", "hello"), "e1")
 
-    async def fetch(*_: object) -> History:
-        raise error
+    async def go(error: BaseException) -> None:
+        async def fetch(*_: object) -> History:
+            raise error
 
-    async def go() -> None:
         if where == "at once":
             raise spoiled_by(error, 1) from error
         await with_history(parts.log, Window(parts.keys[0], NUMBER, rules), 1, event, Outcome(Status.NEEDS_HISTORY, 1), fetch)
 
     for error in (Panic("trapped"), ValueError("no")):
         with pytest.raises(Spoiled):
-            await go()
-    for error in (MemoryError(), SystemExit()):
-        with pytest.raises(type(error)):
-            await go()
+            await go(error)
+    for left in (MemoryError(), SystemExit()):
+        with pytest.raises(type(left)):
+            await go(left)
     if where == "with history":
-        error = asyncio.CancelledError()
         with pytest.raises(asyncio.CancelledError):
-            await go()
+            await go(asyncio.CancelledError())
