@@ -114,7 +114,10 @@ async def step_aside(log: Log, window: Window, offset: int, found: AnyEvent | No
     """The part of :func:`step` for a window that is parked, or is to be by what cannot be decoded."""
     parked = window.meta.parked
     if parked is None:
-        if isinstance(found, NoEvent):
+        if window.meta.erased:
+            # As whatever comes after an erasure: in a generation that took it early, it may come before it.
+            window.meta.position = offset
+        elif isinstance(found, NoEvent):
             _park(window, offset, found.cause, told)
         return window
     if offset <= parked.last:

@@ -428,6 +428,8 @@ class Projector:
         try:
             async with partition.turn:
                 await partition.check()
+                if (found := self.rounds.corrupt.pop(number, None)) is not None:
+                    raise found
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
             await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)

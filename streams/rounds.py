@@ -25,7 +25,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from projections.errors import KafkaUnavailable, LogTruncated, ThreadfoldError
+from projections.errors import CorruptWindow, KafkaUnavailable, LogTruncated, ThreadfoldError
 from projections.names import Key, parse_key
 from projections.persistence import Checkpoint
 from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
@@ -99,6 +99,8 @@ class Rounds:
         self._every = every
         self._pasts: dict[int, _Past] = {}
         self._one = asyncio.Lock()
+        self.corrupt: dict[int, CorruptWindow] = {}
+        """Partitions in which a window turned out to be unreadable: whoever owns them has to fold them anew."""
         self._ended: set[asyncio.Task[None]] = set()
 
     def take_over(self, partition: Partition) -> None:
@@ -112,6 +114,7 @@ class Rounds:
     def forget(self, numbers: Iterable[int]) -> None:
         """Let go of partitions; a round under way ends without its marker."""
         for number in numbers:
+            self.corrupt.pop(number, None)
             past = self._pasts.pop(number, None)
             if past is not None and past.task is not None:
                 past.task.cancel()
@@ -178,6 +181,9 @@ class Rounds:
                     await self._learn(past)
         except Fenced:
             # Whoever owns the partition now takes it over, and its rounds.
+            past.not_before = time.monotonic() + RETRY_AFTER
+        except CorruptWindow as error:
+            self.corrupt[number] = error
             past.not_before = time.monotonic() + RETRY_AFTER
         except LogTruncated as error:
             logger.warning("no snapshots of partition %d: %s", number, error)

@@ -74,6 +74,9 @@ class Model(Expected):
     def take(self, offset: int, event: AnyEvent | None) -> None:
         if isinstance(event, events.ErasedEvent):
             self.parked, self.waiting, self.erased = None, [], True
+        if self.erased and event is None:
+            self.window.meta.position = offset
+            return
         super().take(offset, event)
         request = request_for(self.window, 1) if self.parked is None else None
         if request is not None:
@@ -376,7 +379,7 @@ class World:
         await self.settle()
         # Where an event was dropped on which the code failed, or in a generation that was left, windows are another code's (docs/poison).
         self.generations = [self.generation]
-        failing = [key for key, model in self.models.items() if model.parked is not None and not model.erased]
+        failing = [key for key, model in self.models.items() if model.parked is not None]
         self.code.broken = False
         self.remodel()
         letters = DeadLetters(self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic)
@@ -408,7 +411,7 @@ class World:
             at = window.meta.parked
             assert (at and at.offset) == model.parked, key
             if at is not None:
-                parked += [] if model.erased else [str(key)]
+                parked.append(str(key))
                 assert at.count == len(model.waiting)
         listed = await self.inner.listed(self.generation, NUMBER, "parked", None, 99)
         assert sorted(one.conversation for one in listed) == parked

@@ -318,6 +318,21 @@ async def test_an_erasure_is_not_held_up_and_ends_the_parking(parts: Parts) -> N
     assert await parts.store.listed(parts.generation, NUMBER, "parked", None, 10) == []
 
 
+async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) -> None:
+    """A generation that nobody folds takes an erasure early: what came before it comes after it there, and has to make no difference."""
+    rules = rules_of(Code())
+    await fresh(parts)
+    key = parts.keys[0]
+    erasure = encode(event_for(key, events.Erased(), "gone"))
+    raws = await parts.put([(str(key).encode(), value) for value in (erasure, b"{", erasure)])
+    await owner(parts, rules, AnyEar()).process(raws)
+    live = await load(parts, rules)
+    early = Folded(parts.log, NUMBER, rules, {key})
+    await early.advance(raws[-1].offset)
+    assert live == {key: early.windows[key].image()}
+    assert early.windows[key].meta.parked is None and early.windows[key].meta.position == raws[-1].offset
+
+
 async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_on(parts: Parts) -> None:
     rules = rules_of(Code())
     writer, raws = await trapped(parts, rules)
