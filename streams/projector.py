@@ -377,10 +377,8 @@ class Projector:
             self.share.forget(number)
         self._commits.known[number] = committed
         self.publisher.silent_before[number] = committed
-        # What a healing that was cut off left under a checkpoint of no record may be of another log than this one is now.
-        if start.checkpoint == Checkpoint() or (start.checkpoint.offset < 0 and (start.other or start.end > 0)):
+        if start.checkpoint == Checkpoint():
             await self.store.drop_partition(generation, number)
-            start = start._replace(checkpoint=Checkpoint())
         return start
 
     async def _stored_checkpoint(self, generation: int, number: int) -> Checkpoint | None:
@@ -428,8 +426,7 @@ class Projector:
         try:
             async with partition.turn:
                 await partition.check()
-                if (found := self.rounds.corrupt.pop(number, None)) is not None:
-                    raise found
+                self.rounds.check(number)
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
             await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
