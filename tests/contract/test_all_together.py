@@ -97,7 +97,7 @@ class World:
         self.store = Reviving(self.inner, self.revival)
         self.readers = Reviving(self.inner, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20))
         self.rounds = Rounds(self.log, self.topic, 1, 1e-9)
-        self.generation, self.generations, self.served = 1, [1], -1
+        self.generation, self.generations, self.latest, self.served = 1, [1], 1, -1
         self.owner: Partition | None = None
         self.zombies: list[Partition] = []
         self.ids = 0
@@ -324,7 +324,7 @@ class World:
             number = self.rng.choice([one for one in self.generations if one != self.generation])
             self.note("switched back")
         else:
-            number = max(self.generations) + 1
+            number = self.latest = self.latest + 1
             self.generations.append(number)
             self.note("rebuilt")
         recent = RecentLog(self.log)
