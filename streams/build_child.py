@@ -77,7 +77,7 @@ async def _build(job: Job, stop: threading.Event) -> None:
         # One that was live before has conversations that sleep.
         snapshots = KafkaSnapshots(settings, generation.partitions)
         revival = Revival(snapshots, log, rules_of(control))
-        bounds = Bounds(job.events, job.size, job.seconds)
+        bounds = Bounds(job.events, job.size, job.seconds, job.windows)
         rest_collector()
         builder = Builder(
             settings, control, log, Reviving(store, revival), generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set

@@ -35,6 +35,7 @@ class Job(msgspec.Struct):
     events: int
     size: int
     seconds: float
+    windows: int
 
 
 class Said(msgspec.Struct, omit_defaults=True):
@@ -70,7 +71,7 @@ async def build_in_processes(
     try:
         async with asyncio.TaskGroup() as group:
             for part in parts:
-                group.create_task(_one(Job(settings, generation, part, mine.events, mine.size, mine.seconds), told))
+                group.create_task(_one(Job(settings, generation, part, mine.events, mine.size, mine.seconds, mine.windows), told))
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
 

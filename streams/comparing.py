@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from projections.errors import CorruptWindow
-from projections.layout import HEAD, decode_head
+from projections.layout import HEAD, Head, decode_head
 from projections.listing import PARKED, listed, user_name
 from projections.meta import Meta
 from projections.names import Key
 from projections.persistence import Index, Stored
+from projections.stubs import decode_stub
 from projections.timers import next_timer, timed
 from projections.view import flat_digest, view_of
 from projections.window import Window, encode_entry
@@ -29,9 +30,17 @@ def difference(parts: Stored | None, folded: Window) -> str | None:
         return f"{UNREADABLE} ({_inner(str(error))})"
     if stored.image() != folded.image():
         return _what(stored, folded)
-    if decode_head(parts.fields[HEAD]).messages != (flat_digest(folded) if view_of(folded).flat else b""):
+    head = decode_head(parts.fields[HEAD])
+    if head.messages != (flat_digest(folded) if view_of(folded).flat else b""):
         return "the digest of its messages"
-    return None
+    return None if parts.stub is None or _stands_for(parts.stub, head) else "its stub, for it sleeps"
+
+
+def _stands_for(value: bytes, head: Head) -> bool:
+    """Whether a stub says of its window what the window says: that is what lists show, and what a fold of the log is held to."""
+    stub = decode_stub(value)
+    same_view = (stub.state, stub.tokens) == (head.view.state, head.view.tokens)
+    return same_view and stub.fits(head.position, head.count, head.digest)
 
 
 def _inner(text: str) -> str:

@@ -28,8 +28,10 @@ from projections.policy import Rules
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw
+from streams.mending import publish
 from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
 from streams.partition import Fenced
+from streams.snapshots import SnapshotTopic
 from streams.spoken import DeadLetter, Spoken, Voice
 
 PAGE = 500
@@ -68,14 +70,24 @@ _letter = msgspec.json.Decoder(_Letter)
 class DeadLetters:
     """The dead letters of one generation."""
 
-    def __init__(self, log: Log, letters: Log, store: WindowStore, generation: int, rules: Rules, voice: Voice) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say."""
+    def __init__(
+        self,
+        log: Log,
+        letters: Log,
+        store: WindowStore,
+        generation: int,
+        rules: Rules,
+        voice: Voice,
+        snapshots: SnapshotTopic | None = None,
+    ) -> None:
+        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say, ``snapshots`` gets the windows it gives."""
         self.log = log
         self.letters = letters
         self.store = store
         self.generation = generation
         self.rules = rules
         self.voice = voice
+        self.snapshots = snapshots
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 
@@ -188,6 +200,9 @@ class DeadLetters:
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
                 return 0, now.meta.parked
             await self._speak(number, key, told)
+            if self.snapshots is not None:
+                # No event of the log says that it was tried again: a lost store would bring the parked window back. So this comes first.
+                await publish(self.log, self.rules, self.generation, number, checkpoint, [now], self.snapshots)
             write = write_of(now, mark._replace(layout=Mark()), checkpoint.timestamp)
             if (await self.store.apply(self.generation, number, checkpoint, [write])).verdict is Verdict.APPLIED:
                 return len(told.outcomes), now.meta.parked

@@ -107,9 +107,12 @@ async def find_start(log: Log, number: int, stored: Checkpoint | None, *, commit
     other = why is not None or committed > end
     # Where Redis lost it, was started anew or another one took over, nobody knows how far readers have seen, but no farther than the end.
     unknown = committed > 0 if stored is None else stored.unverified
-    checkpoint = Checkpoint() if stored is None else replace(stored, unverified=False)
+    # What a healing that was cut off left under a checkpoint of no record may be of another log than this one is now.
+    nothing = stored is None or (stored.offset < 0 and (other or end > 0))
+    checkpoint = Checkpoint() if stored is None or nothing else replace(stored, unverified=False)
+    known = stored.target if stored is not None and stored.behind else -1
     # All that another log has is new to readers and subscribers.
-    target = end - 1 if other or unknown else max(committed - 1, served, checkpoint.target if checkpoint.behind else -1)
+    target = end - 1 if other or unknown else max(committed - 1, served, known)
     if begin > checkpoint.offset + 1:
         # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
         target = checkpoint.offset if accept and begin == end else end - 1

@@ -8,7 +8,7 @@ between, it is fenced before the log is read to the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -71,7 +71,8 @@ async def _mend(folded: Folded, store: WindowStore, generation: int, keys: list[
         writes = [whole_write(key, folded.windows.get(key), times.get(key, checkpoint.timestamp)) for key in keys]
         if (await store.apply(generation, number, checkpoint, writes)).verdict is Verdict.APPLIED:
             if topic is not None:
-                await _publish(folded, generation, checkpoint, keys, topic)
+                there = [window for key in keys if (window := folded.windows.get(key)) is not None]
+                await publish(folded.log, folded.rules, generation, number, checkpoint, there, topic)
             return
         await asyncio.sleep(0.01 * min(attempt, 10))
     raise Fenced(f"partition {number} could not be mended: in {ATTEMPTS} attempts its owner wrote in between: try again when less comes in")
@@ -100,17 +101,21 @@ def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
     )
 
 
-async def _publish(folded: Folded, generation: int, checkpoint: Checkpoint, keys: Sequence[Key], topic: SnapshotTopic) -> None:
-    """The partition's owner finds these records to be a stranger's, and writes its own before its next marker."""
-    stamp = stamp_of(generation, folded.rules)
+async def publish(
+    log: Log, rules: Rules, generation: int, partition: int, checkpoint: Checkpoint, windows: Iterable[Window], topic: SnapshotTopic
+) -> None:
+    """Write snapshots of windows that somebody else than their owner wrote, as of a checkpoint; raises KafkaUnavailable.
+
+    The partition's owner finds these records to be a stranger's, and writes its own before its next marker.
+    """
+    stamp = stamp_of(generation, rules)
     rows: list[tuple[bytes, bytes | None]] = []
-    for key in keys:
-        window, name = folded.windows.get(key), str(key).encode()
-        if window is not None:
-            sealed = None if window.meta.erased else folded.log.seals.snapshot_key(name)
-            seal = partial(_seal, name, sealed) if sealed else bytes
-            rows.append((name, encode_snapshot(window, stamp, checkpoint.offset, checkpoint.digest, seal)))
-    await topic.put(folded.partition, rows)
+    for window in windows:
+        name = str(window.key).encode()
+        sealed = None if window.meta.erased else log.seals.snapshot_key(name)
+        seal = partial(_seal, name, sealed) if sealed else bytes
+        rows.append((name, encode_snapshot(window, stamp, checkpoint.offset, checkpoint.digest, seal)))
+    await topic.put(partition, rows)
 
 
 def _seal(name: bytes, sealed: tuple[bytes, AESGCM], body: bytes) -> bytes:

@@ -9,6 +9,7 @@ Kafka or Redis being away and an unusable master key are never an event's doing:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -113,7 +114,10 @@ async def step_aside(log: Log, window: Window, offset: int, found: AnyEvent | No
     """The part of :func:`step` for a window that is parked, or is to be by what cannot be decoded."""
     parked = window.meta.parked
     if parked is None:
-        if isinstance(found, NoEvent):
+        if window.meta.erased:
+            # As whatever comes after an erasure: in a generation that took it early, it may come before it.
+            window.meta.position = offset
+        elif isinstance(found, NoEvent):
             _park(window, offset, found.cause, told)
         return window
     if offset <= parked.last:
@@ -222,10 +226,11 @@ async def with_history(log: Log, window: Window, offset: int, event: AnyEvent, n
     """Fold an event that needs the log; raises :class:`Spoiled`, and what says that Kafka or a key is away."""
     try:
         return apply(window, offset, event, await fetch(log, window, needs))
-    except AWAY:
+    except (*AWAY, asyncio.CancelledError):
         raise
-    except Exception as error:
-        raise Spoiled(offset, cause_of(error)) from error
+    except BaseException as error:
+        # Reading the log back folds as well: a native library's panic may come from there, too.
+        raise spoiled_by(error, offset) from error
 
 
 def spoiled_by(error: BaseException, offset: int) -> Spoiled:

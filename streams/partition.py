@@ -305,6 +305,11 @@ class Partition:
         if outcome.loop is not None:
             spoken.loops.append((window.key, outcome.offset, outcome.loop))
 
+    @property
+    def unwritten(self) -> int:
+        """How many windows were folded on and are not written."""
+        return len(self._touched)
+
     async def write(self) -> list[Window]:
         """Write what was folded since, with its checkpoint; returns the windows that became due. Raises like :meth:`process`."""
         before, last, touched = self.checkpoint, self._last, self._touched

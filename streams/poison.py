@@ -28,6 +28,10 @@ class PoisonShare:
         self._counted: dict[int, int] = {}
         self._recent: deque[bool] = deque(maxlen=WINDOW)
 
+    def forget(self, partition: int) -> None:
+        """The partition's log is another one: its offsets begin anew."""
+        self._counted.pop(partition, None)
+
     def count(self, partition: int, offsets: Sequence[int], dead: Sequence[DeadLetter]) -> None:
         """Count a batch, once however often it is folded.
 

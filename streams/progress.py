@@ -48,7 +48,9 @@ class FoldProgress:
             mark = (generation, offset, revision if partition is None else "", projector.said[number])
             lag = max(0, ends[number] - 1 - offset)
             if assigned:
-                reads = (self._log.reads, projector.snapshots.reads) if partition is None else ()
+                # And while a batch may wait for a sleeping window to be folded from the log, after those of other partitions.
+                waits = partition is None or projector.revival.folding
+                reads = (self._log.reads, projector.snapshots.reads) if waits else ()
                 looks[f"partition {number}"] = Look(lag, (*mark, *reads))
             else:
                 behind += lag

@@ -374,6 +374,7 @@ class Projector:
         )
         if start.other:
             committed, self._served[number] = 0, start.end - 1
+            self.share.forget(number)
         self._commits.known[number] = committed
         self.publisher.silent_before[number] = committed
         if start.checkpoint == Checkpoint():
@@ -425,6 +426,7 @@ class Projector:
         try:
             async with partition.turn:
                 await partition.check()
+                self.rounds.check(number)
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
             await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)

@@ -71,6 +71,11 @@ class Revival:
         self._folding: dict[Place, asyncio.Task[dict[Key, Stored]]] = {}
         self._one_folds = asyncio.Lock()
 
+    @property
+    def folding(self) -> bool:
+        """Whether a window is being folded from the log now, for which somebody may wait for long."""
+        return bool(self._folding)
+
     async def stop(self) -> None:
         """End what is under way."""
         tasks: set[asyncio.Task[Any]] = {*self._fetching.values(), *self._folding.values()}

@@ -25,7 +25,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from projections.errors import KafkaUnavailable, LogTruncated, ThreadfoldError
+from projections.errors import CorruptWindow, KafkaUnavailable, LogTruncated, ThreadfoldError
 from projections.names import Key, parse_key
 from projections.persistence import Checkpoint
 from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
@@ -99,6 +99,7 @@ class Rounds:
         self._every = every
         self._pasts: dict[int, _Past] = {}
         self._one = asyncio.Lock()
+        self._corrupt: dict[int, CorruptWindow] = {}
         self._ended: set[asyncio.Task[None]] = set()
 
     def take_over(self, partition: Partition) -> None:
@@ -112,6 +113,7 @@ class Rounds:
     def forget(self, numbers: Iterable[int]) -> None:
         """Let go of partitions; a round under way ends without its marker."""
         for number in numbers:
+            self._corrupt.pop(number, None)
             past = self._pasts.pop(number, None)
             if past is not None and past.task is not None:
                 past.task.cancel()
@@ -140,6 +142,11 @@ class Rounds:
         """Let go of everything."""
         self.forget(list(self._pasts))
         await asyncio.gather(*self._ended, return_exceptions=True)
+
+    def check(self, number: int) -> None:
+        """Raise :class:`CorruptWindow`, once, where a round came to a window that cannot be read: the owner has to fold it anew."""
+        if (found := self._corrupt.pop(number, None)) is not None:
+            raise found
 
     def covered(self, number: int) -> int:
         """The offset of the latest marker this process knows of, -1 without one."""
@@ -178,6 +185,9 @@ class Rounds:
                     await self._learn(past)
         except Fenced:
             # Whoever owns the partition now takes it over, and its rounds.
+            past.not_before = time.monotonic() + RETRY_AFTER
+        except CorruptWindow as error:
+            self._corrupt[number] = error
             past.not_before = time.monotonic() + RETRY_AFTER
         except LogTruncated as error:
             logger.warning("no snapshots of partition %d: %s", number, error)

@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from projections import events
 from projections.errors import CorruptWindow, Healing
 from projections.layout import HEAD
 from projections.names import Key
-from projections.persistence import WindowStore
+from projections.persistence import Stored, WindowStore
 from projections.policy import Rules
 from projections.snapshots import MARKER_KEY, body_of
 from projections.store import RedisStore
-from projections.stubs import STUB, Stub, decode_stub, is_packed
+from projections.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
 from streams import healing, revival, rounds
 from streams.hibernation import sleepers
 from streams.log import KafkaLog, Row
@@ -361,6 +362,25 @@ async def test_neither_snapshot_nor_log_is_an_error_and_no_window() -> None:
         await place.parts.images()
     with pytest.raises(CorruptWindow, match="folded anew"):
         await more(place, talks, partition, talks.keys[0])
+
+
+async def test_a_round_that_comes_to_a_window_nobody_can_bring_back_says_so_to_the_partitions_owner() -> None:
+    place = in_memory()
+    assert isinstance(place.topic, MemorySnapshots)
+    talks, partition = await asleep(place)
+    place.topic.delete(NUMBER, place.topic.next[NUMBER])
+    stub = (await place.stubs())[talks.keys[0]]
+    assert isinstance(place.inner, MemoryStore)
+    wrong = encode_stub(replace(stub, count=stub.count + 1))
+    place.inner._of(place.parts.generation, NUMBER).windows[talks.keys[0]] = Stored({STUB: wrong}, {})
+    await more(place, talks, partition, talks.keys[1])
+    async with asyncio.timeout(20):
+        with pytest.raises(CorruptWindow, match="neither its snapshot nor the log"):
+            while True:
+                place.rounds.check(NUMBER)
+                place.rounds.consider(NUMBER)
+                await asyncio.sleep(0)
+    place.rounds.check(NUMBER)  # said once
 
 
 async def test_reads_of_one_window_at_once_are_one_fetch_and_what_was_read_is_kept() -> None:

@@ -11,17 +11,18 @@ import pytest
 
 from projections import events
 from projections.events import AnyEvent, decode_event
-from projections.fold import apply
+from projections.fold import History, Outcome, Status, apply
 from projections.names import Key, Position
 from projections.persistence import Checkpoint
 from projections.policy import Rules
 from projections.replay import _copy, apply_with_log
 from projections.window import Window
+from streams import dead_letters, rounds
 from streams.folded import Folded
 from streams.healing import heal_from_snapshots
 from streams.log import Raw
 from streams.mending import mend, whole_write
-from streams.parking import Told, go_on
+from streams.parking import Spoiled, Told, go_on, spoiled_by, with_history
 from streams.partition import Fenced, Partition
 from streams.rounds import Rounds
 from tests.contract.test_partition import NUMBER, Ear, Parts, parts, split
@@ -317,6 +318,21 @@ async def test_an_erasure_is_not_held_up_and_ends_the_parking(parts: Parts) -> N
     assert await parts.store.listed(parts.generation, NUMBER, "parked", None, 10) == []
 
 
+async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) -> None:
+    """A generation that nobody folds takes an erasure early: what came before it comes after it there, and has to make no difference."""
+    rules = rules_of(Code())
+    await fresh(parts)
+    key = parts.keys[0]
+    erasure = encode(event_for(key, events.Erased(), "gone"))
+    raws = await parts.put([(str(key).encode(), value) for value in (erasure, b"{", erasure)])
+    await owner(parts, rules, AnyEar()).process(raws)
+    live = await load(parts, rules)
+    early = Folded(parts.log, NUMBER, rules, {key})
+    await early.advance(raws[-1].offset)
+    assert live == {key: early.windows[key].image()}
+    assert early.windows[key].meta.parked is None and early.windows[key].meta.position == raws[-1].offset
+
+
 async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_on(parts: Parts) -> None:
     rules = rules_of(Code())
     writer, raws = await trapped(parts, rules)
@@ -384,3 +400,66 @@ async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() ->
         await folded.advance(raws[-1].offset)
         assert {key: window.image() for key, window in folded.windows.items()} == await load(parts, rules), f"seed {seed}"
     assert parked > 0
+
+
+async def test_what_was_tried_again_stays_so_when_the_store_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
+    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    parts, topic, code = Parts(MemoryLog(4), MemoryStore(), None), MemorySnapshots(4), Code()
+    rules = rules_of(code)
+    _, raws = await trapped(parts, rules)
+    live, taken = owner(parts, rules, AnyEar()), Rounds(parts.log, topic, 1)
+    taken.take_over(live)
+    await live.process(raws)
+    await until_covered(taken, live)
+    code.broken = False
+    letters = dead_letters.DeadLetters(parts.log, parts.log, parts.store, parts.generation, rules, AnyEar(), topic)
+    assert await letters.retry(parts.keys[0]) == (6, None)
+    images = await load(parts, rules)
+    for settled in (False, True):
+        live = owner(parts, rules, AnyEar())
+        if settled:
+            live.adopt(await parts.store.checkpoint(parts.generation, NUMBER) or Checkpoint())
+            taken.take_over(live)
+            await until_covered(taken, live)
+            await taken._run(taken._pasts[NUMBER])
+        await parts.store.drop_partition(parts.generation, NUMBER)
+        live = owner(parts, rules, AnyEar())
+        assert await heal_from_snapshots(live, parts.log, topic, -1) == 2
+        await live.process(raws)
+        assert await load(parts, rules) == images
+    await taken.stop()
+
+
+async def until_covered(taken: Rounds, live: Partition) -> None:
+    past = taken._pasts[NUMBER]
+    async with asyncio.timeout(20):
+        while past.task is not None or not past.ready or past.covered < live.checkpoint.offset:
+            taken.consider(NUMBER)
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("where", ["at once", "with history"])
+async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_out_does_not(where: str) -> None:
+    parts, code = Parts(MemoryLog(4), MemoryStore(), None), Code()
+    rules = rules_of(code)
+    await fresh(parts)
+    event = event_for(parts.keys[0], events.Message("user", "hello"), "e1")
+
+    async def go(error: BaseException) -> None:
+        async def fetch(*_: object) -> History:
+            raise error
+
+        if where == "at once":
+            raise spoiled_by(error, 1) from error
+        await with_history(parts.log, Window(parts.keys[0], NUMBER, rules), 1, event, Outcome(Status.NEEDS_HISTORY, 1), fetch)
+
+    for error in (Panic("trapped"), ValueError("no")):
+        with pytest.raises(Spoiled):
+            await go(error)
+    for left in (MemoryError(), SystemExit()):
+        with pytest.raises(type(left)):
+            await go(left)
+    if where == "with history":
+        with pytest.raises(asyncio.CancelledError):
+            await go(asyncio.CancelledError())

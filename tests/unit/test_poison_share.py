@@ -49,3 +49,11 @@ def test_a_batch_that_is_folded_twice_and_what_was_let_pass_before_a_restart_cou
 
 def test_a_share_of_one_never_stops() -> None:
     PoisonShare(1.0, {}).count(0, range(5000), dead(*range(5000)))
+
+
+def test_in_a_log_that_was_made_anew_the_same_offsets_are_counted_again() -> None:
+    share = PoisonShare(0.5, {})
+    share.count(0, range(1000), [])
+    share.forget(0)
+    with pytest.raises(TooMuchPoison):
+        share.count(0, range(1001), dead(*range(1001)))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 from aiokafka import TopicPartition
 
-from projections.names import Position
-from projections.persistence import Checkpoint
+from projections import events
+from projections.fold import apply
+from projections.names import Key, Position
+from projections.persistence import Checkpoint, write_of
+from projections.policy import Rules
+from projections.window import Window
 from streams.control import Control
 from streams.log import Raw
 from streams.partition import identity
 from streams.projector import Projector
 from streams.settings import Settings
+from tests.support.talks import event_for
 from threadfold.testing import MemoryLog, MemoryStore
 
 EVENTS = 10
@@ -71,3 +76,13 @@ async def test_what_the_same_server_holds_goes_on_where_it_is(monkeypatch: pytes
     monkeypatch.setattr(MemoryStore, "take_over", lambda self: None)
     checkpoint = await prepared(monkeypatch, MemoryStore(), committed=5, stored=6)
     assert (checkpoint.offset, checkpoint.healing) == (6, False)
+
+
+async def test_what_a_healing_left_that_was_cut_off_is_of_nobody_knows_which_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, key = MemoryStore(), Key("acme", "c")
+    window = Window(key, 0, Rules({}))
+    apply(window, 7, event_for(key, events.Message("user", "of the former log"), "e1"))
+    await store.apply(1, 0, Checkpoint("", -1, -1, "", 8), [write_of(window)])
+    checkpoint = await prepared(monkeypatch, store, committed=5)
+    assert (checkpoint.offset, checkpoint.target) == (-1, 8)
+    assert await store.conversations(1, 0) == set()

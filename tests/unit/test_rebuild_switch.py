@@ -6,7 +6,7 @@ import msgspec
 
 from projections.persistence import Checkpoint
 from streams.build_processes import shares
-from streams.building import Bounds, spoken
+from streams.building import Bounds, _Unwritten, spoken
 from streams.control import Generation, State
 from streams.generations import candidate, heal_to_live, kept_rules
 from streams.tenants import Tenant
@@ -88,5 +88,9 @@ def test_partitions_are_dealt_out_so_that_each_process_has_about_as_much() -> No
 
 
 def test_the_bounds_of_what_is_unwritten_are_shared_by_the_processes() -> None:
-    assert Bounds(100, 1000, 5.0).of(4) == Bounds(25, 250, 5.0)
-    assert Bounds(1, 1, 5.0).of(4) == Bounds(1, 1, 5.0)
+    assert Bounds(100, 1000, 5.0, 40).of(4) == Bounds(25, 250, 5.0, 10)
+    assert Bounds(1, 1, 5.0, 1).of(4) == Bounds(1, 1, 5.0, 1)
+
+
+def test_many_windows_are_written_before_they_fill_the_memory() -> None:
+    assert [_Unwritten().over(Bounds(windows=5), n) for n in (4, 5)] == [False, True]

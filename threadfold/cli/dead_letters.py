@@ -19,6 +19,7 @@ from streams.log import KafkaLog, Raw
 from streams.parking import POISON, RECORD, read_row
 from streams.publisher import Publisher
 from streams.settings import Settings
+from streams.snapshots import KafkaSnapshots
 from streams.topics import partition_count
 from threadfold.cli.common import data_option, load_settings, print_json, print_line, run
 from threadfold.cli.reach import Reach, reach
@@ -36,11 +37,13 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Reach, DeadLetters]]
     """The dead letters of a stack's live generation."""
     async with reach(settings) as stack:
         letters = KafkaLog(settings, await partition_count(settings, "dead-letters"), "dead-letters")
-        voice = Publisher(settings, stack.log)
+        voice, snapshots = Publisher(settings, stack.log), KafkaSnapshots(settings, stack.log.partitions)
         try:
-            rules = stack.control.state.rules(stack.generation)
-            yield stack, DeadLetters(stack.log, letters, stack.store, stack.generation.number, rules, voice)
+            rules, usable = stack.control.state.rules(stack.generation), await snapshots.usable() is None
+            number = stack.generation.number
+            yield stack, DeadLetters(stack.log, letters, stack.store, number, rules, voice, snapshots if usable else None)
         finally:
+            await snapshots.stop()
             await voice.stop()
             await letters.stop()
 

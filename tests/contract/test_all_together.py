@@ -1,0 +1,485 @@
+"""Everything that happens to a partition, at random and in any order, in memory: whatever came before, its windows are a plain fold's.
+
+Batches, other owners and zombies, a lost Redis and another server, rounds and compaction of the snapshots topic, sleep, poison and drops,
+erasures, rollbacks, corrupted windows and stubs that are mended, new generations and the way back, a log that lost its tail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+
+from projections import events
+from projections.errors import CorruptWindow
+from projections.events import AnyEvent
+from projections.fold import apply
+from projections.layout import HEAD
+from projections.names import Key, Position
+from projections.persistence import NOTHING, Checkpoint, Stored, write_of
+from projections.policy import Rules
+from projections.stubs import STUB, decode_stub, encode_stub
+from projections.window import Window
+from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
+from streams.control import Generation
+from streams.dead_letters import DeadLetters
+from streams.generations import heal_to_live
+from streams.healing import heal_from_snapshots
+from streams.histories import Histories
+from streams.incarnation import find_start
+from streams.log import Raw
+from streams.mending import mend
+from streams.partition import Fenced, Partition
+from streams.publisher import Silence
+from streams.recent_log import RecentLog
+from streams.requests import CompactionRequest, request_for
+from streams.revival import Revival
+from streams.reviving import Reviving
+from streams.rounds import Rounds
+from streams.verify import verify
+from tests.contract.test_parking import AnyEar, Code, Expected, bare, rules_of
+from tests.contract.test_partition import NUMBER
+from tests.support.snapshots import MemorySnapshots
+from tests.support.talks import encode, event_for, summary_of
+from threadfold.testing import MemoryLog, MemoryStore
+
+KEYS = [Key("acme", f"c{i}") for i in range(5)]
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(rounds, "SLICE", 1)
+    monkeypatch.setattr(rounds, "REST_AGAIN", 2)
+    monkeypatch.setattr(rounds, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(hibernation, "SLICE", 2)
+    monkeypatch.setattr(healing, "AT_ONCE", 2)
+    monkeypatch.setattr(healing, "WRITE_WINDOWS", 1)
+    monkeypatch.setattr(healing, "CHUNK_BYTES", 2_000)
+    monkeypatch.setattr(revival, "AT_ONCE", 2)
+    monkeypatch.setattr(incarnation, "SETTLE", 0.0)
+    monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
+
+
+@dataclass
+class Model(Expected):
+    """What a conversation's window is to be; what is asked of it in between is noted for summaries to come."""
+
+    requests: list[CompactionRequest] = field(default_factory=list)
+    erased: bool = False
+
+    def take(self, offset: int, event: AnyEvent | None) -> None:
+        if isinstance(event, events.ErasedEvent):
+            self.parked, self.waiting, self.erased = None, [], True
+        if self.erased and event is None:
+            self.window.meta.position = offset
+            return
+        super().take(offset, event)
+        request = request_for(self.window, 1) if self.parked is None else None
+        if request is not None:
+            self.requests.append(request)
+
+
+class World:
+    """A log, a store, a snapshots topic, the partition's owner, and the plain fold of all that is in the log."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.code = Code()
+        self.rules: Rules = rules_of(self.code)
+        self.log, self.inner, self.topic = MemoryLog(4), MemoryStore(), MemorySnapshots(4)
+        self.revival = Revival(self.topic, self.log, self._known)
+        self.store = Reviving(self.inner, self.revival)
+        self.readers = Reviving(self.inner, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20))
+        self.rounds = Rounds(self.log, self.topic, 1, 1e-9)
+        self.generation, self.generations, self.latest, self.served = 1, [1], 1, -1
+        self.owner: Partition | None = None
+        self.zombies: list[Partition] = []
+        self.ids = 0
+        self.did: list[str] = []
+        self.seen: dict[str, int] = {}
+        self.models = {key: Model(key, self.rules) for key in KEYS}
+
+    async def _known(self, generation: int, tenants: set[str]) -> Rules:
+        return self.rules
+
+    # -- the log -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> list[Raw]:
+        return self.log._rows[NUMBER]
+
+    def put(self, key: Key, data: object, text: bytes | None = None) -> None:
+        self.ids += 1
+        event = None if text is not None else event_for(key, data, f"{key.conversation}-{self.ids}", self.rng.choice([None, 30]))
+        at = self.log.put(NUMBER, str(key).encode(), text if event is None else encode(event))
+        self.models[key].take(at.offset, event)
+
+    def say(self) -> None:
+        rng = self.rng
+        key = rng.choice(KEYS)
+        model, roll, end = self.models[key], rng.random(), len(self.rows)
+        if roll < 0.02:
+            self.put(key, None, rng.choice([b"{not json", b"[]"]))
+        elif model.parked is not None and roll < 0.35:
+            self.put(key, events.EventDropped(str(Position(NUMBER, rng.choice([model.parked, model.parked, rng.randrange(end)])))))
+        elif roll < 0.10:
+            self.put(key, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")]))
+            self.put(key, events.ToolResult("a", rng.choice(["trap ", "fine ", "fine "]) * rng.choice([10, 40])))
+        elif roll < 0.16 and end:
+            self.put(key, events.Rollback(f"{NUMBER}-{rng.randrange(end)}"))
+        elif roll < 0.32 and model.requests:
+            self.put(key, summary_of(rng.choice(model.requests[-3:]), model.history))  # type: ignore[arg-type]
+        elif 0.32 <= roll < 0.324:
+            self.put(key, events.Erased())
+        elif 0.324 <= roll < 0.36 and model.history:
+            event = rng.choice(model.history[-10:])[1]
+            at = self.log.put(NUMBER, str(key).encode(), encode(event))
+            model.take(at.offset, event)
+        elif roll < 0.38:
+            self.log.put(NUMBER, rng.choice([b"no-slash", None, str(key).encode()]), None)
+        elif roll < 0.42:
+            choices = [events.Opened(user="u"), events.Suspension("s", "approval"), events.Resolution("s", "approved"), None]
+            self.put(key, rng.choice(choices))
+        else:
+            self.put(key, events.Message(rng.choice(["user", "assistant"]), "word " * rng.choice([5, 40])))
+
+    # -- the owner -----------------------------------------------------------------------------------------------------------
+
+    def partition(self, generation: int, **options: object) -> Partition:
+        async def learn(tenant: str) -> None:
+            assert tenant == "acme"
+
+        options = {"voice": AnyEar(), **options}
+        log = options.pop("log", self.log)
+        return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
+
+    async def prepare(self) -> Partition:
+        """As the projector does."""
+        if self.owner is not None and self.rng.random() < 0.3:
+            self.zombies = [*self.zombies[-2:], self.owner]
+        self.rounds.forget([NUMBER])
+        stored = await self.store.checkpoint(self.generation, NUMBER)
+        start = await find_start(self.log, NUMBER, stored, committed=self.served + 1, served=self.served, anew=False, accept=False)
+        if start.other:
+            self.served = start.end - 1
+        if start.checkpoint.offset < 0:
+            await self.store.drop_partition(self.generation, NUMBER)
+            start = start._replace(checkpoint=Checkpoint())
+        owner = self.owner = self.partition(self.generation, cached_windows=self.rng.choice([1, 3, 50]))
+        owner.adopt(start.checkpoint)
+        await owner.set_target(start.target)
+        heals = owner.checkpoint.healing or owner.checkpoint.offset < 0 < start.end
+        if heals and await heal_from_snapshots(owner, self.log, self.topic, start.target) is not None:
+            self.note("healed")
+        self.rounds.take_over(owner)
+        return owner
+
+    async def fold(self, most: int = 1 << 30) -> None:
+        """Fold on, prepared anew wherever that is called for."""
+        for _ in range(8):
+            owner = self.owner or await self.prepare()
+            try:
+                while (first := owner.checkpoint.offset + 1) < len(self.rows) and most > 0:
+                    n = min(most, self.rng.randint(1, 30))
+                    most -= n
+                    async with owner.turn:
+                        await owner.process(self.rows[first : first + n])
+                    if not owner.checkpoint.healing:
+                        self.served = max(self.served, owner.checkpoint.offset)
+                    if self.rng.random() < 0.3:
+                        self.rounds.consider(NUMBER)
+                    await asyncio.sleep(0)
+                async with owner.turn:
+                    await owner.check()
+                return
+            except Fenced:
+                self.owner = None
+            except CorruptWindow:
+                self.note("discarded")
+                self.owner = None
+                await self.store.drop_partition(self.generation, NUMBER)
+        raise AssertionError("the owner does not come to the log's end")
+
+    async def settle(self) -> None:
+        """Let what runs in the background end, and the snapshots reach the checkpoint."""
+        await self.fold()
+        past = self.rounds._pasts[NUMBER]
+        async with asyncio.timeout(20):
+            while past.task is not None or past.covered < past.partition.checkpoint.offset or not past.ready:
+                self.rounds.consider(NUMBER)
+                await asyncio.sleep(0)
+
+    async def stubs(self) -> list[Key]:
+        found = await self.inner.load(self.generation, NUMBER, KEYS)
+        return [key for key, parts in zip(KEYS, found, strict=True) if parts is not None and parts.asleep is not None]
+
+    def note(self, what: str) -> None:
+        self.seen[what] = self.seen.get(what, 0) + 1
+
+    # -- what happens --------------------------------------------------------------------------------------------------------
+
+    async def talk(self) -> None:
+        for _ in range(self.rng.randint(1, 25)):
+            self.say()
+
+    async def fold_some(self) -> None:
+        await self.fold(self.rng.randint(1, 40))
+
+    async def sleep(self) -> None:
+        await self.settle()
+        rounds.REST_AT_ONCE = self.rng.choice([1, 2, 100])
+        past = self.rounds._pasts[NUMBER]
+        await self.rounds._run(past, rest=True)
+        self.note("asleep" if await self.stubs() else "awake")
+
+    async def sleep_as_it_is(self) -> None:
+        """While a round may be under way, or right before one."""
+        past = self.rounds._pasts.get(NUMBER)
+        if past is not None and past.ready and past.task is None:
+            past.task = asyncio.create_task(self.rounds._run(past, rest=True))
+            await asyncio.sleep(0)
+
+    async def another_owner(self) -> None:
+        await self.prepare()
+
+    async def zombie(self) -> None:
+        """A former owner that knows nothing of it goes on."""
+        for one in self.zombies:
+            first = one.checkpoint.offset + 1
+            try:
+                if first < len(self.rows):
+                    await one.process(self.rows[first : first + 5])
+                await one.check()
+            except Fenced:
+                self.note("zombie")
+        self.zombies = []
+
+    async def lost(self) -> None:
+        self.inner.lose_everything()
+
+    async def another_server(self) -> None:
+        self.inner.take_over()
+        if self.rng.random() < 0.5:
+            self.owner = None
+
+    async def compacted(self) -> None:
+        self.topic.compact(NUMBER)
+
+    async def emptied(self) -> None:
+        self.topic.delete(NUMBER, self.rng.choice([self.topic.next[NUMBER], self.topic.next[NUMBER] // 2]))
+
+    async def kafka_away(self) -> None:
+        self.topic.fail_after = self.rng.randint(0, 5)
+        self.rounds.consider(NUMBER)
+        for _ in range(40):
+            await asyncio.sleep(0)
+        self.topic.fail_after = None
+
+    async def corrupted(self) -> None:
+        """What is stored of a conversation is spoiled; verify finds it and mends it."""
+        await (self.sleep() if self.rng.random() < 0.6 else self.settle())
+        there = self.inner._of(self.generation, NUMBER).windows
+        if not there:
+            return
+        key = self.rng.choice(sorted(there))
+        before, stored = there[key], there[key]
+        if stored.asleep is not None:
+            stub = decode_stub(stored.asleep)
+            how = self.rng.choice(["seal", "garbage", "gone", "at", "tokens"])
+            value = {
+                "seal": encode_stub(replace(stub, seal=b"0" * 16, count=stub.count + 1)),
+                "at": encode_stub(replace(stub, at=stub.at + 1)),
+                "tokens": encode_stub(replace(stub, tokens=stub.tokens + 1)),
+                "garbage": b"\xc1",
+                "gone": b"",
+            }[how]
+            there[key] = Stored({STUB: value}, {})
+        else:
+            how = self.rng.choice(["head", "gone"])
+            there[key] = Stored({**stored.fields, HEAD: b"\xc1"}, stored.recents)
+        if how == "gone":
+            del there[key]
+        report = await self.verify(repair=True)
+        if how != "at":
+            assert report.differing == [str(key)], (how, report)
+            assert report.repaired == [str(key)], (how, report)
+            assert before != self.inner._of(self.generation, NUMBER).windows[key] or how == "gone" or stored.asleep is None
+        self.note(f"mended {how}")
+
+    async def mended(self) -> None:
+        """Windows are mended that need not be."""
+        await self.fold()
+        await mend(self.log, self.store, self.generation, self.rules, NUMBER, self.rng.sample(KEYS, 2), self.topic)
+
+    async def rebuilt(self) -> None:
+        """A new generation is built, some of it before the switch, and readers are switched to it; or back to one there was."""
+        await self.fold()
+        if len(self.generations) > 1 and self.rng.random() < 0.5:
+            number = self.rng.choice([one for one in self.generations if one != self.generation])
+            self.note("switched back")
+        else:
+            number = self.latest = self.latest + 1
+            self.generations.append(number)
+            self.note("rebuilt")
+        recent = RecentLog(self.log)
+        builder = self.partition(number, voice=Silence(), log=recent, fetch=Histories().fetch)
+        checkpoint = await self.store.checkpoint(number, NUMBER)
+        if checkpoint is not None and not await healing.is_of(self.log, NUMBER, checkpoint, len(self.rows)):
+            checkpoint = None
+        if checkpoint is None or checkpoint.offset < 0:
+            checkpoint = None
+            await self.store.drop_partition(number, NUMBER)
+        builder.adopt(checkpoint or Checkpoint())
+        upto = self.rng.choice([len(self.rows), self.rng.randint(0, len(self.rows))])
+        try:
+            while (first := builder.checkpoint.offset + 1) < upto:
+                for at in range(first, min(upto, first + 90), 30):
+                    await builder.fold(self.rows[at : min(upto, at + 30)])
+                await builder.write()
+        except CorruptWindow:
+            self.note("not built")
+            await self.store.drop_partition(number, NUMBER)
+            return
+        await heal_to_live(self.store, self.generation, number, NUMBER)
+        self.rounds.forget([NUMBER])
+        if self.owner is not None and self.rng.random() < 0.5:
+            self.zombies.append(self.owner)
+        self.generation, self.owner = number, None
+
+    async def tail_lost(self) -> None:
+        """The log loses its tail, and other events come in its place."""
+        await asyncio.sleep(0.002)  # the broker's clock goes on
+        del self.rows[self.rng.randint(max(0, len(self.rows) - 30), len(self.rows)) :]
+        self.remodel()
+        for _ in range(self.rng.choice([0, 5, 40])):
+            self.say()
+        self.rounds.forget([NUMBER])
+        self.owner = None
+        self.zombies = []
+
+    async def erased_elsewhere(self) -> None:
+        """An erasure is taken early where nobody folds, as ``threadfold.erasure`` does it."""
+        if self.rng.random() < 0.7 or len(self.generations) < 2:
+            return
+        key = self.rng.choice(KEYS)
+        self.put(key, events.Erased())
+        erasure = events.decode_event(self.rows[-1].value or b"")
+        for number in self.generations:
+            checkpoint, (stored,) = await self.inner.read(number, NUMBER, [key])
+            if number == self.generation or checkpoint is None or stored is None:
+                continue
+            if stored.asleep:
+                window, mark = Window(key, NUMBER, self.rules), NOTHING
+            else:
+                window, mark = stored.open(key, NUMBER, self.rules)
+            if not window.meta.erased:
+                apply(window, min(checkpoint.offset, self.rows[-1].offset), erasure)
+                await self.inner.apply(number, NUMBER, checkpoint, [write_of(window, mark, checkpoint.timestamp)])
+                self.note("erased elsewhere")
+
+    def remodel(self) -> None:
+        """The plain fold of what is in the log, by the code at hand."""
+        self.models = {key: Model(key, self.rules) for key in KEYS}
+        for row in self.rows:
+            key = next((key for key in KEYS if str(key).encode() == row.key), None)
+            if key is not None and row.value is not None:
+                try:
+                    self.models[key].take(row.offset, events.decode_event(row.value))
+                except events.Undecodable:
+                    self.models[key].take(row.offset, None)
+
+    async def code_mended(self) -> None:
+        """The code no longer fails: what is parked by it is tried again, by somebody who is not the owner."""
+        if not self.code.broken:
+            return
+        await self.settle()
+        # Where an event was dropped on which the code failed, or in a generation that was left, windows are another code's (docs/poison).
+        self.generations = [self.generation]
+        failing = [key for key, model in self.models.items() if model.parked is not None]
+        self.code.broken = False
+        self.remodel()
+        letters = DeadLetters(self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic)
+        for key in failing:
+            if self.models[key].parked is None:
+                assert (await letters.retry(key))[1] is None
+                self.note("tried again")
+        await self.verify(deep=True, repair=True)
+
+    # -- what has to hold ----------------------------------------------------------------------------------------------------
+
+    async def verify(self, **options: bool):  # type: ignore[no-untyped-def]
+        generation = Generation(self.generation, 4, {}, {}, "live")
+        return await verify(self.log, self.store, generation, self.rules, snapshots=self.topic, **options)
+
+    async def right(self) -> None:
+        """All windows are the plain fold's: to a reader, and to a verify, and the lists are, too."""
+        await self.fold()
+        checkpoint = await self.inner.checkpoint(self.generation, NUMBER)
+        assert checkpoint is not None and not checkpoint.healing
+        parked = []
+        for key, model in self.models.items():
+            _, (found,) = await self.readers.read(self.generation, NUMBER, [key])
+            if found is None:
+                assert model.window.meta.position < 0 and model.parked is None, key
+                continue
+            window = found.load(key, NUMBER, self.rules)
+            assert bare(window) == model.window.image(), key
+            at = window.meta.parked
+            assert (at and at.offset) == model.parked, key
+            if at is not None:
+                parked.append(str(key))
+                assert at.count == len(model.waiting)
+        listed = await self.inner.listed(self.generation, NUMBER, "parked", None, 99)
+        assert sorted(one.conversation for one in listed) == parked
+        assert not set(map(str, await self.stubs())) & set(parked)
+        report = await self.verify(deep=self.rng.random() < 0.5)
+        assert report.differences == []
+        idle = {str(key) for key in await self.inner.idle(self.generation, NUMBER, 1 << 60, 99)}
+        assert not idle & set(map(str, await self.stubs()))
+
+
+OFTEN: list[str] = ["talk", "talk", "talk", "fold_some", "fold_some", "sleep", "sleep_as_it_is"]
+SELDOM: list[str] = [
+    *("another_owner", "zombie", "lost", "another_server", "compacted", "emptied", "kafka_away"),
+    *("corrupted", "mended", "rebuilt", "tail_lost", "code_mended", "erased_elsewhere"),
+]
+
+
+async def live(seed: int, steps: int) -> World:
+    world = World(seed)
+    try:
+        for _ in range(steps):
+            step = world.rng.choice(OFTEN if world.rng.random() < 0.7 else SELDOM)
+            world.did.append(step)
+            act: Callable[[], Awaitable[None]] = getattr(world, step)
+            await act()
+            if world.rng.random() < 0.25:
+                world.did.append("right")
+                await world.right()
+        await world.settle()
+        await world.right()
+    except BaseException as error:
+        error.add_note(f"seed {seed}: {world.did}, {len(world.rows)} rows, generation {world.generation}")
+        raise
+    finally:
+        await world.rounds.stop()
+        await world.revival.stop()
+    return world
+
+
+async def test_whatever_happens_in_any_order_the_windows_are_a_plain_folds() -> None:
+    logging.disable(logging.ERROR)
+    seen: dict[str, int] = {}
+    try:
+        for seed in range(12):
+            for what, times in (await live(seed, 40)).seen.items():
+                seen[what] = seen.get(what, 0) + times
+    finally:
+        logging.disable(logging.NOTSET)
+    assert {"healed", "asleep", "rebuilt", "switched back", "tried again"} <= seen.keys(), seen
