@@ -239,6 +239,14 @@ class Projector:
         known = self._consumer.highwater(tp) if self._consumer is not None and tp in self._consumer.assignment() else None
         return (known or 0) - 1 - partition.checkpoint.offset
 
+    async def _behind(self, partition: Partition) -> bool:
+        """Whether there is more to fold, or it is not known yet; raises KafkaUnavailable."""
+        lag, feed = self._lag(partition), self._feeds.get(partition.number)
+        if lag <= 0 or feed is None or feed.held:
+            return lag != 0
+        # What is left may be marks of transactional producers.
+        return (await self.log.tops())[partition.number] - 1 > partition.checkpoint.offset
+
     async def _discard(self, number: int, error: CorruptWindow) -> None:
         """A partition with an unreadable window is dropped and folded anew: the log knows better."""
         self._unprepared.add(number)
@@ -427,7 +435,7 @@ class Projector:
                 await partition.check()
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
-            await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
+            await ring(partition, partition.checkpoint.timestamp if await self._behind(partition) else _now_ms())
         except Fenced as error:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)

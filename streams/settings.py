@@ -224,6 +224,8 @@ def read_layer(path: Path) -> dict[str, Any]:
         raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
     try:
         values = msgspec.json.decode(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
+    except RecursionError:
+        raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(values, dict):

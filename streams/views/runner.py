@@ -90,7 +90,7 @@ class ViewRunner:
 
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
-        ends, version = await self.log.ends(), self.projection.version
+        ends, version = await self.log.tops(), self.projection.version
 
         def find(record: ViewRecord) -> int | None:
             return record.candidate(version) if self._anew and record.live is not None else record.newest(version)
@@ -282,7 +282,7 @@ class ViewRunner:
         """Find where the partition goes on, and seek there."""
         partition = ViewPartition(self.projection, self.generation, number, self.store, self.log)
         tp = TopicPartition(self._topic, number)
-        end = (await self.log.ends())[number]
+        end = (await self.log.tops())[number]
         try:
             stored = await self.store.checkpoint(partition.place)
         except CorruptWindow as error:

@@ -180,7 +180,7 @@ async def _play(settings: Settings, source: Source, conversations: list[Conversa
             conversations = source.read(encoding)
         with metered("play") as meter:
             # What an earlier, interrupted play has appended must be in the windows before they can tell what is missing.
-            await _wait_applied(stack, {p: end - 1 for p, end in (await stack.log.ends()).items()}, played, meter)
+            await _wait_applied(stack, {p: end - 1 for p, end in (await stack.log.tops()).items()}, played, meter)
             waiting = iter([(c, copy) for copy in range(1, copies + 1) for c in conversations])
             pace = _Pace(rate)
 
