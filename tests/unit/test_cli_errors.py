@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 
 from projections.errors import InvalidSettings
@@ -338,3 +343,18 @@ def test_a_policy_that_is_nested_without_end_is_told_in_one_line(tmp_path: Path,
     path.write_text("[" * 100_000)
     assert main(["rebuild", "--policy", str(path)]) == 2
     assert said(capsys) == f"threadfold: policy file {path} is nested too deeply"
+
+
+def test_a_rebuild_that_is_told_to_end_ends_though_a_client_swallows_the_cancellation() -> None:
+    from threadfold.cli.generations import _run, _with_estimate
+    from threadfold.cli.progress import Meter
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        _with_estimate(Meter("rebuild"))(1, 2)
+        raise AssertionError("it went on")
+
+    with pytest.raises(click.Abort):
+        _run(work())
