@@ -20,7 +20,7 @@ from streams.preview import SAMPLE, Preview
 from streams.rebuild import RebuildReport
 from streams.rebuild import rebuild as rebuild_windows
 from streams.settings import Settings, read_policy
-from threadfold.cli.common import data_option, flush, load_settings, print_json, print_line, run, say
+from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.reach import Reach, reach
@@ -52,7 +52,7 @@ class _Asked:
 @click.option(
     "--sample", type=click.IntRange(min=0), default=SAMPLE, show_default=True, metavar="N", help="Conversations compared; 0: none."
 )
-@click.option("--price", type=click.FloatRange(min=0), metavar="X", help="What a million tokens cost, for the report's estimate.")
+@click.option("--price", type=Finite(min=0), metavar="X", help="What a million tokens cost, for the report's estimate.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @data_option
 def rebuild(
