@@ -24,7 +24,7 @@ from projections.policy import Rules
 from streams.asking import Asker
 from streams.commits import Commits
 from streams.control import Control
-from streams.feed import Feed
+from streams.feed import Feed, left_to_fold
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
@@ -239,14 +239,6 @@ class Projector:
         known = self._consumer.highwater(tp) if self._consumer is not None and tp in self._consumer.assignment() else None
         return (known or 0) - 1 - partition.checkpoint.offset
 
-    async def _behind(self, partition: Partition) -> bool:
-        """Whether there is more to fold, or it is not known yet; raises KafkaUnavailable."""
-        lag, feed = self._lag(partition), self._feeds.get(partition.number)
-        if lag <= 0 or feed is None or feed.held:
-            return lag != 0
-        # What is left may be marks of transactional producers.
-        return (await self.log.tops())[partition.number] - 1 > partition.checkpoint.offset
-
     async def _discard(self, number: int, error: CorruptWindow) -> None:
         """A partition with an unreadable window is dropped and folded anew: the log knows better."""
         self._unprepared.add(number)
@@ -435,7 +427,8 @@ class Projector:
                 await partition.check()
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
-            await ring(partition, partition.checkpoint.timestamp if await self._behind(partition) else _now_ms())
+            left = await left_to_fold(self.log, partition, self._lag(partition), self._feeds.get(number))
+            await ring(partition, partition.checkpoint.timestamp if left else _now_ms())
         except Fenced as error:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)

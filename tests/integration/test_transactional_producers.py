@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer
 from projections.intake import make_record
 from projections.names import Position, partition_of
 from streams.control import Control, Generation
+from streams.feed import left_to_fold
 from streams.log import KafkaLog
 from streams.preview import Preview
 from streams.settings import Settings
@@ -93,5 +94,6 @@ async def _served(backend: Backend) -> bool:
 
 async def _not_behind(runtime: Runtime, used: set[int]) -> bool:
     assert runtime.projector is not None
-    partitions = runtime.projector.partitions
-    return not any([await runtime.projector._behind(partitions[number]) for number in used])
+    projector = runtime.projector
+    parts = [projector.partitions[number] for number in used]
+    return not any([await left_to_fold(projector.log, part, projector._lag(part), projector._feeds[part.number]) for part in parts])
