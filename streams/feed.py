@@ -10,7 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from streams.log import Row
+from streams.log import Log, Row
+from streams.partition import Partition
 
 
 class Feed:
@@ -105,3 +106,11 @@ def _within(rows: Sequence[Row], room: int) -> int:
         if room < 0:
             return n
     return len(rows)
+
+
+async def left_to_fold(log: Log, partition: Partition, lag: int, feed: Feed | None) -> int:
+    """How much a partition has still to fold, of which ``lag`` is known; not 0 where that is not known yet. Raises KafkaUnavailable."""
+    if lag <= 0 or feed is None or feed.held:
+        return lag
+    # Nothing of it is queued: it may be marks of transactional producers, for which no record comes.
+    return (await log.tops())[partition.number] - 1 - partition.checkpoint.offset

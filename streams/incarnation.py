@@ -49,7 +49,7 @@ async def settled_end(log: Log, number: int, known: int) -> int:
     """
     deadline = time.monotonic() + SETTLE
     while True:
-        end = (await log.ends())[number]
+        end = (await log.tops())[number]
         if end >= known or time.monotonic() > deadline:
             return end
         await asyncio.sleep(SETTLE / 20)

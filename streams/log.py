@@ -156,6 +156,12 @@ class Log(Protocol):
     async def ends(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
 
+    async def tops(self) -> dict[int, int]:
+        """For each partition the offset after its last record: what all is folded at.
+
+        It is less than the end where a transactional producer wrote last: its mark takes an offset, and nobody is given a record for it.
+        """
+
     async def begins(self) -> dict[int, int]:
         """For each partition the offset of its first record: above 0 the log has lost its beginning (:mod:`streams.truncation`)."""
 
@@ -182,6 +188,7 @@ class KafkaLog:
         self._sweep = Sweep()
         self._begins: dict[int, int] = {}
         self._ends: dict[int, int] = {}
+        self._tops: dict[int, tuple[int, int]] = {}
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
@@ -302,8 +309,9 @@ class KafkaLog:
                     last = lasts[tp]
                     await self.seals.ready(rows)
                     yield tp.partition, rows if rows[-1].offset <= last else [row for row in rows if row.offset <= last]
-                    if rows[-1].offset >= last:
-                        del lasts[tp]
+                # By the position: a mark of a transactional producer is read over, and no record comes for it.
+                for tp in [tp for tp, last in lasts.items() if await consumer.position(tp) > last]:
+                    del lasts[tp]
 
     async def _fetch(self, partition: int, at: int, last: int) -> tuple[list[Raw], int]:
         """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at`` itself: the log holds no more)."""
@@ -317,26 +325,32 @@ class KafkaLog:
             self._ends[partition] = (await consumer.end_offsets([tp]))[tp]
         if at > last or at >= self._ends[partition]:
             return [], at
-        batch = await self._fetch_some(consumer, tp, at, last)
-        if not batch or batch[0].offset < at:
+        batch, passed = await self._fetch_some(consumer, tp, at, last)
+        if passed <= at or (batch and batch[0].offset < at):
             # There is nothing any more, or aiokafka went back to the first record: this is another log than the one whose end was seen.
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
         self.reads += 1
         rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
-        return rows, batch[-1].offset + 1
+        return rows, passed
 
-    async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> list[Any]:
-        """What the broker has from ``at`` on, at least one record; nothing where the log has become shorter than it was."""
+    async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> tuple[list[Any], int]:
+        """What the broker has from ``at`` on, and where it goes on; ``at`` itself where the log has become shorter than it was.
+
+        There may be no record in between, but marks of transactional producers, which take an offset each.
+        """
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 while True:
                     batch: list[Any] = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
-                    if batch or (await consumer.end_offsets([tp]))[tp] <= at:
-                        return batch
+                    passed = await consumer.position(tp)
+                    if batch or passed > at:
+                        return batch, passed
+                    if (await consumer.end_offsets([tp]))[tp] <= at:
+                        return [], at
         except TimeoutError:
             raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at} in time") from None
         finally:
@@ -356,6 +370,30 @@ class KafkaLog:
                 self._begins.pop(partition, None)
                 self._ends[partition] = end
         return ends
+
+    async def tops(self) -> dict[int, int]:
+        ends = await self.ends()
+        moved = [partition for partition, end in ends.items() if self._tops.get(partition, (-1, -1))[0] != end]
+        for partition, top in zip(moved, await asyncio.gather(*(self._top(p, ends[p]) for p in moved)), strict=True):
+            self._tops[partition] = ends[partition], top
+        return {partition: self._tops[partition][1] for partition in ends}
+
+    async def _top(self, partition: int, end: int) -> int:
+        """The offset after a partition's last record before ``end``, looked for backwards."""
+        step, last = 1, end - 1
+        while last >= 0:
+            first = max(0, last - step + 1)
+            at, top, more = first, 0, True
+            while more:
+                async with self._locks[partition], kafka_errors(self.settings, "reading the log"):
+                    rows, passed = await self._fetch(partition, at, last)
+                top = rows[-1].offset + 1 if rows else top
+                at, more = passed, at < passed <= last
+            begin = self._begins.get(partition, 0)
+            if top or first <= begin:
+                return top or begin
+            step, last = min(2 * step, 1000), first - 1
+        return 0
 
     async def begins(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):

@@ -33,7 +33,7 @@ class FoldProgress:
         Raises:
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
-        ends = await self._log.ends()
+        ends = await self._log.tops()
         projector = self._projector
         generation = projector.control.state.live_generation.number
         looks: dict[str, Look] = {}

@@ -60,6 +60,10 @@ class RecentLog:
         """For each partition the offset the next record will get."""
         return await self._log.ends()
 
+    async def tops(self) -> dict[int, int]:
+        """For each partition the offset after its last record."""
+        return await self._log.tops()
+
     async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
         """The records of several partitions, as the log behind streams them; what went by lately is kept."""
         for partition in ranges:

@@ -144,6 +144,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.log_level.lower() not in _LOG_LEVELS:
             raise InvalidSettings(f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of {', '.join(_LOG_LEVELS)}")
         for name, least, most in (
+            ("partitions", 1, 100_000),
+            ("replication", 0, 100),
+            ("min_isr", 0, 100),
+            ("max_event_bytes", 1, 1 << 30),
+            ("batch_events", 1, 10_000_000),
+            ("batch_bytes", 1, 1 << 30),
+            ("cached_windows", 0, 1_000_000_000),
+            ("read_cache_bytes", 0, 1 << 50),
+            ("snapshot_events", 0, 1_000_000_000),
+            ("gateway_port", 0, 65_535),
             ("append_timeout", 0.1, 3600),
             ("session_timeout", 1, 3600),
             ("watchdog_seconds", 0, 86_400),
@@ -224,6 +234,8 @@ def read_layer(path: Path) -> dict[str, Any]:
         raise InvalidPolicy(f"policy file {path} cannot be read: {error.strerror}") from None
     try:
         values = msgspec.json.decode(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
+    except RecursionError:
+        raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(values, dict):

@@ -199,8 +199,8 @@ class Backend:
             WaitTimedOut: they do not within ``timeout`` seconds.
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
-        ends = await self.log.ends()
-        await asyncio.gather(*(self._waiting.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p]))
+        tops = await self.log.tops()
+        await asyncio.gather(*(self._waiting.reach(Position(p, tops[p] - 1), timeout) for p in partitions if tops[p]))
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ class Backend:
             self._served[partition] = max(self.served(partition), offset)
             return False
         # A topic made anew is shorter than what was served: then there is nothing to wait for.
-        before = min(before, (await self.log.ends())[partition] - 1)
+        before = min(before, (await self.log.tops())[partition] - 1)
         self._served[partition] = max(before, offset)
         return offset < before
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from projections.errors import CorruptWindow, ProjectionFailed, ThreadfoldError
+from projections.errors import CorruptWindow, InvalidProjection, ProjectionFailed, ThreadfoldError
 from projections.persistence import Checkpoint, Verdict
 from streams.log import Log, Row
 from streams.partition import Fenced, identity
@@ -17,6 +17,8 @@ from streams.views.projection import Projection
 from streams.views.result import Cell, Result
 
 logger = logging.getLogger(__name__)
+_ITS_OWN = (Exception, SystemExit)
+"""What a projection may raise; the errors of threadfold among these that say that something is away are not its own."""
 
 
 @dataclass(slots=True)
@@ -113,10 +115,12 @@ class ViewPartition:
     async def _apply(self, batch: list[Event], result: Result) -> None:
         try:
             await self.projection.apply(batch, result)
-        except ThreadfoldError:
-            raise
-        except Exception as error:
+        except _ITS_OWN as error:
+            if isinstance(error, ThreadfoldError) and not isinstance(error, InvalidProjection):
+                raise
             where = await self._culprit(batch)
+            if isinstance(error, InvalidProjection):
+                raise InvalidProjection(f"{error} (at {where})") from error
             raise ProjectionFailed(
                 f"projection {self.projection.name} failed at {where}: {type(error).__name__}: {error}: "
                 f"mend it and start it again, nothing was passed over"
@@ -128,9 +132,9 @@ class ViewPartition:
         for event in batch:
             try:
                 await self.projection.apply([event], result)
-            except ThreadfoldError:
-                raise
-            except Exception:
+            except _ITS_OWN as error:
+                if isinstance(error, ThreadfoldError) and not isinstance(error, InvalidProjection):
+                    raise
                 logger.exception("projection %s failed at event %s", self.projection.name, event.id)
                 return f"position {event.position} ({event.type} of {event.tenant}/{event.conversation})"
         return f"positions {batch[0].position} to {batch[-1].position} together"

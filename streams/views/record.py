@@ -29,11 +29,16 @@ class ViewGeneration(msgspec.Struct, frozen=True):
 
 
 class ViewRecord(msgspec.Struct, frozen=True):
-    """All generations there are, and the one that readers see (None: there never was one)."""
+    """All generations there are, and the one that readers see (None: there is none).
+
+    ``last`` is the highest number there was when all were dropped: none is given twice, as a process that did not know yet may have left
+    results under it.
+    """
 
     revision: int = 0
     live: int | None = None
     generations: dict[int, ViewGeneration] = {}
+    last: int = 0
 
     def newest(self, version: int) -> int | None:
         """The latest generation of a version, the live one before others."""
@@ -51,13 +56,17 @@ class ViewRecord(msgspec.Struct, frozen=True):
 
     def begun(self, version: int, ends: dict[int, int]) -> ViewRecord:
         """With a new generation; the first one is live at once, as there is nothing else to read."""
-        number = max(self.generations, default=self.live or 0) + 1
+        number = max(self.generations, default=max(self.live or 0, self.last)) + 1
         generation = ViewGeneration(version, tuple(ends[partition] for partition in sorted(ends)))
         return ViewRecord(self.revision + 1, self.live if self.live is not None else number, {**self.generations, number: generation})
 
     def switched(self, number: int) -> ViewRecord:
         """With another generation live."""
         return ViewRecord(self.revision + 1, number, self.generations)
+
+    def emptied(self) -> ViewRecord:
+        """Without any."""
+        return ViewRecord(self.revision + 1, None, {}, max(self.generations, default=self.last))
 
     def without(self, numbers: set[int]) -> ViewRecord:
         """Without some generations."""

@@ -90,16 +90,27 @@ class ViewRunner:
 
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
-        ends, version = await self.log.ends(), self.projection.version
+        ends, version = await self.log.tops(), self.projection.version
 
-        def find(record: ViewRecord) -> int | None:
-            return record.candidate(version) if self._anew and record.live is not None else record.newest(version)
+        number: int | None = None
 
-        record = await change_record(
-            self.control, self.projection.name, lambda before: before.begun(version, ends) if find(before) is None else None
-        )
-        number = find(record)
-        if number is None:
+        def begin(before: ViewRecord) -> ViewRecord | None:
+            nonlocal number
+            number = before.candidate(version) if self._anew and before.live is not None else before.newest(version)
+            if number is not None:
+                return None
+            live = before.generations.get(before.live or 0)
+            if live is not None and live.version > version and not self._anew:
+                raise InvalidProjection(
+                    f"projection {self.projection.name}: version {live.version} is live, and this code is version {version}: run the newer "
+                    f"one, or go back to this one with `threadfold projection rebuild`"
+                )
+            after = before.begun(version, ends)
+            number = max(after.generations)
+            return after
+
+        record = await change_record(self.control, self.projection.name, begin)
+        if number is None or number not in record.generations:
             raise InvalidProjection(f"projection {self.projection.name}: its record was deleted while it started: start it again")
         built_on = len(record.generations[number].ends)
         if built_on != len(ends):
@@ -130,9 +141,14 @@ class ViewRunner:
         """Make a younger generation live once every partition has come to where the log ended when it was begun."""
         record, number = self._record, self.generation
         own = record.generations.get(number)
-        if own is None or record.live is None or number <= record.live:
-            if self._anew and record.live == number:
-                self.stop()
+        if own is None or record.live is None:
+            self._failure = self._failure or InvalidProjection(
+                f"projection {self.projection.name}: generation {number}, which this process kept up, was dropped: "
+                f"start it again if its results are wanted"
+            )
+            self.stop()
+            return
+        if number < record.live or (number == record.live and not self._anew):
             return
         done = 0
         complete = True
@@ -143,7 +159,9 @@ class ViewRunner:
             complete = complete and checkpoint is not None and offset + 1 >= end and not checkpoint.healing
         if self.on_progress is not None:
             self.on_progress(done, sum(own.ends))
-        if complete:
+        if complete and number == record.live:
+            self.stop()
+        elif complete:
             await change_record(
                 self.control,
                 self.projection.name,
@@ -282,7 +300,7 @@ class ViewRunner:
         """Find where the partition goes on, and seek there."""
         partition = ViewPartition(self.projection, self.generation, number, self.store, self.log)
         tp = TopicPartition(self._topic, number)
-        end = (await self.log.ends())[number]
+        end = (await self.log.tops())[number]
         try:
             stored = await self.store.checkpoint(partition.place)
         except CorruptWindow as error:

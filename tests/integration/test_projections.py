@@ -16,7 +16,7 @@ import pytest
 import redis.asyncio as aredis
 
 from examples.usage import Usage
-from projections.errors import Healing, ProjectionFailed, TopicMismatch, UnknownProjection
+from projections.errors import Healing, InvalidProjection, ProjectionFailed, TopicMismatch, UnknownProjection
 from projections.intake import make_record
 from projections.names import Key
 from streams.control import Control, Generation
@@ -411,3 +411,31 @@ async def applied(parts: Parts, name: str) -> int:
 
 async def _is_beyond(parts: Parts, name: str, reached: int) -> bool:
     return await applied(parts, name) > reached + 50
+
+
+async def test_a_rebuild_of_what_never_ran_folds_all_of_the_log(parts: tuple[Settings, Parts]) -> None:
+    settings, open_ = parts
+    projection = Counts("first")
+    await append(open_, 40, "of-first")
+    built = await rebuild(settings, projection)
+    assert built.live
+    assert await message_counts(settings, projection) == await in_log(open_)
+    assert (await verify(settings, projection)).differing == []
+
+
+async def test_a_process_whose_results_are_dropped_ends_and_leaves_nothing_to_another_version(parts: tuple[Settings, Parts]) -> None:
+    settings, open_ = parts
+    await append(open_, 20, "of-dropped")
+    runner = ViewRunner(settings, open_.control, open_.log, open_.store, Counts("dropped"))
+    task = asyncio.create_task(runner.run())
+    await until(caught_up(open_, Counts("dropped")))
+    assert await drop(settings, "dropped", everything=True) == [1]
+    with pytest.raises(InvalidProjection, match="generation 1, which this process kept up, was dropped"):
+        await asyncio.wait_for(task, 20)
+    with pytest.raises(UnknownProjection):
+        await verify(settings, Counts("dropped"))
+    newer = Counts("dropped", version=2, step=2)
+    assert await rebuild(settings, newer) == (2, True)
+    assert (await verify(settings, newer)).differing == []
+    with pytest.raises(InvalidProjection, match="version 2 is live, and this code is version 1"):
+        await ViewRunner(settings, open_.control, open_.log, open_.store, Counts("dropped")).run()

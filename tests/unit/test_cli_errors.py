@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 
 from projections.errors import InvalidSettings
@@ -290,6 +295,9 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
         ("append_timeout", "nan", "setting 'append_timeout' is nan"),
         ("session_timeout", "-1", "setting 'session_timeout' is -1.0"),
         ("compactor_concurrency", "0", "setting 'compactor_concurrency' is 0"),
+        ("batch_events", "0", "setting 'batch_events' is 0: it must be 1 to"),
+        ("partitions", "-3", "setting 'partitions' is -3"),
+        ("gateway_port", "99999", "setting 'gateway_port' is 99999: it must be 0 to 65535"),
     ],
 )
 def test_a_setting_that_nothing_can_run_with_is_named(setting: str, value: str, said: str) -> None:
@@ -306,3 +314,53 @@ def test_a_callable_whose_module_fails_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InvalidSettings, match=r"brief \(its_module_fails:f\) cannot be imported: \w+Error"):
         load_callables({"brief": "its_module_fails:f"})
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import os\nos.nothing_there\n", "importing mine_a failed: AttributeError: module 'os' has no attribute 'nothing_there'"),
+        ("raise SystemExit(5)\n", "importing mine_a failed: SystemExit: 5"),
+        ("class P:\n    def __init__(self, x): ...\n    def apply(self): ...\n", "making one without arguments failed: TypeError"),
+        ("raise ValueError('first\\nsecond \\x1b[31mred')\n", r"ValueError: first second \x1b[31mred"),
+    ],
+)
+def test_a_module_that_gives_no_projection_is_told_in_one_line(
+    source: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine_a.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("THREADFOLD_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("THREADFOLD_REDIS", "redis://127.0.0.1:1/0")
+    monkeypatch.delitem(sys.modules, "mine_a", raising=False)
+    assert main(["projection", "run", "mine_a:P"]) == 2
+    assert told in said(capsys)
+    sys.modules.pop("mine_a", None)
+
+
+def test_a_policy_that_is_nested_without_end_is_told_in_one_line(tmp_path: Path, away: None, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    assert main(["rebuild", "--policy", str(path)]) == 2
+    assert said(capsys) == f"threadfold: policy file {path} is nested too deeply"
+
+
+def test_a_rebuild_that_is_told_to_end_ends_though_a_client_swallows_the_cancellation() -> None:
+    from threadfold.cli.generations import _run, _with_estimate
+    from threadfold.cli.progress import Meter
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        _with_estimate(Meter("rebuild"))(1, 2)
+        raise AssertionError("it went on")
+
+    with pytest.raises(click.Abort):
+        _run(work())
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_seconds_that_never_end_are_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dead-letters", "drop", "0-0", "--wait", value]) == 2
+    assert f"{value} is no number to work with" in said(capsys)

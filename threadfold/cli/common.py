@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -58,6 +59,16 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     elif not root.handlers:
         root.addHandler(logging.NullHandler())
     return asyncio.run(coroutine)
+
+
+class Finite(click.FloatRange):
+    """A number within a range; click's own takes "nan" for one within any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to work with", param, ctx)
+        return number
 
 
 class OutputClosed(Exception):

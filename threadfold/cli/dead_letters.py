@@ -21,7 +21,7 @@ from streams.publisher import Publisher
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.topics import partition_count
-from threadfold.cli.common import data_option, load_settings, print_json, print_line, run
+from threadfold.cli.common import Finite, data_option, load_settings, print_json, print_line, run
 from threadfold.cli.reach import Reach, reach
 
 FIRST_BYTES = 400
@@ -195,7 +195,7 @@ def _again(key: Key, parked: Parked, folded: int) -> str:
 @dead_letters.command()
 @click.argument("position")
 @click.option("--reason", metavar="TEXT", help="Kept with the drop in the log.")
-@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=15.0, show_default=True, help="Seconds for a worker to fold it.")
+@click.option("--wait", "seconds", type=Finite(min=0), default=15.0, show_default=True, help="Seconds for a worker to fold it.")
 @data_option
 @click.pass_context
 def drop(ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None) -> None:

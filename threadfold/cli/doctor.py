@@ -154,7 +154,7 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
 
 async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: RedisStore) -> None:
     """Log ends against checkpoints; a partition that lags and does not move within :data:`PATIENCE` has no worker."""
-    ends = await log.ends()
+    ends = await log.tops()
     first = await _checkpoints(generation, store)
     lag = _lag_of(ends, first)
     if not lag:

@@ -20,7 +20,7 @@ from streams.preview import SAMPLE, Preview
 from streams.rebuild import RebuildReport
 from streams.rebuild import rebuild as rebuild_windows
 from streams.settings import Settings, read_policy
-from threadfold.cli.common import data_option, flush, load_settings, print_json, print_line, run, say
+from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.reach import Reach, reach
@@ -52,7 +52,7 @@ class _Asked:
 @click.option(
     "--sample", type=click.IntRange(min=0), default=SAMPLE, show_default=True, metavar="N", help="Conversations compared; 0: none."
 )
-@click.option("--price", type=click.FloatRange(min=0), metavar="X", help="What a million tokens cost, for the report's estimate.")
+@click.option("--price", type=Finite(min=0), metavar="X", help="What a million tokens cost, for the report's estimate.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @data_option
 def rebuild(
@@ -70,18 +70,32 @@ def rebuild(
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run it; SIGTERM ends it in order, as Ctrl-C does."""
+    """Run it; SIGTERM and Ctrl-C end it in order."""
 
     async def interruptible() -> None:
         task = asyncio.current_task()
-        if task is not None and os.name == "posix":
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+        def end() -> None:
+            _Told.to_end = True
+            if task is not None:
+                task.cancel()
+
+        _Told.to_end = False
+        if os.name == "posix":
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, end)
         await work
 
     try:
         run(interruptible())
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, _Told):
         raise click.Abort from None
+
+
+class _Told(Exception):
+    """The command was told to end: Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation, so that is looked at, too."""
+
+    to_end = False
 
 
 async def _rebuild(settings: Settings, asked: _Asked) -> None:
@@ -166,6 +180,8 @@ def _with_estimate(meter: Meter) -> Callable[[int, int], None]:
     """The meter, with the time that is left at the rate so far."""
 
     def tell(done: int, total: int) -> None:
+        if _Told.to_end:
+            raise _Told
         left = (total - done) / max(1.0, meter.rate(done))
         meter(done, total, f"about {_time(left)} left" if done and done < total else "")
 

@@ -120,9 +120,14 @@ def _explain(error: BaseException) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, ThreadfoldError):
-        click.echo(f"threadfold: {error}", err=True)
+        click.echo(f"threadfold: {_one_line(str(error))}", err=True)
         return error.exit_code
     text = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    click.echo(f"threadfold: unexpected error: {reason} (THREADFOLD_DEBUG=1 shows where)", err=True)
+    click.echo(f"threadfold: unexpected error: {_one_line(reason)} (THREADFOLD_DEBUG=1 shows where)", err=True)
     return FAILED
+
+
+def _one_line(text: str) -> str:
+    """An error's text on one line, with nothing that a terminal would obey: it may quote another's."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))

@@ -21,7 +21,7 @@ from projections.names import Key, Position, check_name, partition_of
 from projections.openai import to_flat
 from projections.policy import Policy
 from streams.settings import Settings
-from threadfold.cli.common import data_option, load_settings, run, say
+from threadfold.cli.common import Finite, data_option, load_settings, run, say
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.reach import Reach, reach
@@ -68,7 +68,7 @@ class Played:
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--tenant", required=True, metavar="T", help="The tenant they are played for.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N events a second, over all conversations.")
+@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N", help="At most N events a second, over all conversations.")
 @click.option("--copies", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="K",
               help="Play each conversation K times, as ID, ID.2, ... ID.K.")  # fmt: skip
 @data_option
@@ -180,7 +180,7 @@ async def _play(settings: Settings, source: Source, conversations: list[Conversa
             conversations = source.read(encoding)
         with metered("play") as meter:
             # What an earlier, interrupted play has appended must be in the windows before they can tell what is missing.
-            await _wait_applied(stack, {p: end - 1 for p, end in (await stack.log.ends()).items()}, played, meter)
+            await _wait_applied(stack, {p: end - 1 for p, end in (await stack.log.tops()).items()}, played, meter)
             waiting = iter([(c, copy) for copy in range(1, copies + 1) for c in conversations])
             pace = _Pace(rate)
 

@@ -32,14 +32,18 @@ def load_projection(name: str) -> Projection:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InvalidProjection(f"{name}: there is no module {error.name} here, nor among what is installed") from None
-    except AttributeError:
-        raise InvalidProjection(f"{name}: module {module} has no {attribute}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidProjection(f"{name}: importing {module} failed: {type(error).__name__}: {error}") from error
-    projection = found() if isinstance(found, type) else found
+    if not hasattr(imported, attribute):
+        raise InvalidProjection(f"{name}: module {module} has no {attribute}")
+    found = getattr(imported, attribute)
+    try:
+        projection = found() if isinstance(found, type) else found
+    except (Exception, SystemExit) as error:
+        raise InvalidProjection(f"{name}: making one without arguments failed: {type(error).__name__}: {error}") from error
     if not hasattr(projection, "apply"):
         raise InvalidProjection(f"{name} has no method apply, so it is no projection")
     return check_projection(projection)

@@ -74,6 +74,10 @@ class MemoryLog:
         """For each partition the offset the next record will get."""
         return {partition: len(rows) for partition, rows in enumerate(self._rows)}
 
+    async def tops(self) -> dict[int, int]:
+        """For each partition the offset after its last record: here nothing else takes an offset."""
+        return await self.ends()
+
     async def begins(self) -> dict[int, int]:
         """For each partition the offset of its first record: 0, as nothing is ever lost here."""
         return dict.fromkeys(range(self.partitions), 0)

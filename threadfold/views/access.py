@@ -119,7 +119,7 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
         gone = {number for number in record.generations if everything or number < (record.live or 0)}
         # The record goes first, so that nobody begins to read what is being deleted.
         if everything:
-            await parts.control.write({f"view/{name}": None})
+            await change_record(parts.control, name, lambda before: before.emptied() if before.generations else None)
         else:
             await change_record(parts.control, name, lambda before: before.without(gone) if gone & before.generations.keys() else None)
         for number in sorted(gone):
