@@ -91,8 +91,6 @@ class Projector:
         self._stopping = asyncio.Event()
         self.failure: KeyUnusable | TooMuchPoison | None = None
 
-    # -- running -------------------------------------------------------------------------------------------------------------
-
     async def run(self) -> None:
         """Project until :meth:`stop`; Kafka or Redis being away is waited out, never an end.
 
@@ -253,8 +251,6 @@ class Projector:
         except RedisUnavailable as away:
             logger.warning("partition %d waits: %s", number, away)
 
-    # -- assignment, healing, generations ------------------------------------------------------------------------------------
-
     def assigned(self, numbers: Iterable[int]) -> None:
         """Take partitions over; they are prepared before anything of them is folded."""
         for number in numbers:
@@ -396,8 +392,6 @@ class Projector:
         self.partitions[number], self._feeds[number] = partition, feed
         self.rounds.take_over(partition)
         feed.start(f"partition-{number}")
-
-    # -- compaction requests, timers and commits -------------------------------------------------------------------------------------
 
     def _made_anew(self) -> None:
         """The topic is another one: whatever stands in checkpoints is not of it."""
