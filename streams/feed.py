@@ -26,6 +26,7 @@ class Feed:
         self._bytes = 0
         self._more = asyncio.Event()
         self._closed = False
+        self._working = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self, name: str) -> None:
@@ -44,6 +45,11 @@ class Feed:
     def full(self) -> bool:
         """Whether no more should be put for now."""
         return self._count >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was put is done."""
+        return not self._rows and not self._working
 
     @property
     def held(self) -> int:
@@ -69,7 +75,9 @@ class Feed:
                 self._more.clear()
                 await self._more.wait()
                 continue
+            self._working = True
             await self._work(self._take())
+            self._working = False
 
     def _take(self) -> Sequence[Row]:
         """The next batch: rows that were put together stay together as far as the bounds allow, and are not looked at one by one."""

@@ -29,7 +29,7 @@ from projections.errors import ThreadfoldError
 from projections.names import Position
 from projections.persistence import Checkpoint
 from streams.healing import is_of
-from streams.log import Log, Row
+from streams.log import Log, Row, last_record
 from streams.partition import identity
 from streams.topic_ids import topic_id
 
@@ -79,7 +79,7 @@ class Start(NamedTuple):
     end: int
     """The log's first offset, and the one its next record gets."""
     target: int
-    """Up to here it heals: readers have seen that much, or are not to see less."""
+    """Up to here it heals, the offset of a record: readers have seen that much, or are not to see less."""
     other: bool
     """Whether this is another log than the one that was folded and announced."""
 
@@ -113,7 +113,9 @@ async def find_start(log: Log, number: int, stored: Checkpoint | None, *, commit
     if begin > checkpoint.offset + 1:
         # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
         target = checkpoint.offset if accept and begin == end else end - 1
-    return Start(checkpoint, begin, end, min(target, end - 1), other)
+    if target > checkpoint.offset:
+        target = min(target, await last_record(log, number, begin, end))
+    return Start(checkpoint, begin, end, target, other)
 
 
 @dataclass(slots=True)

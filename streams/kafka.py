@@ -130,6 +130,19 @@ def make_consumer(settings: Settings, *, group: str | None = None, **options: An
     )
 
 
+def position_of(consumer: AIOKafkaConsumer, tp: TopicPartition) -> int | None:
+    """The offset up to which a consumer was handed a partition's records; None while it does not know.
+
+    Ahead of the last record where none came after it: aiokafka passes over the markers of transactions by itself. Its own ``position``
+    waits until there is one.
+    """
+    subscription = consumer._subscription.subscription
+    if subscription is None or subscription.assignment is None or tp not in subscription.assignment.tps:
+        return None
+    state = subscription.assignment.state_value(tp)
+    return state.position if state.has_valid_position else None
+
+
 @asynccontextmanager
 async def sequential_consumer(settings: Settings, partitions: list[TopicPartition]) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer of its own for some partitions, which reads ahead; closed at the end."""

@@ -28,6 +28,7 @@ from streams.kafka import (
     SharedProducer,
     kafka_errors,
     make_consumer,
+    position_of,
     sequential_consumer,
     start_client,
     stop_client,
@@ -293,6 +294,8 @@ class KafkaLog:
                 batches = await consumer.getmany(*lasts, timeout_ms=1000)
                 now = time.monotonic()
                 heard = now if batches else heard
+                for tp in [tp for tp, last in lasts.items() if tp not in batches and (position_of(consumer, tp) or 0) > last]:
+                    del lasts[tp]  # what is left of it is no record
                 self.reads += len(batches)
                 if now - heard > self.settings.append_timeout:
                     raise KafkaUnavailable(f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}: check that it runs")
@@ -315,7 +318,9 @@ class KafkaLog:
             self._ends[partition] = (await consumer.end_offsets([tp]))[tp]
         if at > last or at >= self._ends[partition]:
             return [], at
-        batch = await self._fetch_some(consumer, tp, at, last)
+        batch, behind = await self._fetch_some(consumer, tp, at, last)
+        if not batch and behind > at:
+            return [], behind
         if not batch or batch[0].offset < at:
             # There is nothing any more, or aiokafka went back to the first record: this is another log than the one whose end was seen.
             self._begins.pop(partition, None)
@@ -325,16 +330,21 @@ class KafkaLog:
         rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
         return rows, batch[-1].offset + 1
 
-    async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> list[Any]:
-        """What the broker has from ``at`` on, at least one record; nothing where the log has become shorter than it was."""
+    async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> tuple[list[Any], int]:
+        """What the broker has from ``at`` on, at least one record, and up to where that is.
+
+        Nothing where the log has become shorter than it was, or where only offsets come of which it has no records: the markers of
+        transactions, and what compaction left of a batch.
+        """
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 while True:
-                    batch: list[Any] = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
-                    if batch or (await consumer.end_offsets([tp]))[tp] <= at:
-                        return batch
+                    batch: list[Any] = (await consumer.getmany(tp, timeout_ms=200, max_records=min(2000, last - at + 1))).get(tp, [])
+                    behind = position_of(consumer, tp) or at
+                    if batch or behind > at or (await consumer.end_offsets([tp]))[tp] <= at:
+                        return batch, behind
         except TimeoutError:
             raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at} in time") from None
         finally:
@@ -383,6 +393,22 @@ class KafkaLog:
 def _place(key: Key, partitions: int) -> tuple[int, bytes]:
     """A conversation's partition, and the key of its records."""
     return partition_of(key, partitions), str(key).encode()
+
+
+async def last_record(log: Log, partition: int, begin: int, end: int) -> int:
+    """The offset of the last record from ``begin`` to before ``end``; ``begin - 1`` where there is none.
+
+    A log may end with what is no record (the marker of a transaction), and whoever waited for that would wait for ever. Raises
+    KafkaUnavailable.
+    """
+    first, step = end, 2
+    while first > begin:
+        last, first = first - 1, max(begin, first - step)
+        offsets = [raw.position.offset async for raw in log.scan(partition, first, last)]
+        if offsets:
+            return offsets[-1]
+        step *= 8
+    return begin - 1
 
 
 def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.persistence import WindowStore
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
-from streams.log import KafkaLog
+from streams.log import KafkaLog, last_record
 from streams.projector import Projector
 from streams.settings import Settings
 from streams.watchdog import Look
@@ -46,18 +46,27 @@ class FoldProgress:
             checkpoint = await self._store.checkpoint(generation, number) if partition is None else partition.checkpoint
             offset, revision = (-1, "") if checkpoint is None else (checkpoint.offset, checkpoint.revision)
             mark = (generation, offset, revision if partition is None else "", projector.said[number])
-            lag = max(0, ends[number] - 1 - offset)
             if assigned:
-                reads = (self._log.reads, projector.snapshots.reads) if partition is None else ()
-                looks[f"partition {number}"] = Look(lag, (*mark, *reads))
+                # Nor is one that reads the log back for a rollback: that can be the whole of a long conversation.
+                reads = (self._log.reads, projector.snapshots.reads) if partition is None or partition.folding else ()
+                next_one = offset + 1 if partition is None else projector.next_of(partition)
+                looks[f"partition {number}"] = Look(max(0, ends[number] - next_one), (*mark, *reads))
             else:
-                behind += lag
+                behind += await self._left(number, offset, ends[number])
                 marks.append(mark)
         if not assigned:
             looks["a worker that is given no partition, and the others of its group,"] = Look(behind, tuple(marks))
         else:
             await self._store.checkpoint(generation, min(assigned))
         return looks
+
+    async def _left(self, number: int, offset: int, end: int) -> int:
+        """How far the last record is ahead of a checkpoint: a log may end with what is no record, which nobody ever folds."""
+        if end <= offset + 1:
+            return 0
+        begin = max(offset + 1, (await self._log.begins())[number])
+        last = await last_record(self._log, number, begin, end)
+        return last - offset if last >= begin else 0
 
 
 class AnswerProgress:
@@ -86,8 +95,10 @@ class AnswerProgress:
             self._consumer.assign(partitions)
             self._consumer.pause(*partitions)
             ends = await self._consumer.end_offsets(partitions)
+            # Requests that are older than the topic's retention are gone, whether anybody took them or not.
+            begins = await self._consumer.beginning_offsets(partitions)
             done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
-        lag = sum(max(0, ends[tp] - done[tp]) for tp in partitions)
+        lag = sum(max(0, ends[tp] - max(done[tp], begins[tp])) for tp in partitions)
         return {"the compactor": Look(lag, (self._taken(), tuple(done.values())))}
 
     async def stop(self) -> None:

@@ -27,7 +27,7 @@ from streams.control import Control
 from streams.feed import Feed
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
+from streams.kafka import kafka_errors, make_consumer, position_of, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced, Partition
 from streams.poison import PoisonShare
@@ -80,6 +80,8 @@ class Projector:
         self._anew: set[int] = set()
         self._watch: Watch | None = None
         self._feeds: dict[int, Feed] = {}
+        self._read: dict[int, int] = {}
+        """The offset before which all records of a partition were handed to its feed."""
         self._rest: dict[int, float] = {}
         self.said: Counter[int] = Counter()
         """How often each partition waited for a cause that the log names."""
@@ -163,6 +165,8 @@ class Projector:
             feed = self._feeds.get(tp.partition)
             if feed is not None and tp.partition not in self._unprepared and await self._follows(tp.partition, rows):
                 feed.put(rows)
+        for number in self._feeds:
+            self._read[number] = position_of(consumer, TopicPartition(self.topic, number)) or 0
 
     async def _follows(self, number: int, rows: Sequence[Row]) -> bool:
         """Whether rows are the next ones of the log that was read before; a partition of which they are not is prepared anew."""
@@ -234,10 +238,16 @@ class Projector:
         return {number: None if number in self._unprepared else self.partitions.get(number) for number in numbers}
 
     def _lag(self, partition: Partition) -> int:
-        """How many records the log has beyond the checkpoint, as far as the consumer was told."""
+        """How far the log's end is ahead of what is folded, as far as the consumer was told; 0 where nothing is left to fold."""
         tp = TopicPartition(self.topic, partition.number)
         known = self._consumer.highwater(tp) if self._consumer is not None and tp in self._consumer.assignment() else None
-        return (known or 0) - 1 - partition.checkpoint.offset
+        return max(0, (known or 0) - self.next_of(partition))
+
+    def next_of(self, partition: Partition) -> int:
+        """The offset before which there is nothing to fold: after the checkpoint, and after what lies behind it and is no record."""
+        feed = self._feeds.get(partition.number)
+        read = self._read.get(partition.number, 0) if feed is not None and feed.idle else 0
+        return max(partition.checkpoint.offset + 1, read)
 
     async def _discard(self, number: int, error: CorruptWindow) -> None:
         """A partition with an unreadable window is dropped and folded anew: the log knows better."""
@@ -274,6 +284,7 @@ class Projector:
         if self._watch is not None:
             self._watch.end(number)
         feed = self._feeds.pop(number, None)
+        self._read.pop(number, None)
         if feed is not None:
             feed.close()
 
@@ -373,7 +384,7 @@ class Projector:
             accept=self.settings.accept_truncated_log,
         )
         if start.other:
-            committed, self._served[number] = 0, start.end - 1
+            committed, self._served[number] = 0, start.target
         self._commits.known[number] = committed
         self.publisher.silent_before[number] = committed
         if start.checkpoint == Checkpoint():

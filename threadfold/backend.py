@@ -23,7 +23,7 @@ from projections.store import RedisStore
 from projections.window import Window
 from streams.control import Control, State
 from streams.keys import KeyRing, encrypting
-from streams.log import KafkaLog
+from streams.log import KafkaLog, last_record
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.settings import Settings
@@ -199,8 +199,18 @@ class Backend:
             WaitTimedOut: they do not within ``timeout`` seconds.
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
-        ends = await self.log.ends()
-        await asyncio.gather(*(self._waiting.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p]))
+
+        async def reach(partition: int) -> None:
+            last = await self._last_of(partition)
+            if last >= 0:
+                await self._waiting.reach(Position(partition, last), timeout)
+
+        await asyncio.gather(*map(reach, partitions))
+
+    async def _last_of(self, partition: int) -> int:
+        """The offset of a partition's last record, -1 where there never was one."""
+        begin, end = await self.log.bounds(partition)
+        return await last_record(self.log, partition, begin, end)
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
@@ -386,7 +396,7 @@ class Backend:
             self._served[partition] = max(self.served(partition), offset)
             return False
         # A topic made anew is shorter than what was served: then there is nothing to wait for.
-        before = min(before, (await self.log.ends())[partition] - 1)
+        before = min(before, await self._last_of(partition))
         self._served[partition] = max(before, offset)
         return offset < before
 

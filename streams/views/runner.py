@@ -20,7 +20,7 @@ from projections.persistence import Checkpoint
 from streams.control import Control
 from streams.healing import is_of
 from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
-from streams.log import Log, Row
+from streams.log import Log, Row, last_record
 from streams.partition import Fenced
 from streams.rebalances import Rebalances
 from streams.settings import Settings
@@ -90,7 +90,8 @@ class ViewRunner:
 
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
-        ends, version = await self.log.ends(), self.projection.version
+        begins, version = await self.log.begins(), self.projection.version
+        ends = {p: await last_record(self.log, p, begins[p], end) + 1 for p, end in (await self.log.ends()).items()}
 
         def find(record: ViewRecord) -> int | None:
             return record.candidate(version) if self._anew and record.live is not None else record.newest(version)
@@ -282,7 +283,7 @@ class ViewRunner:
         """Find where the partition goes on, and seek there."""
         partition = ViewPartition(self.projection, self.generation, number, self.store, self.log)
         tp = TopicPartition(self._topic, number)
-        end = (await self.log.ends())[number]
+        begin, end = (await self.log.begins())[number], (await self.log.ends())[number]
         try:
             stored = await self.store.checkpoint(partition.place)
         except CorruptWindow as error:
@@ -293,11 +294,13 @@ class ViewRunner:
             stored = None
         if stored is None:
             await self.store.drop(partition.place)
-            await partition.begin(Checkpoint(), end - 1)
+            await partition.begin(Checkpoint(), await last_record(self.log, number, begin, end))
         else:
             # An older copy of Redis that was put back serves nobody before it is where readers have been.
             reached = max(stored.target, self._served.get(number, -1), (await consumer.committed(tp) or 0) - 1)
-            await partition.begin(stored, min(reached, end - 1))
+            if reached > stored.offset:
+                reached = min(reached, await last_record(self.log, number, begin, end))
+            await partition.begin(stored, reached)
         if number not in self._unprepared:
             return
         consumer.seek(tp, partition.checkpoint.offset + 1)
