@@ -27,6 +27,8 @@ class Feed:
         self._more = asyncio.Event()
         self._closed = False
         self._working = False
+        self.upto = 0
+        """The offset before which all records were put, as whoever puts them says."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, name: str) -> None:

@@ -39,7 +39,7 @@ from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
-from streams.timers import ring
+from streams.timers import now_ms, ring
 from streams.truncation import check_reach
 
 logger = logging.getLogger(__name__)
@@ -80,8 +80,6 @@ class Projector:
         self._anew: set[int] = set()
         self._watch: Watch | None = None
         self._feeds: dict[int, Feed] = {}
-        self._read: dict[int, int] = {}
-        """The offset before which all records of a partition were handed to its feed."""
         self._rest: dict[int, float] = {}
         self.said: Counter[int] = Counter()
         """How often each partition waited for a cause that the log names."""
@@ -165,8 +163,8 @@ class Projector:
             feed = self._feeds.get(tp.partition)
             if feed is not None and tp.partition not in self._unprepared and await self._follows(tp.partition, rows):
                 feed.put(rows)
-        for number in self._feeds:
-            self._read[number] = position_of(consumer, TopicPartition(self.topic, number)) or 0
+        for number, feed in self._feeds.items():
+            feed.upto = position_of(consumer, TopicPartition(self.topic, number)) or 0
 
     async def _follows(self, number: int, rows: Sequence[Row]) -> bool:
         """Whether rows are the next ones of the log that was read before; a partition of which they are not is prepared anew."""
@@ -246,8 +244,7 @@ class Projector:
     def next_of(self, partition: Partition) -> int:
         """The offset before which there is nothing to fold: after the checkpoint, and after what lies behind it and is no record."""
         feed = self._feeds.get(partition.number)
-        read = self._read.get(partition.number, 0) if feed is not None and feed.idle else 0
-        return max(partition.checkpoint.offset + 1, read)
+        return max(partition.checkpoint.offset + 1, feed.upto if feed is not None and feed.idle else 0)
 
     async def _discard(self, number: int, error: CorruptWindow) -> None:
         """A partition with an unreadable window is dropped and folded anew: the log knows better."""
@@ -283,9 +280,7 @@ class Projector:
         self.rounds.forget([number])
         if self._watch is not None:
             self._watch.end(number)
-        feed = self._feeds.pop(number, None)
-        self._read.pop(number, None)
-        if feed is not None:
+        if (feed := self._feeds.pop(number, None)) is not None:
             feed.close()
 
     def _follow_generation(self) -> None:
@@ -436,9 +431,9 @@ class Projector:
         try:
             async with partition.turn:
                 await partition.check()
-                await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
+                await self._asker.ask(partition, await partition.due_windows(now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
-            await ring(partition, _now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
+            await ring(partition, now_ms() if self._lag(partition) == 0 else partition.checkpoint.timestamp)
         except Fenced as error:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)
@@ -452,7 +447,3 @@ class Projector:
         """Commit what is folded and spoken of."""
         if self._consumer is not None:
             await self._commits.commit(self._consumer, self._folded())
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

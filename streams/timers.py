@@ -9,6 +9,7 @@ meant is the worker's clock against the broker's: a clock that is ahead closes s
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +27,11 @@ LIMIT = 100
 """Conversations looked at in one round of a partition; the next round takes the next ones."""
 AGAIN_MS = 30_000
 """How long an event may be on its way before it is said again: twice the time after which an append is unknown."""
+
+
+def now_ms() -> int:
+    """The present, by this machine's clock."""
+    return int(time.time() * 1000)
 
 
 async def ring(partition: Partition, now_ms: int) -> None:
