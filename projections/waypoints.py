@@ -21,7 +21,7 @@ from projections.rollbacks import take_out
 from projections.window import Window, encode_entry, load_window
 
 EVERY = 50
-"""Events between two copies, as long as there is room for them."""
+"""Events between two copies, as long as there is room for them, where nothing else is asked for."""
 COPIES_BYTES = 8 << 20
 """Bytes of a conversation's copies; when there are more, every other one goes."""
 
@@ -42,7 +42,7 @@ class _Copy(NamedTuple):
 class Waypoints:
     """The fold of a conversation's events so far, with copies of it on the way."""
 
-    def __init__(self, key: Key, partition: int, rules: Rules, copies_bytes: int = COPIES_BYTES) -> None:
+    def __init__(self, key: Key, partition: int, rules: Rules, copies_bytes: int = COPIES_BYTES, *, every: int = EVERY) -> None:
         self.size = 0
         """Bytes of the copies."""
         self._window = Window(key, partition, rules)
@@ -53,16 +53,21 @@ class Waypoints:
         self._copies: dict[int, _Copy] = {}
         self._places: list[int] = []
         self._most = copies_bytes
+        self._every = every
 
-    def extend(self, log: Iterable[Logged]) -> None:
-        """Fold on; the events come after those before, in their order."""
+    def extend(self, log: Iterable[Logged], upto: int | None = None) -> None:
+        """Fold on; the events come after those before, in their order.
+
+        Those after offset ``upto`` are known and not folded: whoever gives it asks for nothing beyond it, and does not go on.
+        """
         for offset, event in log:
-            repeat = self._fold(self._window, offset, event)
+            folds = upto is None or offset <= upto
+            repeat = folds and self._fold(self._window, offset, event)
             self._by_offset[offset] = event
             self._offsets.append(offset)
             if isinstance(event, events.EventDroppedEvent):
                 self._dropped.append((offset, event.data.position))
-            if len(self._offsets) % EVERY == 0:
+            if folds and len(self._offsets) % self._every == 0:
                 self._put(self._window, offset, repeat)
 
     def history(self, window: Window, target: int) -> History:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold import History, Outcome
 from projections.names import Key, Position, parse_position
 from projections.ranges import known_offsets
-from projections.replay import Logged, history_from
+from projections.replay import Logged
+from projections.waypoints import EVERY, Waypoints
 from projections.window import Window
 from streams.log import Log, Row
 from streams.sealing import Seals, read_event
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
+
+
+COPIES = 100
+"""Copies of a long conversation's fold on the way, for the rollbacks within it."""
 
 
 def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
@@ -118,10 +124,13 @@ async def _scan_offsets(log: Log, key: Key, partition: int, first: int, last: in
 
 async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
     """The conversation's events at these offsets, ascending; what is not one of its events is left out."""
-    rows = await log.read(Position(partition, offset) for offset in offsets)
+    return _events(await log.read(Position(partition, offset) for offset in offsets), key, log.seals)
+
+
+def _events(rows: Mapping[Position, Row], key: Key, seals: Seals) -> list[Logged]:
     found: list[Logged] = []
     for position in sorted(rows):
-        event = event_of(rows[position], key, log.seals)
+        event = event_of(rows[position], key, seals)
         if event is not None:
             found.append((position.offset, event))
     return found
@@ -137,10 +146,18 @@ async def fetch_needed(log: Log, window: Window, outcome: Outcome) -> History:
 async def fetch_history(log: Log, window: Window, target: int) -> History:
     """What a rollback of ``window`` to offset ``target`` needs, when the target lies outside the window's tail.
 
-    Reads the whole conversation back to its first event: rollbacks that far are rare, and only the log can answer them exactly.
+    Reads the whole conversation back to its first event: rollbacks that far are rare, and only the log can answer them exactly. It is
+    folded in a thread: a long one takes longer than the worker's group waits for a sign of life. Nobody else may use ``window`` meanwhile.
     """
     offsets: list[int] = []
     async for piece in offsets_backwards(log, window):
         offsets += piece
-    events = await read_events(log, window.key, window.partition, sorted(set(offsets)))
-    return history_from(window, target, events)
+    rows = await log.read(Position(window.partition, offset) for offset in set(offsets))
+    return await asyncio.to_thread(_history, log.seals, window, target, rows)
+
+
+def _history(seals: Seals, window: Window, target: int, rows: Mapping[Position, Row]) -> History:
+    found = _events(rows, window.key, seals)
+    fold = Waypoints(window.key, window.partition, window.rules, every=max(EVERY, len(found) // COPIES))
+    fold.extend(found, upto=target)
+    return fold.history(window, target)

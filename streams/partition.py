@@ -394,6 +394,11 @@ class Partition:
         for write in writes:
             self._slots.pop(str(write.key).encode(), None)
 
+    @property
+    def folding(self) -> bool:
+        """Whether it is in the middle of a batch."""
+        return not self._settled
+
     def _check_settled(self) -> None:
         if not self._settled:
             # What was folded and not written may not have been spoken of: nobody may take it for done.

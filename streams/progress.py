@@ -33,7 +33,7 @@ class FoldProgress:
         Raises:
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
-        ends = await self._log.tops()
+        ends, begins = await self._log.tops(), await self._log.begins()
         projector = self._projector
         generation = projector.control.state.live_generation.number
         looks: dict[str, Look] = {}
@@ -46,10 +46,12 @@ class FoldProgress:
             checkpoint = await self._store.checkpoint(generation, number) if partition is None else partition.checkpoint
             offset, revision = (-1, "") if checkpoint is None else (checkpoint.offset, checkpoint.revision)
             mark = (generation, offset, revision if partition is None else "", projector.said[number])
-            lag = max(0, ends[number] - 1 - offset)
+            # What is gone with the log's beginning is nobody's to fold.
+            lag = max(0, ends[number] - max(offset + 1, begins[number]))
             if assigned:
-                # And while a batch may wait for a sleeping window to be folded from the log, after those of other partitions.
-                waits = partition is None or projector.revival.folding
+                # So does what is read while a batch may wait: for a sleeping window that is folded from the log, after those of other
+                # partitions, or for a rollback, which can be the whole of a long conversation.
+                waits = partition is None or partition.folding or projector.revival.folding
                 reads = (self._log.reads, projector.snapshots.reads) if waits else ()
                 looks[f"partition {number}"] = Look(lag, (*mark, *reads))
             else:
@@ -88,8 +90,10 @@ class AnswerProgress:
             self._consumer.assign(partitions)
             self._consumer.pause(*partitions)
             ends = await self._consumer.end_offsets(partitions)
+            # Requests that are older than the topic's retention are gone, whether anybody took them or not.
+            begins = await self._consumer.beginning_offsets(partitions)
             done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
-        lag = sum(max(0, ends[tp] - done[tp]) for tp in partitions)
+        lag = sum(max(0, ends[tp] - max(done[tp], begins[tp])) for tp in partitions)
         return {"the compactor": Look(lag, (self._taken(), tuple(done.values())))}
 
     async def stop(self) -> None:

@@ -23,6 +23,7 @@ from streams.asking import Wanted
 from streams.collector import rest_collector
 from streams.compactor import Compactor, decode_request
 from streams.control import Control
+from streams.damping import damp
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.progress import AnswerProgress, FoldProgress
@@ -136,6 +137,7 @@ def create_app(settings: Settings) -> Any:
         """Runs the projector beside Faust's agents; its failure is the worker's."""
 
         async def on_start(self) -> None:
+            damp()
             await runtime.start()
             runtime.watch(AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process)
             rest_collector()

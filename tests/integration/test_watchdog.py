@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 
 from projections.errors import RedisUnavailable
 from projections.store import RedisStore
 from streams.control import Control, Generation
-from streams.kafka import make_consumer
+from streams.kafka import admin_client, make_consumer
 from streams.log import KafkaLog
 from streams.progress import AnswerProgress, FoldProgress
 from streams.settings import Settings
@@ -106,6 +108,8 @@ async def test_a_worker_told_to_end_under_load_drains_and_the_next_goes_on_witho
     assert await ended == 0, (tmp_path / "first.log").read_text()[-2000:]
     drained = time.monotonic() - begin
     assert drained < 15, "SIGTERM drains within the bound"
+    await log.append(messages(rng, sent, 200))
+    sent += 200
     await all_applied(settings, log, store)
     assert time.monotonic() - begin < settings.session_timeout, "the partitions were given back, not waited for"
     assert second.stop() == 0
@@ -174,3 +178,54 @@ async def test_the_compactors_progress_is_what_its_group_has_committed(settings:
         await consumer.stop()
     await watched.stop()
     await log.stop()
+
+
+async def test_requests_that_are_older_than_their_topics_retention_wait_for_nobody(settings: Settings) -> None:
+    topic = settings.topic("compactions")
+    log = KafkaLog(settings, settings.partitions, "compactions")
+    await log.append(messages(random.Random(6), 0, 20))
+    ends = await log.ends()
+    watched = AnswerProgress(settings, f"{settings.group}.agents", lambda: set(range(settings.partitions)), lambda: 0)
+    assert (await watched())["the compactor"].lag == 20
+    async with admin_client(settings) as admin:
+        await admin.delete_records({TopicPartition(topic, p): RecordsToDelete(before_offset=end) for p, end in ends.items()})
+    assert (await watched())["the compactor"].lag == 0
+    await watched.stop()
+    await log.stop()
+
+
+async def test_a_partition_whose_events_are_all_gone_has_nothing_that_waits(settings: Settings) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    await log.append(messages(random.Random(7), 0, 40))
+    ends = await log.ends()
+    async with admin_client(settings) as admin:
+        gone = {TopicPartition(settings.topic("events"), p): RecordsToDelete(before_offset=end) for p, end in ends.items()}
+        await admin.delete_records(gone)
+    accepting = Settings.load(
+        env={}, **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, "accept_truncated_log": True}
+    )
+    async with running_worker(accepting, compact=False) as runtime:
+        assert runtime.log is not None and runtime.projector is not None
+        looks, projector = FoldProgress(runtime.projector, runtime.log, runtime.store), runtime.projector
+
+        async def nothing_left() -> bool:
+            return len(projector.partitions) == settings.partitions and {look.lag for look in (await looks()).values()} == {0}
+
+        await until(nothing_left, 20)
+    await log.stop()
+
+
+async def test_a_partition_that_reads_the_log_in_the_middle_of_a_batch_is_seen_to_move(settings: Settings) -> None:
+    async with running_worker(settings, compact=False) as runtime:
+        assert runtime.log is not None and runtime.projector is not None
+        await runtime.log.append(messages(random.Random(8), 0, 40))
+        await all_applied(settings, runtime.log, runtime.store)
+        looks = FoldProgress(runtime.projector, runtime.log, runtime.store)
+        before = await looks()
+        [_ async for _ in runtime.log.scan(0, 0, 3)]
+        assert await looks() == before, "reads of others are no sign of life"
+        runtime.projector.partitions[0]._settled = False
+        reading = (await looks())["partition 0"].mark
+        [_ async for _ in runtime.log.scan(0, 0, 3)]
+        assert (await looks())["partition 0"].mark != reading
+        runtime.projector.partitions[0]._settled = True

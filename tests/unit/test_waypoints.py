@@ -34,6 +34,9 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
                 assert outcome.target is not None
                 expected = history_from(window, outcome.target, log[:i])
                 assert summed(points.history(window, outcome.target)) == summed(expected), f"seed {seed}, offset {offset}"
+                enough = Waypoints(KEY, PARTITION, RULES, copies, every=7)
+                enough.extend(log[:i], upto=outcome.target)
+                assert summed(enough.history(window, outcome.target)) == summed(expected), f"seed {seed}, offset {offset}"
                 outcome = apply(window, offset, event, expected)
                 looked += 1
             points.extend([(offset, event)])

@@ -1,0 +1,56 @@
+"""A log that is not flooded while Kafka or Redis is away: what is said again and again is said every ten seconds, with how often.
+
+A worker of 16 partitions was measured at 240 lines a second, four of five of them aiokafka's own, while both were away: 3 GB a day.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+EVERY = 10.0
+"""Seconds between two lines that say the same."""
+MOST = 1_000
+"""Different lines that are remembered; beyond, all begin anew."""
+OWN = ("streams.projector", "streams.rounds", "streams.incarnation")
+"""Modules of ours that say it for each partition, each time they try again."""
+
+
+class Damped(logging.Filter):
+    """Lets a warning or an error pass that was not said lately; tracebacks and what is critical always.
+
+    What is the same is told by the text, of aiokafka's by its form: its lines differ in numbers.
+    """
+
+    def __init__(self, *, by_form: bool) -> None:
+        super().__init__()
+        self._by_form = by_form
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written; one that stands for others says for how many."""
+        if record.exc_info or not logging.WARNING <= record.levelno < logging.CRITICAL:
+            return True
+        text = str(record.msg) if self._by_form else record.getMessage()
+        now, (at, left_out) = time.monotonic(), self._said.get((record.name, text), (-EVERY, 0))
+        if now - at < EVERY:
+            self._said[record.name, text] = (at, left_out + 1)
+            return False
+        if len(self._said) >= MOST:
+            self._said.clear()
+        self._said[record.name, text] = (now, 0)
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} (and {left_out} more like it)", ()
+        return True
+
+
+_THEIRS, _OURS = Damped(by_form=True), Damped(by_form=False)
+
+
+def damp() -> None:
+    """Damp aiokafka's loggers, as far as it is imported, and ours; to be called by a service that begins, again at no cost."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "aiokafka"]
+    for name in names:
+        logging.getLogger(name).addFilter(_THEIRS)
+    for name in OWN:
+        logging.getLogger(name).addFilter(_OURS)

@@ -1,0 +1,61 @@
+"""What is said again and again while a server is away is said now and then, and nothing else is held back."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import aiokafka  # noqa: F401 (its loggers)
+import pytest
+
+from streams import damping
+from streams.damping import Damped, damp
+
+
+def line(text: str, *args: object, level: int = logging.WARNING, failed: bool = False) -> logging.LogRecord:
+    info = (ValueError, ValueError("x"), None) if failed else None
+    return logging.LogRecord("aiokafka.conn", level, "f", 1, text, args, info)
+
+
+def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(damping.time, "monotonic", lambda: now)
+    one = Damped(by_form=False)
+    assert [one.filter(line("node %d is away", 1)) for _ in range(5)] == [True, False, False, False, False]
+    assert one.filter(line("node %d is away", 2)), "another one"
+    now += damping.EVERY
+    again = line("node %d is away", 1)
+    assert one.filter(again) and again.getMessage() == "node 1 is away (and 4 more like it)"
+    assert not one.filter(line("node %d is away", 1))
+
+
+def test_of_a_library_it_is_the_form_that_counts() -> None:
+    theirs = Damped(by_form=True)
+    assert [theirs.filter(line("node %d is away", n)) for n in range(3)] == [True, False, False]
+
+
+def test_tracebacks_what_is_critical_and_what_only_informs_pass() -> None:
+    one = Damped(by_form=True)
+    for given in ({"failed": True}, {"level": logging.CRITICAL}, {"level": logging.INFO}):
+        assert [one.filter(line("text", **given)) for _ in range(3)] == [True] * 3  # type: ignore[arg-type]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damping, "MOST", 10)
+    one = Damped(by_form=False)
+    for n in range(1000):
+        assert one.filter(line("text %d", n))
+    assert len(one._said) <= 10
+
+
+def test_a_service_damps_the_loggers_there_are_once() -> None:
+    assert "aiokafka" in sys.modules
+    loggers = [logging.getLogger(name) for name in ("aiokafka.conn", "streams.projector")]
+    before = [list(logger.filters) for logger in loggers]
+    try:
+        damp()
+        damp()
+        assert [len(logger.filters) for logger in loggers] == [1, 1]
+    finally:
+        for logger, filters in zip(loggers, before, strict=True):
+            logger.filters[:] = filters
