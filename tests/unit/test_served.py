@@ -16,7 +16,7 @@ class Ends:
     def __init__(self, end: int) -> None:
         self.end = end
 
-    async def ends(self) -> dict[int, int]:
+    async def tops(self) -> dict[int, int]:
         return {0: self.end}
 
 
