@@ -1,6 +1,6 @@
-"""The offsets that a projector commits to its group: for lag tools, and to tell up to where summaries have been announced.
+"""The offsets that whoever folds the log commits to its group: for lag tools, and to tell how far others were told of it or have read.
 
-Where a partition goes on is told by the checkpoint beside its windows. Losing a commit costs repeated announcements, never an event.
+Where a partition goes on is told by the checkpoint beside its windows. Losing one costs repeated announcements, never an event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """What one projector has committed of its topic; ``known`` is the next offset of each partition."""
+    """What one process has committed of a topic to its group; ``known`` is the next offset of each partition."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
@@ -27,7 +27,7 @@ class Commits:
         self.known: dict[int, int] = {}
 
     async def commit(self, consumer: AIOKafkaConsumer, folded: Mapping[int, int]) -> None:
-        """Commit partitions that are folded, and spoken of, up to these offsets; nothing is raised."""
+        """Commit partitions that are done up to these offsets; nothing is raised."""
         offsets = {
             TopicPartition(self._topic, number): offset + 1 for number, offset in folded.items() if offset >= self.known.get(number, 0)
         }

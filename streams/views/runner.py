@@ -13,13 +13,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError
 
 from projections.errors import CorruptWindow, InvalidProjection, KeyUnusable, ProjectionFailed, RedisUnavailable, ThreadfoldError
 from projections.persistence import Checkpoint
+from streams.commits import Commits
 from streams.control import Control
 from streams.healing import is_of
-from streams.kafka import LAST_WORDS, kafka_errors, make_consumer, start_client, stop_client
+from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced
 from streams.rebalances import Rebalances
@@ -64,6 +65,7 @@ class ViewRunner:
         self._rest: dict[int, float] = {}
         self._served: dict[int, int] = {}
         self._consumer: AIOKafkaConsumer | None = None
+        self._commits = Commits(settings, self._topic)
         self._stopping = asyncio.Event()
         self._failure: ThreadfoldError | None = None
         self._outdated = False
@@ -178,7 +180,7 @@ class ViewRunner:
         consumer.subscribe([self._topic], listener=Rebalances(self))
         async with kafka_errors(self.settings, f"projection {self.projection.name}"):
             await start_client(consumer, self.settings, limit=60.0)
-        self._consumer = consumer
+        self._consumer, self._commits = consumer, Commits(self.settings, self._topic)
         ticked = 0.0
         try:
             while not self._stopping.is_set() and not self._moved():
@@ -187,7 +189,7 @@ class ViewRunner:
                     await self._tick()
                     ticked = time.monotonic()
         finally:
-            await self._last_commit()
+            await self._commits.last(consumer, self._applied())
             self._consumer = None
             self.partitions.clear()
             self._unprepared.clear()
@@ -320,29 +322,16 @@ class ViewRunner:
             return
         consumer.seek(tp, partition.checkpoint.offset + 1)
         self.partitions[number] = partition
+        # A store that was set back is committed as it is.
+        self._commits.known.pop(number, None)
         self._unprepared.discard(number)
 
     # -- commits -------------------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what is applied, for tools that show lag; nothing else reads it."""
-        offsets = {
-            TopicPartition(self._topic, number): partition.checkpoint.offset + 1
-            for number, partition in self.partitions.items()
-            if partition.checkpoint.offset >= 0 and number not in self._unprepared
-        }
-        if self._consumer is None or not offsets:
-            return
-        try:
-            await self._consumer.commit(offsets)
-        except (CommitFailedError, IllegalStateError) as error:
-            logger.info("commit left to the partitions' new owner: %s", error)
-        except KafkaError as error:
-            logger.warning("commit failed: %s", error)
+        """Commit what is applied: for tools that show lag, and for whoever takes over and asks how far readers have been."""
+        if self._consumer is not None:
+            await self._commits.commit(self._consumer, self._applied())
 
-    async def _last_commit(self) -> None:
-        try:
-            async with asyncio.timeout(min(LAST_WORDS, self.settings.append_timeout)):
-                await self.commit()
-        except TimeoutError:
-            logger.warning("the last commit is left out: Kafka at %s does not answer", self.settings.kafka)
+    def _applied(self) -> dict[int, int]:
+        return {number: partition.checkpoint.offset for number, partition in self.partitions.items() if number not in self._unprepared}
