@@ -17,17 +17,11 @@ from collections.abc import Iterator
 import msgspec
 
 from projections.errors import ThreadfoldError
-from projections.store import RedisStore
 from streams.build_processes import Job, Said
 from streams.building import Bounds, Builder, Stopped
 from streams.collector import rest_collector
-from streams.control import Control
 from streams.generations import known_generation
-from streams.keys import KeyRing, encrypting
-from streams.log import KafkaLog
-from streams.revival import Revival, rules_of
-from streams.reviving import Reviving
-from streams.snapshots import KafkaSnapshots
+from streams.reach import reach
 
 EVERY = 0.2
 """Seconds between two words of progress."""
@@ -63,37 +57,16 @@ class _Told:
 
 
 async def _build(job: Job, stop: threading.Event) -> None:
-    settings, control = job.settings, Control(job.settings)
-    keys, store = KeyRing(settings, encrypting(control)), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
-    log: KafkaLog | None = None
-    snapshots: KafkaSnapshots | None = None
-    revival: Revival | None = None
     told = _Told()
-    try:
-        await control.start()
-        await keys.start()
-        generation = known_generation(control.state, job.generation)
-        log = KafkaLog(settings, generation.partitions, seals=keys)
-        # One that was live before has conversations that sleep.
-        snapshots = KafkaSnapshots(settings, generation.partitions)
-        revival = Revival(snapshots, log, rules_of(control))
+    async with reach(job.settings) as stack:
+        generation = known_generation(stack.control.state, job.generation)
         bounds = Bounds(job.events, job.size, job.seconds, job.windows)
         rest_collector()
         builder = Builder(
-            settings, control, log, Reviving(store, revival), generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set
+            job.settings, stack.control, stack.log, stack.store, generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set
         )
         await builder.run()
         told.flush()
-    finally:
-        if revival is not None:
-            await revival.stop()
-        if snapshots is not None:
-            await snapshots.stop()
-        if log is not None:
-            await log.stop()
-        await keys.stop()
-        await control.stop()
-        await store.close()
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from projections.persistence import Checkpoint, Stored, rest_write, stored_form,
 from projections.snapshots import Stamp, encode_packed
 from projections.stubs import STUB, Stub, decode_stub, pack, stub_of
 from streams.partition import Partition
-from streams.sealing import seal_body
+from streams.sealing import body_sealer
 from streams.snapshots import Row, SnapshotTopic
 
 logger = logging.getLogger(__name__)
@@ -113,8 +113,7 @@ def _may(partition: Partition, one: _Packed) -> bool:
 
 def _row(partition: Partition, one: _Packed, stamp: Stamp, at: Checkpoint) -> Row:
     name = str(one.key).encode()
-    key = partition.log.seals.snapshot_key(name)
-    return name, encode_packed(stamp, at.offset, at.digest, seal_body(name, one.body, *key) if key else one.body)
+    return name, encode_packed(stamp, at.offset, at.digest, body_sealer(partition.log.seals, name)(one.body))
 
 
 def _slices(items: Sequence, size: int = SLICE) -> Iterable[Sequence]:  # type: ignore[type-arg]

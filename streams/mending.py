@@ -1,8 +1,8 @@
 """Mending: windows folded from the log's first event are written into the store, in one step with all that is kept beside them.
 
 A write is fenced by the revision, as every write is, and bumps it: so a live owner is fenced by it, drops its caches, loads and goes on,
-and does no harm to what was mended nor comes to any. Where an owner keeps writing in
-between, it is fenced before the log is read to the end.
+and does no harm to what was mended nor comes to any. Where an owner keeps writing in between, it is fenced before the log is read to the
+end.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
-
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import Healing
 from projections.listing import Listing, listed
@@ -26,7 +23,7 @@ from streams.comparing import has_timer, is_due
 from streams.folded import Folded
 from streams.log import Log
 from streams.partition import Fenced
-from streams.sealing import seal_body
+from streams.sealing import body_sealer
 from streams.snapshots import SnapshotTopic
 
 ATTEMPTS = 60
@@ -112,11 +109,6 @@ async def publish(
     rows: list[tuple[bytes, bytes | None]] = []
     for window in windows:
         name = str(window.key).encode()
-        sealed = None if window.meta.erased else log.seals.snapshot_key(name)
-        seal = partial(_seal, name, sealed) if sealed else bytes
+        seal = body_sealer(log.seals, name, erased=window.meta.erased)
         rows.append((name, encode_snapshot(window, stamp, checkpoint.offset, checkpoint.digest, seal)))
     await topic.put(partition, rows)
-
-
-def _seal(name: bytes, sealed: tuple[bytes, AESGCM], body: bytes) -> bytes:
-    return seal_body(name, body, *sealed)

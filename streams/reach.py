@@ -1,4 +1,4 @@
-"""A command's own way to a stack: control topic, log and store, opened together and closed together."""
+"""The way to a running stack of a command, or of a process it starts: control topic, log and store, opened and closed together."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from projections.window import Window
 from streams.hibernation import put_to_sleep, sleepers
 from streams.log import Log
 from streams.partition import Fenced, Partition
-from streams.sealing import seal_body
+from streams.sealing import body_sealer
 from streams.snapshots import Row, SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)
@@ -284,10 +284,8 @@ class Rounds:
             return [(name, None if window is None else self._encoded(name, window, past.stamp, at)) for name, window in found]
 
     def _encoded(self, name: bytes, window: Window, stamp: Stamp, at: Checkpoint) -> bytes:
-        """A window's snapshot; where its conversation's payloads are sealed, it is as well: it holds pinned text and the summary."""
-        # An erased window holds nothing, and has to stay readable.
-        key = None if window.meta.erased else self._log.seals.snapshot_key(name)
-        return encode_snapshot(window, stamp, at.offset, at.digest, (lambda body: seal_body(name, body, *key)) if key else bytes)
+        """A window's snapshot; where its conversation's payloads are sealed, it is as well."""
+        return encode_snapshot(window, stamp, at.offset, at.digest, body_sealer(self._log.seals, name, erased=window.meta.erased))
 
     async def _look_after_strangers(self, past: _Past) -> None:
         """Write again what somebody else wrote between this round's records."""

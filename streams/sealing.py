@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -243,6 +243,16 @@ def seal_body(conversation: bytes, body: bytes, kid: bytes, key: AESGCM) -> byte
     """Seal a snapshot's body (``projections.snapshots``) for its conversation."""
     nonce = os.urandom(NONCE_BYTES)
     return _BODY + kid + nonce + key.encrypt(nonce, body, b"snapshot\n" + conversation)
+
+
+def body_sealer(seals: Seals, conversation: bytes, *, erased: bool = False) -> Callable[[bytes], bytes]:
+    """What seals the bodies of a conversation's snapshots, and leaves them as they are where nothing of it is sealed.
+
+    They hold pinned text and the summary. A window that is ``erased`` holds nothing, and has to stay readable. Raises like
+    :meth:`Seals.snapshot_key`.
+    """
+    key = None if erased else seals.snapshot_key(conversation)
+    return bytes if key is None else lambda body: seal_body(conversation, body, *key)
 
 
 def kid_of_body(body: bytes) -> bytes | None:

@@ -18,11 +18,11 @@ from streams.kafka import SharedProducer, kafka_errors, sequential_consumer
 from streams.log import KafkaLog, Raw
 from streams.parking import POISON, RECORD, read_row
 from streams.publisher import Publisher
+from streams.reach import Reach, reach
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.topics import partition_count
 from threadfold.cli.common import Finite, data_option, load_settings, print_json, print_line, run
-from threadfold.cli.reach import Reach, reach
 
 FIRST_BYTES = 400
 

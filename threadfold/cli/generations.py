@@ -17,13 +17,13 @@ from streams.collector import rest_collector
 from streams.control import Generation, State
 from streams.generations import candidate, drop
 from streams.preview import SAMPLE, Preview
+from streams.reach import Reach, reach
 from streams.rebuild import RebuildReport
 from streams.rebuild import rebuild as rebuild_windows
 from streams.settings import Settings, read_policy
 from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
-from threadfold.cli.reach import Reach, reach
 from threadfold.cli.tenants import open_control
 
 WORTH_A_PROCESS = 50_000

@@ -20,11 +20,11 @@ from projections.intake import Record, make_record
 from projections.names import Key, Position, check_name, partition_of
 from projections.openai import to_flat
 from projections.policy import Policy
+from streams.reach import Reach, reach
 from streams.settings import Settings
 from threadfold.cli.common import Finite, data_option, load_settings, run, say
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
-from threadfold.cli.reach import Reach, reach
 
 DEFAULT_ENCODING = Policy().encoding
 """Files are checked before the stack is reached; where the tenant's policy counts otherwise, they are counted again."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from streams.collector import rest_collector
+from streams.reach import reach
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.truncation import check_whole
@@ -14,7 +15,6 @@ from streams.verify import VerifyReport
 from streams.verify import verify as verify_windows
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
-from threadfold.cli.reach import reach
 
 
 @click.command()
