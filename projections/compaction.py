@@ -11,6 +11,7 @@ from projections.errors import InvalidPosition
 from projections.events import Summary, absolute, delta
 from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.names import parse_position
+from projections.recents import Recents
 from projections.window import Window
 
 
@@ -95,12 +96,12 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
         return
     window.cover(end, kept)
     at = next(i for i, entry in enumerate(window.tail) if entry is held)
-    window.tail[at] = _shrink(held, last, count)
+    window.tail[at] = _shrink(held, last, count, window.recents)
     window.epoch += 1
 
 
-def _shrink(held: Entry, last: int, count: int) -> Entry:
-    known = entry_offsets(held)
+def _shrink(held: Entry, last: int, count: int, recents: Recents) -> Entry:
+    known = entry_offsets(held) or recents.between(last + 1, held.offset) or None
     if known is None:
         # Repeats in the log count for a scan and not for the tail, so the rest can only be estimated.
         # The count is only a claim: taken as it is, a false one would leave numbers that cannot be stored, which stops the partition.

@@ -10,15 +10,6 @@ from projections.reducers import LEFT_OUT
 MAX_HELD_POSITIONS = 4_096
 
 
-def known_offsets(entry: Entry, recents: Recents) -> list[int] | None:
-    """The offsets of an entry's events; of a range of which only the bounds are kept, as far back as recent events are known, else None.
-
-    A scan of the log between the bounds would find repeats as well.
-    """
-    offsets = entry_offsets(entry)
-    return recents.between(entry.start, entry.offset) if offsets is None else offsets
-
-
 def held_range(entries: list[Entry]) -> Entry:
     """One range in place of several entries.
 
@@ -45,6 +36,18 @@ def _would_show(entry: Entry) -> int:
 def abandoned_range(entries: list[Entry], last: int) -> Entry:
     """The range a rollback at offset ``last`` abandoned (the rollback itself included)."""
     return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
+
+
+def abandoned_since(recents: Recents, target: int, last: int) -> Entry:
+    """The range a rollback at offset ``last`` abandoned: all that counted behind ``target`` by the recent ids, the rollback itself too.
+
+    Where ids may be missing among them only the bounds are known.
+    """
+    offsets = recents.between(target + 1, last)
+    if offsets is None:
+        return Entry(last, Kind.ABANDONED, first=target + 1, count=max(1, last - target))
+    offsets.append(last)
+    return Entry(last, Kind.ABANDONED, first=offsets[0], count=len(offsets), positions=delta(offsets))
 
 
 def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:

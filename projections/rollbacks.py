@@ -14,7 +14,7 @@ from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.meta import InForce
 from projections.names import parse_position
 from projections.outcomes import History, Outcome, Status, id_hash_of
-from projections.ranges import abandoned_range
+from projections.ranges import abandoned_range, abandoned_since
 from projections.taking import in_force, made_since, take, take_back
 from projections.window import Window
 
@@ -84,7 +84,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
         if parse_position(data.span.to).offset <= target and why_not(restored, data, tokens) is None:
             take(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
-    gone = Entry(offset, Kind.ABANDONED, first=target + 1, count=max(1, offset - target))
+    gone = abandoned_since(window.recents, target, offset)
     before, after = _standing(window.meta.summary, history, window), _standing(new, history, window)
     voided = tuple(summary_id for summary_id in before if summary_id not in after)
     # Oldest first, as they were announced the first time.

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold import History, Outcome
+from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
-from projections.ranges import known_offsets
 from projections.replay import Logged
 from projections.waypoints import EVERY, Waypoints
 from projections.window import Window
@@ -92,7 +92,7 @@ async def _tail_backwards(log: Log, window: Window, below: int | None, above: in
             continue
         if below is not None and entry.start >= below:
             continue
-        known = known_offsets(entry, window.recents)
+        known = entry_offsets(entry)
         if known is not None:
             yield [offset for offset in reversed(known) if above < offset and (below is None or offset < below)]
             continue

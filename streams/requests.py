@@ -8,9 +8,8 @@ import msgspec
 
 from projections.due import places
 from projections.events import absolute, delta
-from projections.lanes import Kind
+from projections.lanes import Kind, entry_offsets
 from projections.policy import Policy
-from projections.ranges import known_offsets
 from projections.window import Window
 
 
@@ -65,7 +64,7 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         if entry.offset in kept:
             continue
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
-        offsets, end = known_offsets(entry, window.recents), entry.offset
+        offsets, end = entry_offsets(entry), entry.offset
         if entry.gone and offsets is not None:
             dead = set(absolute(entry.gone))
             inside = sorted(offset for offset in dead if offset <= due.last)

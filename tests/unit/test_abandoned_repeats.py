@@ -1,17 +1,21 @@
-"""A record that repeats an event has no place in a history or a span, also where a rollback left only the bounds of what it abandoned."""
+"""A record that repeats an event has no place in a history or a span, also where a rollback went back beyond what the window holds."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from projections.events import AnyEvent, decode_event
-from projections.lanes import Kind
+import msgspec
+
+from projections.compaction import why_not
+from projections.events import AnyEvent, absolute, decode_event, delta
+from projections.lanes import Kind, entry_offsets
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import LIMIT, Recents
 from projections.replay import apply_with_log
 from projections.window import Window
 from streams.requests import piece_offsets, request_for
+from tests.support.talks import summary_of
 from threadfold.drafts import Drafter
 from threadfold.pages import page
 from threadfold.testing.memory_log import MemoryLog
@@ -38,7 +42,8 @@ async def rolled_back_twice(more: int) -> tuple[MemoryLog, Window]:
         event = decode_event(record.value)
         apply_with_log(window, position.offset, event, earlier)
         earlier.append((position.offset, event))
-    assert any(entry.kind == Kind.ABANDONED and entry.positions is None and entry.offset == BACK for entry in window.tail)
+    abandoned = next(entry for entry in window.tail if entry.offset == BACK)
+    assert abandoned.kind == Kind.ABANDONED and entry_offsets(abandoned) == [5, 6, BACK]
     assert window.meta.duplicates == 1
     return log, window
 
@@ -68,3 +73,17 @@ def test_offsets_between_two_are_told_as_far_back_as_none_has_left() -> None:
     assert recents.between(18, 24) == [18, 21, 24]
     assert recents.between(19, 20) == []
     assert Recents().between(0, 10) == []
+
+
+async def test_a_summary_that_passes_over_what_a_rollback_abandoned_or_left_is_refused() -> None:
+    """Found by the chaos suite: a rival's summary left out an event, which then stood in no window, summary or history."""
+    log, window = await rolled_back_twice(40)
+    request = request_for(window, 1)
+    assert request is not None
+    events = [(row.position.offset, decode_event(row.value)) async for row in log.scan(0, 0, request.last)]
+    good = summary_of(request, events)
+    assert why_not(window, good, 12) is None
+    named = absolute(good.span.positions)
+    for missing in named:
+        span = msgspec.structs.replace(good.span, positions=delta([offset for offset in named if offset != missing]))
+        assert why_not(window, msgspec.structs.replace(good, span=span), 12) == "its positions are not those of the events in its span"
