@@ -108,7 +108,7 @@ def _within(rows: Sequence[Row], room: int) -> int:
     return len(rows)
 
 
-async def left_to_fold(log: Log, partition: Partition, lag: int, feed: Feed | None) -> int:
+async def left_of(log: Log, partition: Partition, lag: int, feed: Feed | None) -> int:
     """How much a partition has still to fold, of which ``lag`` is known; not 0 where that is not known yet. Raises KafkaUnavailable."""
     if lag <= 0 or feed is None or feed.held:
         return lag

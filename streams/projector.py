@@ -24,7 +24,7 @@ from projections.policy import Rules
 from streams.asking import Asker
 from streams.commits import Commits
 from streams.control import Control
-from streams.feed import Feed, left_to_fold
+from streams.feed import Feed, left_of
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
@@ -423,7 +423,7 @@ class Projector:
                 self.rounds.check(number)
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
             # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
-            left = await left_to_fold(self.log, partition, self._lag(partition), self._feeds.get(number))
+            left = await left_of(self.log, partition, self._lag(partition), self._feeds.get(number))
             await ring(partition, partition.checkpoint.timestamp if left else _now_ms())
         except Fenced as error:
             if self.partitions.get(number) is partition:

@@ -107,8 +107,8 @@ class Watchdog:
                 return
 
 
-def end_process(reason: str) -> None:
+def end_process(reason: str, then: str = "start it again") -> None:
     """End this process at once with exit code 2: nothing is lost by it, others go on from the checkpoints."""
-    logger.critical("the worker ends: %s. Nothing is lost; start it again", reason)
+    logger.critical("the worker ends: %s. Nothing is lost; %s", reason, then)
     logging.shutdown()
     os._exit(2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -206,13 +205,10 @@ class _Worker(faust.Worker):  # type: ignore[misc]
 
 
 def _end_now() -> None:
-    logger.warning(
-        "the worker does not come to its end within %g s (do Kafka and Redis answer?), and ends at once: nothing is lost, "
+    end_process(
+        f"it was told to, and does not come to its end within {LONGEST_STOP:g} s (do Kafka and Redis answer?)",
         "its partitions are taken over after the session time-out",
-        LONGEST_STOP,
     )
-    logging.shutdown()
-    os._exit(2)
 
 
 def run_worker(settings: Settings) -> int:

@@ -15,7 +15,7 @@ from projections.intake import Record, make_record
 from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
 from projections.store import RedisStore
-from streams.control import Control, Generation
+from streams.control import Control
 from streams.log import KafkaLog
 from streams.projector import FETCH_ROWS, Projector
 from streams.settings import Settings
@@ -24,6 +24,7 @@ from tests.conftest import fresh_settings
 from tests.contract.test_compactor_endpoints import POLICY as ENDPOINT_POLICY
 from tests.contract.test_compactor_endpoints import talk
 from tests.integration.test_outages import all_applied
+from tests.support.generations import open_generation
 from tests.support.model_server import ModelServer, completion, model_server
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
@@ -37,9 +38,7 @@ def record(key: Key, number: int, content: str) -> Record:
 
 async def begin(settings: Settings, policy: dict[str, Any]) -> None:
     await create_topics(settings)
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, policy), "generation/live": 1})
-    await control.stop()
+    await open_generation(settings, policy)
 
 
 class SlowStore(RedisStore):

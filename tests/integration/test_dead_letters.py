@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from projections.names import Key, Position, partition_of
-from streams.control import Control, Generation
 from streams.settings import Settings
 from streams.verify import verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied
+from tests.support.generations import open_generation
 from tests.support.inside import inside
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
@@ -32,9 +32,7 @@ async def poisoned(settings: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 async def runtime(poisoned: Settings) -> AsyncIterator[Runtime]:
-    control = await Control(poisoned).start()
-    await control.write({"generation/1": Generation(1, poisoned.partitions, FRAGILE), "generation/live": 1})
-    await control.stop()
+    await open_generation(poisoned, FRAGILE)
     async with running_worker(poisoned, compact=False) as running:
         yield running
 

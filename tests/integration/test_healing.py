@@ -13,7 +13,7 @@ from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
 from projections.store import RedisStore
 from streams import rounds
-from streams.control import Control, Generation
+from streams.control import Control
 from streams.log import KafkaLog
 from streams.rebuild import rebuild
 from streams.settings import Settings
@@ -24,6 +24,7 @@ from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, messages
 from tests.integration.test_pipeline import POLICY
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -39,9 +40,7 @@ async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Asy
     await client.flushdb()
     await client.aclose()
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(made, POLICY)
     yield made
 
 

@@ -22,7 +22,6 @@ from projections.snapshots import body_of
 from projections.store import RedisStore
 from projections.stubs import is_packed
 from streams import rounds
-from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.masters import new_master
 from streams.rebuild import rebuild
@@ -34,6 +33,7 @@ from tests.conftest import fresh_settings
 from tests.integration.test_erasure import no_text
 from tests.integration.test_outages import environment
 from tests.integration.test_pipeline import POLICY, sentence
+from tests.support.generations import open_generation
 from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
 from threadfold import lists
@@ -61,11 +61,7 @@ async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Asy
     await client.flushdb()
     await client.aclose()
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    await control.ensure_tenant("sealed", {"encryption": True})
-    await control.stop()
+    await open_generation(made, POLICY, acme=None, sealed={"encryption": True})
     yield made
 
 

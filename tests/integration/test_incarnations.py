@@ -21,7 +21,6 @@ from projections.events import SummaryEvent, decode_event
 from projections.intake import Record, make_record
 from projections.names import partition_of
 from streams import rounds
-from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.log import KafkaLog, Row
 from streams.settings import Settings
@@ -30,6 +29,7 @@ from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, count_messages, messages, verified
 from tests.integration.test_pipeline import POLICY
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
@@ -51,10 +51,7 @@ async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Set
     monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30, partitions=2, append_timeout=5.0)
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    await control.stop()
+    await open_generation(made, POLICY, acme=None)
     return made
 
 

@@ -11,7 +11,6 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
-from streams.control import Control, Generation
 from streams.kafka import make_consumer
 from streams.log import KafkaLog
 from streams.settings import Settings
@@ -19,6 +18,7 @@ from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, verified
 from tests.integration.test_pipeline import POLICY
+from tests.support.generations import open_generation
 from tests.support.kafka_tools import tool
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
@@ -35,10 +35,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     await client.flushdb()
     await client.aclose()
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    await control.stop()
+    await open_generation(made, POLICY, acme=None)
     yield made
 
 

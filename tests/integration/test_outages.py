@@ -15,13 +15,14 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.intake import Record, make_record
 from projections.names import Key
 from projections.store import RedisStore
-from streams.control import Control, Generation
+from streams.control import Control
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics
 from streams.verify import VerifyReport, verify
 from tests.conftest import fresh_settings
 from tests.integration.test_pipeline import POLICY, sentence
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
@@ -41,9 +42,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStac
 async def settings(own_stack: EmbeddedStack) -> AsyncIterator[Settings]:
     made = fresh_settings(own_stack, append_timeout=5.0, session_timeout=6.0)
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(made, POLICY)
     yield made
 
 

@@ -16,11 +16,11 @@ from projections.intake import make_record
 from projections.names import Key, Position, partition_of
 from projections.replay import replay
 from projections.window import Window
-from streams.control import Generation
 from streams.history import event_of
 from streams.kafka import make_consumer
 from streams.settings import Settings
 from streams.worker import Runtime
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 
 POLICY = {
@@ -61,11 +61,8 @@ def sentence(rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
-    from streams.control import Control
 
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(settings, POLICY)
     async with running_worker(settings) as running:
         yield running
 

@@ -6,17 +6,15 @@ import msgspec
 
 from projections.names import Key, partition_of
 from projections.store import RedisStore
-from streams.control import Control, Generation
 from streams.kafka import make_producer
 from streams.settings import Settings
 from tests.support.commands import cli
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 
 
 async def test_a_worker_stops_when_too_much_is_poison_and_goes_on_with_a_larger_share(settings: Settings) -> None:
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1})
-    await control.stop()
+    await open_generation(settings, {})
     key = Key("acme", "junk")
     number = partition_of(key, settings.partitions)
     producer = make_producer(settings)

@@ -19,7 +19,6 @@ from examples.usage import Usage
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, TopicMismatch, UnknownProjection
 from projections.intake import make_record
 from projections.names import Key
-from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.settings import Settings
 from streams.topics import create_topics
@@ -27,6 +26,7 @@ from streams.views.persistence import place_of
 from streams.views.runner import ViewRunner
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, start
+from tests.support.generations import open_generation
 from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.views import Event, Projection, Result, View, drop, rebuild, verify
@@ -63,10 +63,7 @@ async def parts(stack: EmbeddedStack) -> AsyncIterator[tuple[Settings, Parts]]:
     await client.flushdb()
     await client.aclose()
     await create_topics(settings)
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1})
-    await control.ensure_tenant("sealed", {"encryption": True})
-    await control.stop()
+    await open_generation(settings, {}, sealed={"encryption": True})
     async with opened(settings) as made:
         yield settings, made
 

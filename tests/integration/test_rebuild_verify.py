@@ -11,12 +11,12 @@ import redis.asyncio as aredis
 
 from projections.errors import Healing
 from projections.names import Key, partition_of
-from streams.control import Control, Generation
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.verify import verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 
@@ -25,9 +25,7 @@ KEYS = [Key("acme", f"c{i}") for i in range(8)]
 
 @pytest.fixture(scope="module")
 async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(settings, POLICY)
     async with running_worker(settings) as running:
         rng = random.Random(5)
         for turn in range(5):

@@ -22,7 +22,7 @@ from projections.names import Key, partition_of
 from streams import build_processes, generations
 from streams.build_processes import BuildFailed
 from streams.building import Bounds, left_to_fold
-from streams.control import Control, Generation
+from streams.control import Control
 from streams.generations import GenerationBusy, Hold, begin, drop
 from streams.preview import Preview
 from streams.rebuild import rebuild
@@ -31,6 +31,7 @@ from streams.verify import verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import sentence
 from tests.support.commands import cli, ok
+from tests.support.generations import open_generation
 from tests.support.processes import alive, children
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
@@ -46,10 +47,7 @@ OFTEN = Bounds(events=200, seconds=60.0)
 @pytest.fixture(scope="module")
 async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
     """A log, all of it in the live generation's windows, and its worker."""
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    await control.stop()
+    await open_generation(settings, POLICY, acme=None)
     async with running_worker(settings, compact=False) as running:
         rng = random.Random(11)
         text = [sentence(rng) for _ in range(100)]

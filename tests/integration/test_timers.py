@@ -13,21 +13,19 @@ from projections.events import AnyEvent, LoopDetected
 from projections.names import Key, Position, partition_of
 from projections.view import state_of
 from projections.window import Window
-from streams.control import Control, Generation
 from streams.history import event_of
 from streams.publisher import Publisher
 from streams.settings import Settings
 from streams.spoken import Spoken
 from streams.worker import Runtime
 from tests.integration.test_pipeline import append, folded_from_log, stored
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 
 
 @pytest.fixture(scope="module")
 async def workers(settings: Settings) -> AsyncIterator[list[Runtime]]:
-    control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, {}), "generation/live": 1})
-    await control.stop()
+    await open_generation(settings, {})
     async with running_worker(settings, compact=False) as one, running_worker(settings, compact=False) as two:
 
         async def both_work() -> bool:

@@ -13,7 +13,6 @@ from aiokafka import AIOKafkaProducer
 from projections.errors import Healing
 from projections.intake import make_record
 from projections.names import Key
-from streams.control import Control, Generation
 from streams.log import KafkaLog
 from streams.progress import FoldProgress
 from streams.rebuild import rebuild
@@ -21,6 +20,7 @@ from streams.settings import Settings
 from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import verified
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
@@ -36,10 +36,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     await client.flushdb()
     await client.aclose()
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, {}), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    await control.stop()
+    await open_generation(made, {}, acme=None)
     producer = AIOKafkaProducer(bootstrap_servers=made.kafka, transactional_id=made.topic_prefix)
     await producer.start()
     async with producer.transaction():

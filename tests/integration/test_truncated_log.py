@@ -16,7 +16,7 @@ from projections.persistence import Checkpoint
 from projections.policy import Rules
 from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
 from streams import projector, rounds
-from streams.control import Control, Generation
+from streams.control import Control
 from streams.kafka import admin_client
 from streams.log import KafkaLog
 from streams.rebuild import rebuild
@@ -30,6 +30,7 @@ from tests.integration.test_healing import covered, flush
 from tests.integration.test_outages import KEYS, all_applied, messages, verified
 from tests.integration.test_pipeline import POLICY
 from tests.support.commands import cli
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
@@ -45,10 +46,7 @@ async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Asy
     await client.flushdb()
     await client.aclose()
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.ensure_tenant("acme")
-    await control.stop()
+    await open_generation(made, POLICY, acme=None)
     yield made
 
 

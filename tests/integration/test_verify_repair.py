@@ -13,12 +13,12 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
-from streams.control import Control, Generation
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.verify import VerifyReport, verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
+from tests.support.generations import open_generation
 from tests.support.inside import inside
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
@@ -30,9 +30,7 @@ KEYS = [Key("acme", f"v{i}") for i in range(12)]
 @pytest.fixture(scope="module")
 async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
     made = msgspec.structs.replace(settings, snapshot_events=20)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(made, POLICY)
     async with running_worker(made) as running:
         rng = random.Random(3)
         for turn in range(4):

@@ -26,6 +26,7 @@ from streams.verify import verify
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, messages
 from tests.integration.test_pipeline import POLICY
+from tests.support.generations import open_generation
 from tests.support.ports import closed_port
 from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
@@ -52,9 +53,7 @@ heard, projector.Projector._fetch = projector.Projector._fetch, silent
 async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     made = fresh_settings(stack, session_timeout=30.0, watchdog_seconds=1.0, summary_time_cap=1.0)
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(made, POLICY)
     yield made
 
 

@@ -19,7 +19,7 @@ from projections.intake import Record
 from projections.names import Key
 from projections.store import RedisStore
 from streams.appender import Appender
-from streams.control import Control, Generation
+from streams.control import Control
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics
@@ -29,6 +29,7 @@ from tests.integration.test_healing import differing, flush
 from tests.integration.test_outages import all_applied, messages
 from tests.integration.test_pipeline import POLICY
 from tests.support.commands import cli, ok
+from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -38,9 +39,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     made = fresh_settings(stack, snapshot_events=0)
     await flush(made)
     await create_topics(made)
-    control = await Control(made).start()
-    await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-    await control.stop()
+    await open_generation(made, POLICY)
     yield made
 
 
@@ -173,9 +172,7 @@ async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> N
     with EmbeddedStack(tmp_path / "stack") as own:
         made = fresh_settings(own, snapshot_events=0, append_timeout=2.0, session_timeout=6.0)
         await create_topics(made)
-        control = await Control(made).start()
-        await control.write({"generation/1": Generation(1, made.partitions, POLICY), "generation/live": 1})
-        await control.stop()
+        await open_generation(made, POLICY)
         log, runtime = KafkaLog(made, made.partitions), Runtime(made)
         await runtime.start()
         assert runtime.projector is not None and own.embedded_kafka is not None
