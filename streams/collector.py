@@ -20,16 +20,21 @@ class Sweep:
     """Frees fetches that were dropped before they were read to their end.
 
     aiokafka's records and the generator over them refer to each other until it is exhausted, so such a fetch, a MiB of bytes, would lie
-    about until the collector looks, which by its count of objects may take minutes: a worker held 900 MiB by it.
+    about until the collector looks, which by its count of objects may take minutes: a worker held 900 MiB by it. Each look sets that count
+    back, so the collector never comes to look itself at what was alive in one and died later; that is done here as well, less often.
     """
 
     EVERY = 32
+    """Drops between two looks among the youngest objects."""
+    OLDER, ALL = 16, 256
+    """Looks of which the last goes through what one or two of them found alive, and through everything."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def dropped(self) -> None:
-        """Count one; now and then look among the youngest objects."""
+        """Count one; now and then look."""
         self._count += 1
-        if self._count % self.EVERY == 0:
-            gc.collect(0)
+        looks, rest = divmod(self._count, self.EVERY)
+        if not rest:
+            gc.collect(2 if looks % self.ALL == 0 else 1 if looks % self.OLDER == 0 else 0)
