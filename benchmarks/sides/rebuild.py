@@ -1,6 +1,6 @@
 """Our side of `replay`: folding the log from zero, by the product's own functions.
 
-``rebuild`` is ``streams.rebuild.rebuild`` of a candidate generation beside a live one (``threadfold generations build``); ``verify`` is
+``rebuild`` is ``streams.rebuild.rebuild`` of a candidate generation beside a live one (``threadfold rebuild --jobs N``); ``verify`` is
 ``streams.verify.verify`` of every conversation (``threadfold verify --deep``): it folds into windows in memory and compares them with
 the store's at the end. The clock runs around the call; an earlier candidate's windows are dropped before.
 """
@@ -19,7 +19,7 @@ from streams.verify import verify
 from streams.worker import Runtime
 
 
-async def run(settings: Settings, groups: dict[str, list[int]], how: str) -> None:
+async def run(settings: Settings, groups: dict[str, list[int]], how: str, jobs: int) -> None:
     """Fold once, and answer with events a second."""
     runtime = Runtime(settings)
     await runtime.start()
@@ -33,7 +33,7 @@ async def run(settings: Settings, groups: dict[str, list[int]], how: str) -> Non
     wanted = sum((await log.ends()).values())
     begin, meter = time.perf_counter(), Meter(groups)
     if how == "rebuild":
-        events = (await rebuild(settings, control, log, store)).events
+        events = (await rebuild(settings, control, log, store, jobs=jobs)).events
     else:
         report = await verify(log, store, live, control.state.rules(live))
         events = report.events
@@ -49,4 +49,4 @@ async def run(settings: Settings, groups: dict[str, list[int]], how: str) -> Non
 
 if __name__ == "__main__":
     settings, groups, job = read_job()
-    asyncio.run(run(settings, groups, job["how"]))
+    asyncio.run(run(settings, groups, job["how"], job.get("jobs", 1)))
