@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.settings import Settings
+from streams.tasks import end_tasks
 from tests.chaos.model import absolute
 from tests.chaos.schedule import Plan
 from tests.chaos.spans import RIVAL
@@ -115,7 +116,6 @@ async def intruding(settings: Settings, plan: Plan) -> AsyncIterator[Intruder]:
     try:
         yield intruder
     finally:
-        task.cancel()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-    if isinstance(result, Exception):
-        raise result
+        await end_tasks([task])
+    if task.done() and not task.cancelled():
+        await task

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer
 
 from streams.kafka import make_consumer
 from streams.settings import Settings
+from streams.tasks import end_tasks
 from streams.worker import Runtime, answer
 
 
@@ -30,13 +31,12 @@ async def running_worker(settings: Settings, *, compact: bool = True) -> AsyncIt
     finally:
         runtime.projector.stop()
         await asyncio.wait(tasks[:1], timeout=10)
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
+        results = [task.exception() for task in tasks if task.done() and not task.cancelled()]
         await consumer.stop()
         await runtime.stop()
         for result in results:
-            if isinstance(result, Exception):
+            if result is not None:
                 raise result
 
 
