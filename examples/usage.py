@@ -2,6 +2,8 @@
 
 threadfold projection run examples.usage:Usage        # keeps it up with the log
 python examples/usage.py TENANT                       # prints a tenant's days
+
+Beside `threadfold up`, Kafka's and Redis' addresses are in its folder: set THREADFOLD_CONFIG=threadfold-data/threadfold.toml.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class RedisUnavailable(ThreadfoldError):
 
 
 class CorruptWindow(ThreadfoldError):
-    """What the store holds of a window is not a window; the partition is folded anew."""
+    """What the store holds of a window is not a window; a worker that comes upon it folds its partition anew."""
 
     problem = 503
 

@@ -94,7 +94,7 @@ def stored_form(key: Key) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-        raise CorruptWindow(f"the stored window of {key} cannot be read ({error}): its partition is folded anew") from None
+        raise CorruptWindow(f"the stored window of {key} cannot be read ({error}): mend it with `threadfold verify --repair`") from None
 
 
 class DueChange(Enum):

@@ -324,7 +324,7 @@ class RedisStore:
         except ResponseError as error:
             if "WRONGTYPE" in str(error):
                 raise CorruptWindow(
-                    f"Redis at {shown(self.url)} has something else under a key of the windows: the partition is folded anew"
+                    f"Redis at {shown(self.url)} has something else under a key of the windows: mend it with `threadfold verify --repair`"
                 ) from error
             raise RedisUnavailable(f"Redis at {shown(self.url)} refused: {error}") from error
         except RedisError as error:

@@ -35,6 +35,8 @@ from streams.snapshots import SnapshotTopic
 from streams.spoken import DeadLetter, Spoken, Voice
 
 PAGE = 500
+WAITING = "waiting"
+"""What an event is, besides poison, that comes after the one at which its conversation is parked."""
 ATTEMPTS = 60
 
 
@@ -155,7 +157,7 @@ class DeadLetters:
         parked = None if window is None else window.meta.parked
         if parked is None or position.offset < parked.offset:
             return "folded", None
-        return (POISON if position.offset == parked.offset else "waiting"), parked
+        return (POISON if position.offset == parked.offset else WAITING), parked
 
     async def why(self, position: Position, raw: Raw) -> str:
         """Why the fold fails on the event at which a conversation is parked, in the error's own words; "" where it does not (any more)."""
@@ -180,6 +182,11 @@ class DeadLetters:
 
     # -- acting --------------------------------------------------------------------------------------------------------------
 
+    def check_place(self, key: Key, position: Position) -> None:
+        """Raises :class:`InvalidPosition` where a conversation's record lies in another partition than the conversation."""
+        if partition_of(key, self.log.partitions) != position.partition:
+            raise InvalidPosition(f"position {position} is in another partition than {key} belongs to: no event of ours can reach it there")
+
     async def retry(self, key: Key) -> tuple[int, Parked | None]:
         """Fold a parked conversation on from the event at which it is parked, with the code at hand, and write it.
 
@@ -194,7 +201,7 @@ class DeadLetters:
         for attempt in range(ATTEMPTS):
             number, checkpoint, window, mark = await self.window(key)
             if window is None or window.meta.parked is None:
-                raise InvalidPosition(f"conversation {key} is not parked: see `threadfold dead-letters list`")
+                raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
             told = Told()
             now = await go_on(self.log, window, told, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
@@ -228,16 +235,22 @@ class DeadLetters:
         It may be repeated: its id follows from the position.
 
         Raises:
-            InvalidPosition: no parked conversation has the position.
+            InvalidPosition: no conversation is parked at the position; nor does it wait in one, and could not be read there.
             KafkaUnavailable: unknown whether it is in; drop it again.
         """
         raw = await self.record(position)
-        role, _ = await self.role(position, raw)
+        role, parked = await self.role(position, raw)
         key = parse_key(raw.key) if raw.key is not None else None
-        if key is None or role not in (POISON, "waiting"):
-            raise InvalidPosition(f"position {position} parks no conversation, nor waits in one: see `threadfold dead-letters list`")
-        if partition_of(key, self.log.partitions) != position.partition:
-            raise InvalidPosition(f"position {position} is in another partition than {key} belongs to: no event of ours can reach it there")
+        if key is None or parked is None or role not in (POISON, WAITING):
+            raise InvalidPosition(f"position {position} parks no conversation: see `threadfold dead-letters list`")
+        self.check_place(key, position)
+        await self.log.seals.ready([raw])
+        if role == WAITING and not isinstance(read_row(self.log.seals, raw), NoEvent):
+            # Nothing says that it is at fault, and once dropped it is gone from the window for good.
+            at = Position(position.partition, parked.offset)
+            raise InvalidPosition(
+                f"position {position} only waits, until {key} goes on from {at}, where it is parked: drop or retry that one"
+            )
         flat: dict[str, Any] = {"type": "event.dropped", "position": str(position)}
         if reason:
             flat["reason"] = reason

@@ -244,7 +244,7 @@ class Projector:
         try:
             if partition is not None:
                 await partition.check()
-            logger.error("%s", error)
+            logger.error("%s; partition %d is folded anew", error, number)
             await self.store.drop_partition(self.generation, number)
         except Fenced:
             logger.warning("partition %d is another process' now; what was read of it is passed over", number)

@@ -35,7 +35,7 @@ async def refold(log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stu
         meta = window.meta
         # Of one whose keys are gone the fold is another one, and makes no difference: it is erased by what comes.
         if not stubs[window.key].fits(meta.position, meta.count, meta.digest) and not log.seals.is_erased(str(window.key).encode()):
-            raise CorruptWindow(f"{window.key} sleeps, and neither its snapshot nor the log gives its window: its partition is folded anew")
+            raise CorruptWindow(f"{window.key} sleeps, and neither its snapshot nor the log gives its window")
     logger.warning("partition %d: %d sleeping windows were folded from the log in %.1f s: their snapshots are gone",
                    partition, len(windows), time.perf_counter() - begin)  # fmt: skip
     return {window.key: _stored(window, stubs[window.key]) for window in windows}

@@ -136,7 +136,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         try:
             settings = msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:
-            raise InvalidSettings(f"settings: {str(error).replace('`', '')}") from None
+            what, _, where = str(error).replace("`", "").partition(" - at $.")
+            named = (
+                f"setting {where!r} ({PREFIX}{where.upper()})" if where in cls.__struct_fields__ else f"settings{where and f' at {where}'}"
+            )
+            raise InvalidSettings(f"{named}: {what[:1].lower()}{what[1:]}") from None
         return settings._checked()
 
     def _checked(self) -> Settings:

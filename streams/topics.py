@@ -94,7 +94,20 @@ def _new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: i
 
 
 async def check_topics(settings: Settings) -> list[str]:
-    """What is wrong with the topics, one sentence each; empty when all is well.
+    """What is wrong with the topics, one sentence each: their shapes (:func:`check_shapes`), and events that are gone, if not accepted."""
+    return await check_shapes(settings) + ([] if settings.accept_truncated_log else await lost_beginning(settings))
+
+
+async def lost_beginning(settings: Settings) -> list[str]:
+    """A sentence where the events topic has lost its first events; empty where it is whole, or not there."""
+    topic = settings.topic("events")
+    async with admin_client(settings) as admin:
+        led = await _led(admin, topic) if topic in await admin.list_topics() else []
+    return said_of_begins(topic, await topic_begins(settings, topic, led)) if led else []
+
+
+async def check_shapes(settings: Settings) -> list[str]:
+    """What is wrong with the shape of the topics, one sentence each; empty when all is well.
 
     Partition counts must agree among the topics keyed by conversation; that the count never changed is checked against the live
     generation's record (``streams.control``).
@@ -113,9 +126,6 @@ async def check_topics(settings: Settings) -> list[str]:
                 if config.get(name) != spec.config[name]
             ]
         wrong += await short_of_replicas(admin, [settings.topic(spec.name) for spec in present])
-        led = await _led(admin, settings.topic("events")) if any(spec.name == "events" for spec in present) else []
-    if led:
-        wrong += said_of_begins(settings.topic("events"), await topic_begins(settings, settings.topic("events"), led))
     return wrong
 
 

@@ -39,10 +39,10 @@ def said_of_begins(topic: str, begins: Mapping[int, int]) -> list[str]:
     return [f"topic {topic} has lost its beginning, in partition{'s' if len(gone) > 1 else ''} {shown}{more}: {WHAT_TO_DO}"]
 
 
-def check_reach(topic: str, partition: int, offset: int, begin: int, *, accept: bool) -> None:
+def check_reach(topic: str, partition: int, offset: int, begin: int, *, accept: bool, what: str = "windows") -> None:
     """Check that the fold of a partition can go on after ``offset`` (-1: from its first event) in a log that begins at ``begin``.
 
-    What is gone is said in the log, whether it matters or not.
+    What is gone is said in the log, whether it matters or not. ``what`` is folded there.
 
     Raises:
         LogTruncated: events in between are gone, and that is not accepted.
@@ -52,9 +52,9 @@ def check_reach(topic: str, partition: int, offset: int, begin: int, *, accept: 
     if begin <= offset + 1:
         logger.warning("partition %d: %s", partition, said_of_begins(topic, {partition: begin})[0])
         return
-    gone = f"partition {partition} of {topic} begins at offset {begin}, its windows were folded up to {offset}: events in between are gone"
+    gone = f"partition {partition} of {topic} begins at offset {begin}, its {what} were folded up to {offset}: events in between are gone"
     if not accept:
-        raise LogTruncated(f"{gone}, so its windows cannot be told and are not served (503): {WHAT_TO_DO}")
+        raise LogTruncated(f"{gone}, so its {what} cannot be told and are not served (503): {WHAT_TO_DO}")
     logger.warning("%s, which is accepted: conversations begin with what is left", gone)
 
 

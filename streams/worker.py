@@ -105,6 +105,17 @@ class _App(faust.App):  # type: ignore[misc]
         """Faust would make folders for tables in the working directory; there are no tables."""
 
 
+class _Service(faust.Service):  # type: ignore[misc]
+    """A service whose failure by a named cause is not logged with where it was raised: whoever runs the worker says it in one line."""
+
+    async def crash(self, reason: BaseException) -> None:
+        logger.disabled = isinstance(reason, ThreadfoldError)
+        try:
+            await super().crash(reason)
+        finally:
+            logger.disabled = False
+
+
 def create_app(settings: Settings) -> Any:
     """The Faust app of one worker. Nothing connects before it is started."""
     app = _App(
@@ -132,7 +143,7 @@ def create_app(settings: Settings) -> Any:
     requests = app.topic(settings.topic("compactions"), key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
 
     @app.service
-    class ProjectorService(faust.Service):  # type: ignore[misc]
+    class ProjectorService(_Service):
         """Runs the projector beside Faust's agents; its failure is the worker's."""
 
         async def on_start(self) -> None:

@@ -69,4 +69,6 @@ def check_projection(projection: Projection) -> Projection:
         raise InvalidProjection(f"projection {kind}: its name is {name!r}: use 1 to 64 of a-z 0-9 _ -, a letter first")
     if type(version) is not int or not 1 <= version < 2**31:
         raise InvalidProjection(f"projection {name}: its version is {version!r}: use a whole number from 1 on")
+    if getattr(type(projection), "apply", None) is Projection.apply:
+        raise InvalidProjection(f"projection {name}: {kind} has no method apply of its own")
     return projection

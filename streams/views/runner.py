@@ -15,7 +15,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, InvalidProjection, KeyUnusable, ProjectionFailed, RedisUnavailable, ThreadfoldError
+from projections.errors import (
+    CorruptWindow,
+    InvalidProjection,
+    KeyUnusable,
+    LogTruncated,
+    ProjectionFailed,
+    RedisUnavailable,
+    ThreadfoldError,
+)
 from projections.persistence import Checkpoint
 from streams.commits import Commits
 from streams.control import Control
@@ -25,6 +33,7 @@ from streams.log import Log, Row
 from streams.partition import Fenced
 from streams.rebalances import Rebalances
 from streams.settings import Settings
+from streams.truncation import check_reach, said_of_begins
 from streams.views.fold import ViewPartition
 from streams.views.persistence import ViewStore, place_of
 from streams.views.projection import Projection, check_projection
@@ -34,6 +43,7 @@ logger = logging.getLogger(__name__)
 POLL = 0.2
 TICK = 0.5
 RETRY_PAUSE = 0.5
+TRUNCATED_PAUSE = 30.0
 FETCH_ROWS = 500
 """Records applied at once, in all: what the consumer holds beyond them stays compressed."""
 _FATAL = (KeyUnusable, ProjectionFailed, InvalidProjection)
@@ -79,6 +89,7 @@ class ViewRunner:
 
         Raises:
             ProjectionFailed, InvalidProjection: the projection raised an error, or put what is no value.
+            LogTruncated: it has to be folded from the log's first event, which is gone; the results there are stay as they are.
             KeyUnusable: a master key is missing, or is another one.
             KafkaUnavailable: the brokers do not answer at the start.
         """
@@ -93,7 +104,7 @@ class ViewRunner:
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
         ends, version = await self.log.tops(), self.projection.version
-
+        whole = said_of_begins(self._topic, {} if self.settings.accept_truncated_log else await self.log.begins())
         number: int | None = None
 
         def begin(before: ViewRecord) -> ViewRecord | None:
@@ -107,6 +118,9 @@ class ViewRunner:
                     f"projection {self.projection.name}: version {live.version} is live, and this code is version {version}: run the newer "
                     f"one, or go back to this one with `threadfold projection rebuild`"
                 )
+            if whole:
+                # What is right, and perhaps the only one that had those events, must not give way to what is left of it.
+                raise LogTruncated(f"projection {self.projection.name} cannot be folded anew: {whole[0]}")
             after = before.begun(version, ends)
             number = max(after.generations)
             return after
@@ -244,7 +258,7 @@ class ViewRunner:
         except Fenced as error:
             logger.info("%s; loading its checkpoint", error)
         except CorruptWindow as error:
-            logger.error("%s", error)
+            logger.error("%s; partition %d is folded anew", error, number)
             await self._discard(partition)
         except _FATAL as error:
             self._failure = self._failure or error
@@ -294,6 +308,9 @@ class ViewRunner:
             except KeyUnusable as error:
                 self._failure = self._failure or error
                 self.stop()
+            except LogTruncated as error:
+                logger.error("projection %s: %s", self.projection.name, error)
+                self._rest[number] = time.monotonic() + TRUNCATED_PAUSE
             except ThreadfoldError as error:
                 logger.warning("partition %d of projection %s waits: %s", number, self.projection.name, error)
                 self._rest[number] = time.monotonic() + RETRY_PAUSE
@@ -311,6 +328,10 @@ class ViewRunner:
         if stored is not None and not await is_of(self.log, number, stored, end):
             logger.warning("partition %d: the log is not the one projection %s was folded from", number, self.projection.name)
             stored = None
+        reached = -1 if stored is None else stored.offset
+        check_reach(
+            self._topic, number, reached, (await self.log.begins())[number], accept=self.settings.accept_truncated_log, what="results"
+        )
         if stored is None:
             await self.store.drop(partition.place)
             await partition.begin(Checkpoint(), end - 1)

@@ -360,7 +360,7 @@ async def test_neither_snapshot_nor_log_is_an_error_and_no_window() -> None:
     place.revival._log = MemoryLog(4)
     with pytest.raises(CorruptWindow, match="neither its snapshot nor the log"):
         await place.parts.images()
-    with pytest.raises(CorruptWindow, match="folded anew"):
+    with pytest.raises(CorruptWindow, match="gives its window"):
         await more(place, talks, partition, talks.keys[0])
 
 

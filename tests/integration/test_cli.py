@@ -230,6 +230,9 @@ async def test_a_wrong_line_appends_nothing_at_all(data: Path, worker: Runtime) 
         assert message in ran.said
         assert ran.out == ""
     assert await log_ends(worker) == before
+    refused = await cli("append", "mistyped", "nothing", "--data", data, text='{"role": "user", "content": 5}\n')
+    assert refused.code == 2 and "is new here" not in refused.err
+    assert "mistyped" not in (await ok("tenants", "list", "--data", data)).out
     unknown = await cli("context", "t", "nothing", "--data", data)
     assert unknown.code == 1
     assert "nothing is not known" in unknown.said

@@ -95,13 +95,42 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
         shown = json.loads((await command(data, "dead-letters", "inspect", str(bad))).out)
         assert shown["kind"] == "poison" and shown["key"] == str(key) and shown["bytes"] == 23
         again = await command(data, "dead-letters", "retry", str(bad))
-        assert again.code == 1 and f"{key}: still parked" in again.out
+        assert again.code == 1 and f"{key}: still parked at {bad}" in again.out
+        good = await command(data, "dead-letters", "drop", str(later[0]))
+        assert good.code == 2 and f"position {later[0]} only waits, until {key} goes on from {bad}" in good.err
         dropped = await command(data, "dead-letters", "drop", str(bad), "--reason", "a broken producer")
         assert dropped.code == 0 and "it goes on" in dropped.out, dropped.out + dropped.err
         assert await parked_at(backend, key) is None
         assert (await backend.window("acme", "bytes")).meta.count == 5
     assert str(key) not in (await command(data, "dead-letters", "list")).out
     assert await check(runtime) == []
+
+
+async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(runtime: Runtime, poisoned: Settings, data: Path) -> None:
+    key = Key("acme", "twice")
+    bad, worse = [await put_raw(runtime, key, value) for value in (b"{one", b"{two")]
+    (last,) = await append(runtime, key, [message("the rest")])
+    await applied(runtime, last)
+    first = await command(data, "dead-letters", "drop", str(worse))
+    assert first.code == 1 and f"{key}: still parked at {bad}" in first.out
+    assert (await command(data, "dead-letters", "drop", str(bad))).code == 0
+    async with Backend(poisoned) as backend:
+        assert await parked_at(backend, key) is None
+        assert json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"] == "the rest"
+
+
+async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_no_retry_up(runtime: Runtime, data: Path) -> None:
+    key = Key("acme", "astray")
+    wrong = (partition_of(key, runtime.log.partitions) + 1) % runtime.log.partitions
+    producer = await runtime.projector.publisher._producer.get()
+    sent = await producer.send_and_wait(runtime.settings.topic("events"), b"{", str(key).encode(), partition=wrong)
+    at = Position(wrong, sent.offset)
+    await applied(runtime, at)
+    for act in ("drop", "retry"):
+        ran = await command(data, "dead-letters", act, str(at))
+        assert ran.code == 2 and f"position {at} is in another partition than {key} belongs to" in ran.err
+    every = await command(data, "dead-letters", "retry", "--all", release="mended")
+    assert every.code == 0 and f"passed over: position {at} is in another partition" in every.out, every.out + every.err
 
 
 async def trap(runtime: Runtime, key: Key) -> Position:

@@ -28,6 +28,7 @@ async def test_a_worker_stops_when_too_much_is_poison_and_goes_on_with_a_larger_
     assert ran.code == 2, ran.err
     last = ran.err.splitlines()[-1]
     assert last.startswith("threadfold: ") and "max_poison_share" in last and f"the last is {number}-" in last, ran.err
+    assert "Traceback" not in ran.err and "Crashed" not in ran.err, ran.err
     store = RedisStore(settings.redis, settings.topic_prefix)
     try:
         stored = await store.checkpoint(1, number)

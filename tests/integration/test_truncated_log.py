@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 
@@ -11,7 +12,8 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from projections.errors import Healing, LogTruncated
+from examples.usage import Usage
+from projections.errors import Healing, LogTruncated, UnknownProjection
 from projections.persistence import Checkpoint
 from projections.policy import Rules
 from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
@@ -22,6 +24,7 @@ from streams.log import KafkaLog
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
+from streams.tasks import end_tasks
 from streams.topics import check_topics, create_topics
 from streams.truncation import check_whole
 from streams.worker import Runtime
@@ -32,7 +35,9 @@ from tests.integration.test_pipeline import POLICY
 from tests.support.commands import cli
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
+from threadfold import views
 from threadfold.backend import Backend
+from threadfold.cli.up import _prepare as prepare_stack
 from threadfold.embedded.stack import EmbeddedStack
 
 
@@ -55,6 +60,10 @@ async def eaten(settings: Settings, before: dict[int, int], topic: str = "events
     async with admin_client(settings) as admin:
         wanted = {TopicPartition(settings.topic(topic), p): RecordsToDelete(before_offset=offset) for p, offset in before.items()}
         await admin.delete_records(wanted)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    return {f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in ("kafka", "redis", "topic_prefix", "group")}
 
 
 def but(settings: Settings, **others: object) -> Settings:
@@ -99,7 +108,7 @@ async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Set
     async with admin_client(settings) as admin:
         resource = ConfigResource(ConfigResourceType.TOPIC, settings.topic("events"), {"retention.ms": "86400000"})
         await admin.alter_configs([resource])
-    env = {"THREADFOLD_KAFKA": settings.kafka, "THREADFOLD_REDIS": settings.redis, "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix}
+    env = environment(settings)
     checked, doctor = await cli("topics", "check", env=env), await cli("doctor", env=env)
     for ran in (checked, doctor):
         assert ran.code == 1
@@ -109,6 +118,57 @@ async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Set
         assert "partition 0 (begins at offset 5)" in gone
         assert "retention.ms=-1" in gone
         assert "THREADFOLD_ACCEPT_TRUNCATED_LOG" in gone
+    accepted = await cli("topics", "check", env={**env, "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"})
+    assert "has lost its beginning" not in accepted.out and "retention.ms" in accepted.out
+    await log.stop()
+
+
+async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    await log.append(messages(random.Random(1), 0, 60))
+    await log.stop()
+    await eaten(settings, {0: 5})
+    partitions, _ = await prepare_stack(settings)
+    assert partitions == 2
+    assert "has lost its beginning, in partition 0" in capsys.readouterr().err
+
+
+async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_beginning_has(settings: Settings) -> None:
+    """A rebuild switched right results away for wrong ones, and said nothing."""
+    log = KafkaLog(settings, settings.partitions)
+    await log.append(messages(random.Random(1), 0, 60))
+    assert (await views.rebuild(settings, Usage())).live
+    async with views.View.open(settings, Usage()) as view:
+        before = await view.all("acme")
+    assert sum(day["events"] for day in before.values()) == 60
+    await eaten(settings, {0: 5})
+    ran = await cli("projection", "rebuild", "examples.usage:Usage", env=environment(settings))
+    assert ran.code == 2 and "projection usage cannot be folded anew" in ran.err and "THREADFOLD_ACCEPT_TRUNCATED_LOG" in ran.err
+    with pytest.raises(LogTruncated):
+        await views.verify(settings, Usage())
+    running = asyncio.create_task(views.run(settings, Usage()))
+    async with views.View.open(settings, Usage()) as view:
+        assert await view.all("acme") == before
+        await log.append(messages(random.Random(2), 60, 10))
+
+        async def went_on() -> bool:
+            return sum(day["events"] for day in (await view.all("acme")).values()) == 70
+
+        await until(went_on)
+        await flush(settings)
+
+        async def healing_or_gone() -> bool:
+            try:
+                await view.all("acme")
+            except (Healing, UnknownProjection):
+                return True
+            return False
+
+        await until(healing_or_gone)
+        await end_tasks([running])
+        assert await healing_or_gone(), "what is left of the log is not shown as all there was"
+        assert (await views.rebuild(but(settings, accept_truncated_log=True), Usage())).live
+        assert sum(day["events"] for day in (await view.all("acme")).values()) == 65
     await log.stop()
 
 

@@ -195,6 +195,14 @@ def test_a_name_or_version_that_cannot_be_is_refused(name: Any, version: Any) ->
         MemoryView(projection)
 
 
+def test_a_projection_without_an_apply_of_its_own_is_refused() -> None:
+    class Idle(Projection):
+        name = "idle"
+
+    with pytest.raises(InvalidProjection, match="projection idle: Idle has no method apply"):
+        MemoryView(Idle())
+
+
 class ByBatch(Projection):
     name = "by-batch"
 

@@ -42,11 +42,11 @@ def append(tenant: str, conversation: str, file: Path | None, data: Path | None)
 
 async def _append(settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]) -> None:
     async with Backend(settings) as backend:
+        drafter = Drafter(tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes)
+        drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
         if tenant not in backend.control.state.tenants:
             say(f"tenant {tenant} is new here: it is made")
         await backend.control.ensure_tenant(tenant)
-        drafter = Drafter(tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes)
-        drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
         for i in range(0, len(drafts), LIST):
             try:
                 positions = await append_drafts(backend.log, _joined(drafts[i : i + LIST]))

@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 
 from projections.errors import InvalidPosition, ThreadfoldError
 from projections.meta import Parked
-from projections.names import Key, Position, parse_key, parse_position
+from projections.names import Key, Position, parse_key, parse_position, partition_of
 from streams.dead_letters import DeadLetters, closing, decoded
 from streams.kafka import SharedProducer, kafka_errors, sequential_consumer
 from streams.log import KafkaLog, Raw
@@ -155,10 +155,23 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
 
     async def go() -> bool:
         async with opened(load_settings(data)) as (_, letters):
-            keys = [one.key for one in await letters.parked()] if what is None else [await _meant(letters, what)]
+            keys = await _every(letters) if what is None else [await _meant(letters, what)]
             return all([await _retried(letters, key) for key in keys])
 
     ctx.exit(0 if run(go()) else 1)
+
+
+async def _every(letters: DeadLetters) -> list[Key]:
+    """The parked conversations that can be tried again; what lies in a wrong partition is named, and passed over."""
+    keys: list[Key] = []
+    for one in await letters.parked():
+        try:
+            letters.check_place(one.key, one.position)
+        except InvalidPosition as error:
+            print_line(f"passed over: {error}")
+        else:
+            keys.append(one.key)
+    return keys
 
 
 async def _meant(letters: DeadLetters, what: str) -> Key:
@@ -171,6 +184,7 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
     key = parse_key(raw.key) if raw.key is not None else None
     if role == RECORD or key is None:
         raise InvalidPosition(f"the record at {at} is nobody's event and parks nothing: there is nothing to retry; drop it from the list")
+    letters.check_place(key, at)
     return key
 
 
@@ -183,13 +197,14 @@ async def _retried(letters: DeadLetters, key: Key) -> bool:
     if parked is None:
         print_line(f"{key}: goes on, {folded} events folded")
         return True
-    print_line(_again(key, parked, folded))
+    print_line(_again(letters, key, parked, folded))
     return False
 
 
-def _again(key: Key, parked: Parked, folded: int) -> str:
+def _again(letters: DeadLetters, key: Key, parked: Parked, folded: int) -> str:
     number = f"{folded} events folded, then" if folded else "still"
-    return f"{key}: {number} parked at offset {parked.offset} ({parked.count} waiting): {parked.cause}"
+    at = Position(partition_of(key, letters.log.partitions), parked.offset)
+    return f"{key}: {number} parked at {at} ({parked.count} waiting): {parked.cause}"
 
 
 @dead_letters.command()
@@ -221,7 +236,7 @@ def drop(ctx: click.Context, position: str, reason: str | None, seconds: float, 
             elif parked is None:
                 print_line(f"{key}: dropped by the event at {place}; it goes on")
             else:
-                print_line(_again(key, parked, 0))
+                print_line(_again(letters, key, parked, 0))
             return folded and parked is None
 
     ctx.exit(0 if run(go()) else 1)

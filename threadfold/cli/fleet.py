@@ -29,6 +29,7 @@ ATTEMPTS = 3
 GRACE = 20.0
 """Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer group."""
 LOG_LIMIT = 8 << 20
+LONGEST_LINE = 600
 
 
 class ServiceDied(ThreadfoldError):
@@ -152,5 +153,7 @@ def _last_line(log: Path) -> str:
         return "no log"
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "its log is empty"
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if any(map(str.isalnum, line))]
+    if not lines:
+        return "its log is empty"
+    return lines[-1] if len(lines[-1]) <= LONGEST_LINE else f"{lines[-1][:LONGEST_LINE]}…"

@@ -36,14 +36,9 @@ def check(ctx: click.Context, data: Path | None) -> None:
     ctx.exit(_report(run(check_topics(load_settings(data)))))
 
 
-async def make_topics(settings: Settings) -> tuple[list[str], list[str]]:
-    """Create the topics that are missing; returns their names, and what is wrong with the topics there are then."""
-    return await create_topics(settings), await check_topics(settings)
-
-
 async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
-    """Create what is missing of topics and first generation; returns as :func:`make_topics`."""
-    made, wrong = await make_topics(settings)
+    """Create what is missing of topics and first generation; returns the topics made, and what is wrong with those there are then."""
+    made, wrong = await create_topics(settings), await check_topics(settings)
     control = Control(settings)
     try:
         await control.start()

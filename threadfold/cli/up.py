@@ -14,11 +14,10 @@ from projections.errors import InvalidSettings, TopicMismatch
 from streams.control import Control
 from streams.masters import new_master
 from streams.settings import PREFIX, Settings
-from streams.topics import partition_count
+from streams.topics import check_shapes, create_topics, lost_beginning, partition_count
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet
-from threadfold.cli.topics import make_topics
 from threadfold.embedded.folder import DataFolder
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.stack import EmbeddedStack
@@ -147,9 +146,12 @@ def _master_key_file(data: Path) -> Path:
 
 async def _prepare(settings: Settings) -> tuple[int, str | None]:
     """Topics, first generation and demo tenant; returns the log's partition count, and the demo tenant's key on the first start."""
-    _, wrong = await make_topics(settings)
-    if wrong:
+    await create_topics(settings)
+    if wrong := await check_shapes(settings):
         raise TopicMismatch("; ".join(wrong))
+    # No reason not to start: what was folded before is served on.
+    for sentence in await lost_beginning(settings):
+        say(sentence)
     partitions = await partition_count(settings)
     control = Control(settings)
     try:

@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from projections.errors import TopicMismatch
+from projections.errors import TopicMismatch, UnknownProjection
 from streams.control import Control
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import partition_count
+from streams.truncation import check_whole
 from streams.views.persistence import place_of
 from streams.views.projection import Projection, check_projection
-from streams.views.record import change_record, record_of
+from streams.views.record import ViewRecord, change_record, record_of
 from streams.views.runner import ViewRunner
 from streams.views.store import RedisViewStore
 from streams.views.verify import ViewReport, verify_view
@@ -93,12 +94,14 @@ async def verify(settings: Settings, projection: Projection, *, progress: Progre
 
     Raises:
         UnknownProjection: it has no results.
+        LogTruncated: the log has lost its beginning, so a fold of it says nothing.
         TopicMismatch: the live results are of another version than this code.
         Healing, ProjectionFailed: as named.
     """
     check_projection(projection)
     async with opened(settings) as parts:
         record = record_of(parts.control, projection.name)
+        await check_whole(parts.log, settings.topic("events"), accept=settings.accept_truncated_log)
         number = record.live or 0
         if record.generations[number].version != projection.version:
             raise TopicMismatch(
@@ -115,6 +118,8 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
         UnknownProjection: there are none of that name.
     """
     async with opened(settings) as parts:
+        if not parts.control.state.views.get(name, ViewRecord()).generations:
+            raise UnknownProjection(f"no projection {name} has results here: see `threadfold projection list`")
         record = record_of(parts.control, name)
         gone = {number for number in record.generations if everything or number < (record.live or 0)}
         # The record goes first, so that nobody begins to read what is being deleted.
