@@ -1,7 +1,7 @@
 # Commands for people and CI. GNU make 3.81 or newer (what macOS ships) and Python 3.11 or newer are all a machine needs.
 #
 #   PYTHON=python3.12    the interpreter that .venv is made with (otherwise the newest of 3.13, 3.12, 3.11, then python3)
-#   TEST_ARGS='-k fold'  passed to pytest; JOBS=2 is how many processes it runs, each with a Kafka and a Redis of its own
+#   TEST_ARGS='-k fold'  passed to pytest; JOBS=3 is how many processes it runs, each with a Kafka and a Redis of its own
 #   DEMO_ARGS='--help'   passed to the demo
 #   SEEDS=100            how many seeds chaos runs, from FIRST=0 on; SEED=7 runs that one alone; CHAOS_ARGS=--verbose is passed to it
 #   FIGURE=projection    the figures that bench measures (otherwise all); BENCH_ARGS=--quick is passed to it
@@ -9,7 +9,7 @@
 SHELL = /bin/sh
 PYTHON ?=
 TEST_ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 DEMO_ARGS ?=
 SEEDS ?= 10
 FIRST ?= 0

@@ -1,7 +1,7 @@
 """Figure `soak`: half an hour of traffic, in which memory and lag must stay as they are.
 
 A gateway and a worker serve several tenants' conversations with a small budget, so that every window is full, and compacted again and
-again, after the warm-up (the first fifth). Over HTTP come single events and lists on a fixed schedule, and reads of contexts. Every few
+again, after the warm-up (two fifths: until every window has the 1,024 recent ids it holds at most). Over HTTP come single events and lists on a fixed schedule, and reads of contexts. Every few
 seconds the processes' resident memory, Redis' and how far the windows are behind the log are taken. The value is the worst growth: of the
 worker's, the gateway's and Redis' memory, the mean of the last quarter over that of the first one after the warm-up. At the end every
 window is folded from the log and compared. It takes half an hour, so it runs only when it is named.
@@ -40,6 +40,8 @@ CONVERSATIONS = 60
 RATE = 300
 """Events a second of all tenants: half of them in lists of ten."""
 READS = 20
+WARM_UP = 0.4
+"""Of the time: a conversation gets 1.7 events a second, so its window is full, the recent ids included, after ten of thirty minutes."""
 POLICY = {"working_budget": 3000, "keep_recent_tokens": 1500, "min_messages": 4, "summary_max_tokens": 300}
 
 
@@ -54,8 +56,8 @@ class Samples:
     answers: dict[int, int] = field(default_factory=dict)
 
     def growth(self, values: list[float]) -> float:
-        """The mean of the last quarter over that of the first, both after the warm-up of a fifth."""
-        steady = values[len(values) // 5 :]
+        """The mean of the last quarter over that of the first, both after the warm-up."""
+        steady = values[int(len(values) * WARM_UP) :]
         quarter = max(1, len(steady) // 4)
         return statistics.fmean(steady[-quarter:]) / statistics.fmean(steady[:quarter])
 
