@@ -1,10 +1,11 @@
 """Figure `soak`: half an hour of traffic, in which memory and lag must stay as they are.
 
 A gateway and a worker serve several tenants' conversations with a small budget, so that every window is full, and compacted again and
-again, after the warm-up (two fifths: until every window has the 1,024 recent ids it holds at most). Over HTTP come single events and lists on a fixed schedule, and reads of contexts. Every few
-seconds the processes' resident memory, Redis' and how far the windows are behind the log are taken. The value is the worst growth: of the
-worker's, the gateway's and Redis' memory, the mean of the last quarter over that of the first one after the warm-up. At the end every
-window is folded from the log and compared. It takes half an hour, so it runs only when it is named.
+again, after the warm-up (two fifths: until every window has the 1,024 recent ids it holds at most). Over HTTP come single events and
+lists on a fixed schedule, and reads of contexts. Every few seconds the processes' resident memory, Redis' and how far the windows are
+behind the log are taken. The value is the worst growth: of the worker's, the gateway's and Redis' memory, the mean of the last quarter
+over that of the first one after the warm-up. At the end every window is folded from the log and compared. It takes half an hour, so it
+runs only when it is named.
 """
 
 from __future__ import annotations

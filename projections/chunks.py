@@ -37,6 +37,7 @@ class _Extra(Struct, array_like=True, omit_defaults=True):
     sent_id: str = ""
     beyond: int | None = None
     gone: list[int] | None = None
+    voids: list[tuple[int, int]] | None = None
 
 
 class Chunk(Struct, array_like=True):
@@ -62,8 +63,7 @@ def stored_size(entry: Entry) -> int:
     size = len(entry.body) + PER_ENTRY
     if entry.calls:
         size += sum(len(id_) + len(name) + 38 for id_, name, _ in entry.calls)
-    if entry.positions:
-        size += 2 * len(entry.positions)
+    size += 2 * len(entry.positions or ()) + 2 * len(entry.gone or ())
     if entry.forms:
         size += sum(len(form) + 10 for _, form, _ in entry.forms)
     return size + len(entry.reasoning)
@@ -112,6 +112,7 @@ def _extra(e: Entry) -> _Extra:
         e.sent_id,
         e.beyond,
         e.gone,
+        e.voids,
     )
 
 

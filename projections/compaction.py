@@ -102,15 +102,17 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
 
 def _shrink(held: Entry, last: int, count: int, recents: Recents) -> Entry:
     known = entry_offsets(held) or recents.between(last + 1, held.offset) or None
+    dead = delta([offset for offset in absolute(held.gone or []) if offset > last]) or None
+    voids = [(max(begin, last + 1), end) for begin, end in held.voids or () if end > last] or None
     if known is None:
         # Repeats in the log count for a scan and not for the tail, so the rest can only be estimated.
         # The count is only a claim: taken as it is, a false one would leave numbers that cannot be stored, which stops the partition.
-        left, first, positions, gone = held.count - min(max(1, count), held.count - 1), last + 1, None, None
+        left, first, positions = held.count - min(max(1, count), held.count - 1), last + 1, None
     else:
         offsets = [offset for offset in known if offset > last]
-        dead = [offset for offset in absolute(held.gone or []) if offset > last]
-        left, first = len(offsets), offsets[0]
-        positions, gone = delta(offsets), delta(dead) or None
+        left, first, positions = len(offsets), offsets[0], delta(offsets)
     # Which of the range's tokens lay in the span is not known here: the rest is taken in proportion, rounded up.
     tokens, full = -(-held.tokens * left // held.count), -(-held.full * left // held.count)
-    return Entry(held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions, forms=held.forms, full=full, gone=gone)
+    rest = Entry(held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions, forms=held.forms, full=full)
+    rest.gone, rest.voids = dead, voids
+    return rest

@@ -68,8 +68,9 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others, empty for a note and for what is left
     out. ``tokens`` are those of the body as it stands. ``calls`` are an assistant message's calls; ``link`` is a result's call as
     ``(offset, index)``, None for an orphan, :data:`EARLY` for one whose call may still come. For a range ``first``..``offset`` are its
-    bounds, ``count`` its events, ``positions`` their offsets as differences, where still known, and ``gone`` those of them that a rollback
-    abandoned or an operator took out.
+    bounds, ``count`` its events, ``positions`` their offsets as differences, where still known, and ``gone`` those of them that say nothing
+    in the window any more (a rollback abandoned them, a condition refused them, an operator took them out); ``voids`` are the bounds of
+    what was abandoned without its offsets being known.
 
     ``forms`` are the shortenings it went through, the last one in force, and ``full`` its tokens and ``chars`` the length of a result's
     text before them. ``reasoning`` are a message's reasoning parts as JSON, ``error`` says that a result is one, ``sent_id`` under which id
@@ -95,6 +96,7 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     sent_id: str = ""
     beyond: int | None = None
     gone: list[int] | None = None
+    voids: list[tuple[int, int]] | None = None
 
     @property
     def start(self) -> int:

@@ -8,6 +8,7 @@ from projections.recents import Recents
 from projections.reducers import LEFT_OUT
 
 MAX_HELD_POSITIONS = 4_096
+MAX_VOIDS = 256
 
 
 def held_range(entries: list[Entry]) -> Entry:
@@ -53,16 +54,23 @@ def abandoned_since(recents: Recents, target: int, last: int) -> Entry:
 def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
     offsets: list[int] | None = []
     gone: list[int] = []
+    voids: list[tuple[int, int]] = []
     for entry in entries:
         known = entry_offsets(entry)
         offsets = offsets + known if offsets is not None and known is not None else None
-        if entry.kind in (Kind.NOTE, Kind.ABANDONED):
-            gone += known or []
-        elif entry.gone is not None:
-            gone += absolute(entry.gone)
+        if entry.kind not in (Kind.NOTE, Kind.ABANDONED):
+            gone += absolute(entry.gone or [])
+            voids += entry.voids or []
+        elif known is None:
+            voids.append((entry.start, entry.offset))
+        else:
+            gone += known
     count = sum(e.count for e in entries)
     if offsets is not None and len(offsets) > MAX_HELD_POSITIONS:
         offsets = None
-    positions = None if offsets is None else delta(offsets)
-    dead = delta(gone) if kind == Kind.HELD and gone and positions is not None else None
-    return Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count, positions=positions, gone=dead)
+    entry = Entry(entries[-1].offset, kind, tokens, first=entries[0].start, count=count)
+    entry.positions = None if offsets is None else delta(offsets)
+    if kind == Kind.HELD:
+        # Of more than that the oldest are taken for what still counts.
+        entry.gone, entry.voids = delta(gone[-MAX_HELD_POSITIONS:]) or None, voids[-MAX_VOIDS:] or None
+    return entry

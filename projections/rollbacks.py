@@ -111,11 +111,12 @@ def _standing(summary: InForce | None, history: History, window: Window) -> dict
 def take_out(window: Window, position: str) -> None:
     """Take the event at a position (or of a recent id) out of the tail and the lanes before it; nothing happens where it is in neither.
 
-    Text that a summary was made of stays in the summary. In a range of which only the bounds are known it cannot be marked.
+    Text that a summary was made of stays in the summary.
     """
     target = _resolve(window, position)
     if target is None:
         return
+    window.unlink_early(-1, only=target)
     for i, entry in enumerate(window.tail):
         out = _without(entry, target)
         if out is not None:
@@ -136,7 +137,9 @@ def _without(entry: Entry, target: int) -> Entry | None:
     if entry.kind not in RANGES:
         return Entry(target, Kind.NOTE) if entry.offset == target else None
     gone = events.absolute(entry.gone or [])
-    if entry.kind != Kind.HELD or target in gone or target not in (entry_offsets(entry) or ()):
+    known = entry_offsets(entry)
+    inside = entry.start <= target <= entry.offset if known is None else target in known
+    if entry.kind != Kind.HELD or target in gone or not inside:
         return None
     # Nobody summarises it from the log.
     return msgspec.structs.replace(entry, gone=events.delta(sorted([*gone, target])))

@@ -270,9 +270,10 @@ class Window(Sums):
                 result.tokens = min(result.tokens, shaper.tokens(result.body))
                 result.forms = ((AT_ONCE, form, result.tokens),)
 
-    def unlink_early(self, after: int) -> None:
-        """Results that came before their calls wait for them again, where the call stands beyond ``after``."""
+    def unlink_early(self, after: int, only: int | None = None) -> None:
+        """Results that came before their calls wait for them again, where the call stands beyond ``after`` (with ``only``: just there)."""
         early = [entry for entry in self.tail if entry.link is not None and entry.link[0] > max(after, entry.offset)]
+        early = [entry for entry in early if entry.link is not None and only in (None, entry.link[0])]
         ids = {(e.offset, i): call[0] for e in self.tail for i, call in enumerate(e.calls or ())} if early else {}
         for entry in early:
             own = ids.get(entry.link) if entry.link else None
@@ -367,6 +368,9 @@ class Window(Sums):
                 end += 1
         elif end - kept < MAX_HIDDEN // 2:
             return
+        if stays.intersection(entry.offset for entry in self.tail[kept:end]):
+            # What the summary that was asked for would have gone around is not there to stay: another span is found.
+            self.meta.due = None
         held = held_range(self.tail[kept:end])
         self._pass(end, {entry.offset for entry in self.tail[:kept]})
         self.tail[kept:end] = [held]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from projections.persistence import Checkpoint, WindowStore
 from streams.control import Control, Generation
 from streams.generations import known_generation
-from streams.healing import is_of
 from streams.histories import Histories
+from streams.incarnation import why_other
 from streams.log import Log
 from streams.partition import Fenced, Partition
 from streams.publisher import Silence
@@ -183,7 +183,8 @@ class Builder:
         """Begin at the stored checkpoint, if it is of this log; else at the first event, with nothing in the store."""
         number, generation = partition.number, partition.generation
         checkpoint = await self._store.checkpoint(generation, number)
-        if checkpoint is not None and not await is_of(self._log, number, checkpoint, (await self._log.ends())[number]):
+        begin, end = (await self._log.begins())[number], (await self._log.ends())[number]
+        if await why_other(self._log, number, checkpoint, begin, end) is not None:
             checkpoint = None
         if checkpoint is not None and checkpoint.offset < 0:
             # Which log windows are of that a healing left here tells nobody.

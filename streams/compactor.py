@@ -17,11 +17,12 @@ import msgspec
 
 from projections import events
 from projections.costs import believed
-from projections.errors import InvalidPolicy, InvalidPosition, ThreadfoldError
+from projections.errors import InvalidPolicy, ThreadfoldError
 from projections.events import AnyEvent, absolute, delta
 from projections.fold import id_hash_of
 from projections.intake import make_record
-from projections.names import Key, Position, parse_position
+from projections.names import Key, Position
+from projections.recents import LIMIT
 from projections.replay import Logged
 from streams.history import event_of, read_events
 from streams.log import Log
@@ -99,7 +100,6 @@ class Compactor:
         key = Key(request.tenant, request.conversation)
         deadline = asyncio.get_running_loop().time() + self.settings.summary_time_cap * ENDPOINT_SHARE
         span, spoken, whole = await self._read_span(request, key)
-        spoken = _in_force(span, spoken, request)
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         answer = await summarize(
@@ -145,8 +145,10 @@ class Compactor:
         spoken: list[Logged] = []
         tokens, end = 0, request.last
         for piece in request.pieces:
+            dead = set(absolute(piece.gone))
             for offset, event in await self._read_piece(piece, key, request.partition):
-                if piece.live and offset <= end:
+                out = offset in dead or any(first <= offset <= last for first, last in piece.voids)
+                if piece.live and not out and offset <= end:
                     tokens += _tokens(event, request.encoding)
                     if tokens > self.settings.summary_input_tokens and spoken and end == request.last:
                         end = _cut(request, spoken[-1][0])
@@ -156,8 +158,7 @@ class Compactor:
                 break
         if not span:
             raise SpanLost(f"the log holds no event of {key} between offsets {request.first} and {request.last}")
-        # Pieces of a held range may come one after the other and lie in one another.
-        span = sorted((item for item in span if item[0] <= end), key=_offset)
+        span = [item for item in span if item[0] <= end]
         return span, [item for item in spoken if item[0] <= end], end == request.last
 
     async def _read_piece(self, piece: Piece, key: Key, partition: int) -> list[Logged]:
@@ -168,12 +169,14 @@ class Compactor:
                 raise SpanLost(f"the log holds {len(found)} of {len(offsets)} events of {key} from offset {piece.first} on")
             return found
         rows: list[Logged] = []
-        seen: set[str] = set()
+        seen: dict[str, None] = {}
         async for raw in self.log.scan(partition, piece.first, piece.last):
             event = event_of(raw, key, self.log.seals)
-            # A repeat within the range is in the log twice and was applied once.
+            # A repeat within the range is in the log twice and was applied once: of as many ids as the fold knows, in their order.
             if event is not None and event.id not in seen:
-                seen.add(event.id)
+                seen[event.id] = None
+                if len(seen) > LIMIT:
+                    del seen[next(iter(seen))]
                 rows.append((raw.position.offset, event))
         return rows
 
@@ -228,39 +231,6 @@ def _summary_event(
         "tokens_before": before,
         "tokens_after": answer.tokens,
     }
-
-
-def _in_force(span: list[Logged], spoken: list[Logged], request: CompactionRequest) -> list[Logged]:
-    """Leave out what a rollback of the span abandoned, and what an operator took out: a held range does not tell these apart."""
-    by_id = {event.id: offset for offset, event in span}
-    after: dict[int, frozenset[int]] = {}
-    kept: frozenset[int] = frozenset()
-    run: list[int] = []
-    dropped: set[int] = set()
-    named = {event.data.to for _, event in span if isinstance(event, events.RollbackEvent)}
-    for offset, event in span:
-        if isinstance(event, events.RollbackEvent):
-            target = _offset_of(event.data.to, request.partition, by_id)
-            if target is not None and target < offset and (target in after or target < span[0][0]):
-                kept, run = after.get(target, frozenset()), []
-        elif isinstance(event, events.EventDroppedEvent):
-            target = _offset_of(event.data.position, request.partition, by_id)
-            dropped.update(() if target is None else (target,))
-        else:
-            run.append(offset)
-        if event.id in named or str(Position(request.partition, offset)) in named:
-            kept, run = kept.union(run), []
-            after[offset] = kept
-    live = kept.union(run) - dropped
-    return [item for item in spoken if item[0] in live]
-
-
-def _offset_of(to: str, partition: int, by_id: dict[str, int]) -> int | None:
-    try:
-        position = parse_position(to)
-    except InvalidPosition:
-        return by_id.get(to)
-    return position.offset if position.partition == partition else None
 
 
 def _cut(request: CompactionRequest, last: int) -> int:

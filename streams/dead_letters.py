@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from projections.errors import Healing, InvalidPosition
+from projections.errors import Healing, InvalidPosition, LogTruncated
 from projections.events import OtherEvent, short_type
 from projections.fold import apply
 from projections.intake import make_record
@@ -33,6 +33,7 @@ from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_r
 from streams.partition import Fenced
 from streams.snapshots import SnapshotTopic
 from streams.spoken import DeadLetter, Spoken, Voice
+from streams.truncation import WHAT_TO_DO
 
 PAGE = 500
 WAITING = "waiting"
@@ -81,8 +82,12 @@ class DeadLetters:
         rules: Rules,
         voice: Voice,
         snapshots: SnapshotTopic | None = None,
+        *,
+        accept: bool = False,
     ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say, ``snapshots`` gets the windows it gives."""
+        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say, ``snapshots`` gets the windows it gives;
+        ``accept``: a retry goes on with what is left where the log lost its beginning.
+        """
         self.log = log
         self.letters = letters
         self.store = store
@@ -90,6 +95,7 @@ class DeadLetters:
         self.rules = rules
         self.voice = voice
         self.snapshots = snapshots
+        self.accept = accept
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 
@@ -131,7 +137,9 @@ class DeadLetters:
         """The record at a position; raises :class:`InvalidPosition` where the log has none."""
         raw = (await self.log.read([position])).get(position)
         if raw is None:
-            raise InvalidPosition(f"position {position} is not in the log: see `threadfold dead-letters list`")
+            begin = (await self.log.begins()).get(position.partition, 0)
+            gone = f" any more, which begins at offset {begin} in that partition" if position.offset < begin else ""
+            raise InvalidPosition(f"position {position} is not in the log{gone}: see `threadfold dead-letters list`")
         return raw
 
     async def window(self, key: Key, number: int | None = None) -> tuple[int, Checkpoint, Window | None, StoreMark]:
@@ -195,6 +203,7 @@ class DeadLetters:
 
         Raises:
             InvalidPosition: it is not parked.
+            LogTruncated: events that wait are gone with the log's beginning, and that is not accepted.
             Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was changed.
             Fenced: others wrote in between every time.
         """
@@ -202,6 +211,9 @@ class DeadLetters:
             number, checkpoint, window, mark = await self.window(key)
             if window is None or window.meta.parked is None:
                 raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
+            begin = (await self.log.begins())[number]
+            if window.meta.parked.offset < begin and not self.accept:
+                raise LogTruncated(f"it is parked at {Position(number, window.meta.parked.offset)}, and {lost(begin)}")
             told = Told()
             now = await go_on(self.log, window, told, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
@@ -270,6 +282,11 @@ class DeadLetters:
             if time.monotonic() > deadline:
                 return False, parked
             await asyncio.sleep(0.05)
+
+
+def lost(begin: int) -> str:
+    """What to say of events before offset ``begin``, where the log begins now."""
+    return f"the log begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
 
 
 def closing(position: Position) -> bytes:

@@ -14,12 +14,17 @@ from projections.window import Window
 
 
 class Piece(msgspec.Struct, omit_defaults=True):
-    """A run of a span: offsets (delta-encoded) where they are known, else the bounds to scan; ``live`` is False for abandoned events."""
+    """A run of a span: offsets (delta-encoded) where they are known, else the bounds to scan; ``live`` is False for abandoned events.
+
+    Of a live one the offsets in ``gone`` (delta-encoded) and within ``voids`` (bounds) belong to the span, and are not summarised.
+    """
 
     first: int
     last: int
     offsets: list[int] | None = None
     live: bool = True
+    gone: list[int] = []
+    voids: list[tuple[int, int]] = []
 
 
 class CompactionRequest(msgspec.Struct, omit_defaults=True):
@@ -65,26 +70,20 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
             continue
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
         offsets, end = entry_offsets(entry), entry.offset
-        if entry.gone and offsets is not None:
-            dead = set(absolute(entry.gone))
-            inside = sorted(offset for offset in dead if offset <= due.last)
-            if inside:
-                # A range may go on beyond the span; whoever reads the pieces stops at one that does.
-                pieces.append(Piece(entry.start, min(end, due.last), inside, live=False))
-            offsets = [offset for offset in offsets if offset not in dead]
+        gone = [offset for offset in absolute(entry.gone or []) if offset <= due.last]
         if end > due.last:
             # The span was marked before these entries were held as one range, and ends inside it.
             offsets, end = None if offsets is None else [offset for offset in offsets if offset <= due.last], due.last
         last = pieces[-1] if pieces else None
-        if offsets == []:
-            continue
         if last is not None and last.offsets is not None and offsets is not None and last.live == live:
             last.offsets += offsets
+            last.gone += gone
             last.last = end
         else:
-            pieces.append(Piece(entry.start, end, offsets, live))
+            pieces.append(Piece(entry.start, end, offsets, live, gone, entry.voids or []))
     for piece in pieces:
         piece.offsets = None if piece.offsets is None else delta(piece.offsets)
+        piece.gone = delta(piece.gone)
     previous = meta.summary
     version = policy_version(window.policy)
     asked = (str(window.key), due.first, due.last, due.kept, previous.summary_id if previous else None, meta.rollback, version)

@@ -27,7 +27,7 @@ from projections.errors import (
 from projections.persistence import Checkpoint
 from streams.commits import Commits
 from streams.control import Control
-from streams.healing import is_of
+from streams.incarnation import why_other
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
 from streams.partition import Fenced
@@ -110,6 +110,8 @@ class ViewRunner:
         def begin(before: ViewRecord) -> ViewRecord | None:
             nonlocal number
             number = before.candidate(version) if self._anew and before.live is not None else before.newest(version)
+            if whole and self._anew:
+                raise LogTruncated(f"projection {self.projection.name} cannot be folded anew: {whole[0]}")
             if number is not None:
                 return None
             live = before.generations.get(before.live or 0)
@@ -168,7 +170,10 @@ class ViewRunner:
             return
         done = 0
         complete = True
+        begins = await self.log.begins() if self.settings.accept_truncated_log else {}
         for partition, end in enumerate(own.ends):
+            if begins.get(partition, 0) >= end:
+                continue  # nothing of it is left
             checkpoint = await self.store.checkpoint(place_of(self.projection.name, number, partition))
             offset = checkpoint.offset if checkpoint is not None else -1
             done += min(offset + 1, end)
@@ -325,16 +330,16 @@ class ViewRunner:
         except CorruptWindow as error:
             logger.error("%s", error)
             stored = None
-        if stored is not None and not await is_of(self.log, number, stored, end):
-            logger.warning("partition %d: the log is not the one projection %s was folded from", number, self.projection.name)
+        begin = (await self.log.begins())[number]
+        if (why := await why_other(self.log, number, stored, begin, end)) is not None:
+            logger.warning("partition %d: the log is not the one projection %s was folded from: %s", number, self.projection.name, why)
             stored = None
         reached = -1 if stored is None else stored.offset
-        check_reach(
-            self._topic, number, reached, (await self.log.begins())[number], accept=self.settings.accept_truncated_log, what="results"
-        )
+        check_reach(self._topic, number, reached, begin, accept=self.settings.accept_truncated_log, what="results")
         if stored is None:
             await self.store.drop(partition.place)
-            await partition.begin(Checkpoint(), end - 1)
+            # Where nothing is left, which was accepted then, nothing will come that ends the healing.
+            await partition.begin(Checkpoint(), end - 1 if begin < end else -1)
         else:
             # An older copy of Redis that was put back serves nobody before it is where readers have been.
             reached = max(stored.target, self._served.get(number, -1), (await consumer.committed(tp) or 0) - 1)

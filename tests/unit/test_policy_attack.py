@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from projections.context import context_document, stored_context
-from projections.events import decode_event
+from projections.events import absolute, decode_event
 from projections.fold import Outcome, Status
 from projections.intake import make_record
 from projections.policy import Callables, Rules
@@ -14,7 +14,7 @@ from projections.render import render_openai
 from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from streams.compactor import Compactor
-from streams.requests import piece_offsets, request_for
+from streams.requests import request_for
 from streams.settings import Settings
 from tests.support.generated import KEY, Mirror, Terse
 from threadfold.testing.memory_log import MemoryLog
@@ -99,8 +99,8 @@ def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> No
     talk.say("event.dropped", position=f"0-{users[1]}")
     request = request_for(talk.window, 1)
     assert request is not None
-    live = [offset for piece in request.pieces if piece.live for offset in piece_offsets(piece) or ()]
-    assert users[0] in live and users[1] not in live
+    gone = [offset for piece in request.pieces for offset in absolute(piece.gone)]
+    assert users[1] in gone and users[0] not in gone
 
 
 def test_a_callable_that_makes_half_a_character_does_not_stop_the_fold() -> None:

@@ -41,7 +41,8 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Reach, DeadLetters]]
         try:
             rules, usable = stack.control.state.rules(stack.generation), await snapshots.usable() is None
             number = stack.generation.number
-            yield stack, DeadLetters(stack.log, letters, stack.store, number, rules, voice, snapshots if usable else None)
+            topic, accept = snapshots if usable else None, settings.accept_truncated_log
+            yield stack, DeadLetters(stack.log, letters, stack.store, number, rules, voice, topic, accept=accept)
         finally:
             await snapshots.stop()
             await voice.stop()

@@ -150,7 +150,7 @@ async def _prepare(settings: Settings) -> tuple[int, str | None]:
     if wrong := await check_shapes(settings):
         raise TopicMismatch("; ".join(wrong))
     # No reason not to start: what was folded before is served on.
-    for sentence in await lost_beginning(settings):
+    for sentence in [] if settings.accept_truncated_log else await lost_beginning(settings):
         say(sentence)
     partitions = await partition_count(settings)
     control = Control(settings)
