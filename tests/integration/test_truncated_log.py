@@ -14,12 +14,13 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from examples.usage import Usage
 from projections.errors import Healing, LogTruncated, UnknownProjection
+from projections.names import partition_of
 from projections.persistence import Checkpoint
 from projections.policy import Rules
 from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
 from streams import projector, rounds
 from streams.control import Control
-from streams.kafka import admin_client
+from streams.kafka import admin_client, make_producer
 from streams.log import KafkaLog
 from streams.rebuild import rebuild
 from streams.settings import Settings
@@ -169,6 +170,72 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
         assert await healing_or_gone(), "what is left of the log is not shown as all there was"
         assert (await views.rebuild(but(settings, accept_truncated_log=True), Usage())).live
         assert sum(day["events"] for day in (await view.all("acme")).values()) == 65
+    await log.stop()
+
+
+async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(settings: Settings) -> None:
+    log, key = KafkaLog(settings, settings.partitions), KEYS[0]
+    number = partition_of(key, settings.partitions)
+    async with running_worker(settings, compact=False) as runtime:
+        producer = make_producer(settings)
+        await producer.start()
+        bad = await producer.send_and_wait(settings.topic("events"), b"{", str(key).encode(), partition=number)
+        await producer.stop()
+        await log.append(messages(random.Random(1), 0, 40))
+        await all_applied(settings, log, runtime.store)
+    await eaten(settings, {number: bad.offset + 3})
+    ran = await cli("dead-letters", "retry", str(key), env=environment(settings))
+    assert ran.code == 1 and f"{key}: it is parked at {number}-{bad.offset}, and the log begins at offset {bad.offset + 3}" in ran.out
+    shown = await cli("dead-letters", "inspect", f"{number}-{bad.offset}", env=environment(settings))
+    assert shown.code == 2 and f"is not in the log any more, which begins at offset {bad.offset + 3}" in shown.err
+    accepted = await cli("dead-letters", "retry", str(key), env={**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"})
+    assert accepted.code == 0 and f"{key}: goes on" in accepted.out, accepted.out + accepted.err
+    await log.stop()
+
+
+async def counted(view: views.View) -> int:
+    return sum(day["events"] for day in (await view.all("acme")).values())
+
+
+@pytest.mark.parametrize("accept", [False, True])
+async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(settings: Settings, accept: bool) -> None:
+    """A checkpoint whose record retention took was held for another log's, and right results were dropped."""
+    settings = but(settings, accept_truncated_log=accept)
+    log = KafkaLog(settings, settings.partitions)
+    await log.append(messages(random.Random(1), 0, 60))
+    assert (await views.rebuild(settings, Usage())).live
+    await eaten(settings, await log.ends())
+    await log.append(messages(random.Random(2), 60, 10))
+    running = asyncio.create_task(views.run(settings, Usage()))
+    async with views.View.open(settings, Usage()) as view:
+
+        async def went_on() -> bool:
+            return await counted(view) == 70
+
+        await until(went_on)
+    await end_tasks([running])
+    await log.stop()
+
+
+async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_where_that_is_accepted(settings: Settings) -> None:
+    log = KafkaLog(settings, settings.partitions)
+    await log.append(messages(random.Random(1), 0, 60))
+    await eaten(settings, await log.ends())
+    with pytest.raises(LogTruncated, match="projection usage cannot be folded anew"):
+        await views.run(settings, Usage())
+    running = asyncio.create_task(views.run(but(settings, accept_truncated_log=True), Usage()))
+    async with views.View.open(settings, Usage()) as view:
+
+        async def there() -> bool:
+            try:
+                return await counted(view) == 0
+            except (Healing, UnknownProjection):
+                return False
+
+        await until(there)
+        await end_tasks([running])
+        assert (await views.rebuild(but(settings, accept_truncated_log=True), Usage())).live
+        assert await counted(view) == 0
     await log.stop()
 
 
