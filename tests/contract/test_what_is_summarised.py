@@ -5,6 +5,7 @@ Over the real compactor and a log in memory, event by event. Each case was found
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from projections import ranges
 from projections import window as windows
 from projections.events import decode_event
 from projections.fold import apply
-from projections.lanes import Kind
+from projections.lanes import RENDERED, Kind
 from projections.names import Key
 from projections.outcomes import Outcome, Status
 from projections.policy import Rules
@@ -84,11 +85,16 @@ class Live:
     async def summarise(self, most: int = 40) -> list[Status]:
         """Answer requests until the window is not due any more; what became of each summary."""
         found: list[Status] = []
-        while (request := request_for(self.window, 1)) is not None:
+        while self.window.meta.due is not None:
             assert len(found) < most, "it stays due"
-            await self.compactor.answer(request)
-            found.append((await self._fold()).status)
+            found.append(await self.summarise_once())
         return found
+
+    async def summarise_once(self) -> Status:
+        request = request_for(self.window, 1)
+        assert request is not None
+        await self.compactor.answer(request)
+        return (await self._fold()).status
 
     async def _fold(self) -> Outcome:
         outcome = Outcome(Status.REJECTED, -1)
@@ -210,3 +216,30 @@ async def test_kept_calls_over_the_cap_do_not_hide_the_held_range_behind_them(mo
         number += 1
     await live.until_due()
     assert set(await live.summarise()) == {Status.APPLIED}
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_summariser_is_given_just_what_the_tail_says(seed: int) -> None:
+    rng, live, texts = random.Random(seed), Live(), dict[int, str]()
+    summaries = 0
+    for number in range(400):
+        at = (await live.log.ends())[0]
+        kind = rng.random()
+        if kind < 0.8:
+            texts[at] = f"said {number}" + " and more" * rng.randrange(1, 12)
+            await (live.user(texts[at], f"e{number}") if rng.random() < 0.5 else live.reply(texts[at]))
+        elif kind < 0.9:
+            to = rng.choice([f"0-{rng.randrange(max(0, at - 40), at + 1)}", f"e{rng.randrange(number + 1)}", "nobody"])
+            await live.say({"type": "rollback", "to": to}, expect=f"e{number - 1}" if rng.random() < 0.2 else None)
+        elif kind < 0.93:
+            await live.say({"type": "event.dropped", "position": f"0-{rng.randrange(at + 1)}"}, operator=True)
+        elif kind < 0.96:
+            await live.say({"type": "message", "role": "user", "content": "elsewhere"}, talk="other")
+        due = live.window.meta.due
+        if due is not None and rng.random() < 0.4:
+            stands = [e.offset for e in live.window.tail if e.kind in RENDERED and e.offset <= due.last and e.offset not in due.kept]
+            live.listener.given.clear()
+            assert await live.summarise_once() is Status.APPLIED
+            assert live.listener.given == [texts[offset] for offset in stands]
+            summaries += 1
+    assert summaries > 5
