@@ -26,7 +26,7 @@ class Sweep:
 
     EVERY = 32
     """Drops between two looks among the youngest objects."""
-    OLDER, ALL = 16, 256
+    OLDER, ALL = 16, 1_024
     """Looks of which the last goes through what one or two of them found alive, and through everything."""
 
     def __init__(self) -> None:
