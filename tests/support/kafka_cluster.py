@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.ports import own_ports
 from threadfold.embedded import kafka
 from threadfold.embedded.kafka import EmbeddedKafka
-from threadfold.embedded.ports import HOST, free_ports
+from threadfold.embedded.ports import HOST
 
 BROKERS = 3
 HEAP = "256m"
@@ -45,7 +46,7 @@ class KafkaCluster:
     """Starts three brokers side by side. ``controllers`` of them vote: with 1 (never to be killed then) the other two may die together."""
 
     def __init__(self, data: Path, controllers: int = 1) -> None:
-        ports = free_ports(BROKERS + controllers)
+        ports = own_ports(BROKERS + controllers)
         votes = {node: ports[BROKERS + node - 1] for node in range(1, controllers + 1)}
         self.brokers = {node: Broker(data / f"broker{node}", node, ports[node - 1], votes) for node in range(1, BROKERS + 1)}
         cluster = kafka._new_cluster_id()

@@ -8,8 +8,9 @@ from types import TracebackType
 
 from redis.crc import key_slot
 
+from tests.support.ports import own_port
 from tests.support.redis_servers import REPLICATOR, Server, until
-from threadfold.embedded.ports import HOST, free_port
+from threadfold.embedded.ports import HOST
 
 MASTERS = 3
 NODE_TIMEOUT_MS = 1000
@@ -28,7 +29,7 @@ class RedisCluster:
         return Server(
             folder,
             cluster_enabled="yes",
-            cluster_port=free_port(),
+            cluster_port=own_port(),
             cluster_config_file="nodes.conf",
             cluster_node_timeout=NODE_TIMEOUT_MS,
             cluster_require_full_coverage="no",

@@ -11,7 +11,8 @@ from typing import Any
 
 import redis as sync_redis
 
-from threadfold.embedded.ports import HOST, free_port
+from tests.support.ports import own_port
+from threadfold.embedded.ports import HOST
 from threadfold.embedded.probe import redis_pid
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.redis import find_server
@@ -26,7 +27,7 @@ class Server:
     def __init__(self, folder: Path, **options: object) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = free_port()
+        self.port = own_port()
         self._options = {name.replace("_", "-"): str(value) for name, value in options.items()}
         self._process: GuardedProcess | None = None
         self._frozen = False
