@@ -1,4 +1,4 @@
-"""Ports for servers that are started a moment later, and again on the same port."""
+"""Ports for tests: closed ones, and some for servers that are started a moment later, and again on the same port."""
 
 from __future__ import annotations
 
@@ -30,3 +30,10 @@ def own_ports(count: int) -> list[int]:
 def own_port() -> int:
     """One of :func:`own_ports`."""
     return own_ports(1)[0]
+
+
+def closed_port() -> int:
+    """A loopback port on which nothing listens (just now: the system does not hand it out again at once)."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
