@@ -272,8 +272,11 @@ class Window(Sums):
 
     def unlink_early(self, after: int, only: int | None = None) -> None:
         """Results that came before their calls wait for them again, where the call stands beyond ``after`` (with ``only``: just there)."""
-        early = [entry for entry in self.tail if entry.link is not None and entry.link[0] > max(after, entry.offset)]
-        early = [entry for entry in early if entry.link is not None and only in (None, entry.link[0])]
+        early = [
+            entry
+            for entry in self.tail
+            if entry.link is not None and entry.link[0] > max(after, entry.offset) and only in (None, entry.link[0])
+        ]
         ids = {(e.offset, i): call[0] for e in self.tail for i, call in enumerate(e.calls or ())} if early else {}
         for entry in early:
             own = ids.get(entry.link) if entry.link else None

@@ -213,7 +213,10 @@ class DeadLetters:
                 raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
             begin = (await self.log.begins())[number]
             if window.meta.parked.offset < begin and not self.accept:
-                raise LogTruncated(f"it is parked at {Position(number, window.meta.parked.offset)}, and {lost(begin)}")
+                raise LogTruncated(
+                    f"it is parked at {Position(number, window.meta.parked.offset)}, and the log begins at offset {begin}, "
+                    f"so what it would go on with is gone: {WHAT_TO_DO}"
+                )
             told = Told()
             now = await go_on(self.log, window, told, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
@@ -282,11 +285,6 @@ class DeadLetters:
             if time.monotonic() > deadline:
                 return False, parked
             await asyncio.sleep(0.05)
-
-
-def lost(begin: int) -> str:
-    """What to say of events before offset ``begin``, where the log begins now."""
-    return f"the log begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
 
 
 def closing(position: Position) -> bytes:

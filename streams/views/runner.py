@@ -110,9 +110,7 @@ class ViewRunner:
         def begin(before: ViewRecord) -> ViewRecord | None:
             nonlocal number
             number = before.candidate(version) if self._anew and before.live is not None else before.newest(version)
-            if whole and self._anew:
-                raise LogTruncated(f"projection {self.projection.name} cannot be folded anew: {whole[0]}")
-            if number is not None:
+            if number is not None and not (whole and self._anew):
                 return None
             live = before.generations.get(before.live or 0)
             if live is not None and live.version > version and not self._anew:
