@@ -16,7 +16,7 @@ import orjson
 from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.machine import note_load
 from benchmarks.support.texts import Messages
-from projections.events import DATA_TYPES, Message, decode_event
+from projections.events.types import DATA_TYPES, Message, decode_event
 
 VALUES = 2_000
 

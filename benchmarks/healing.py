@@ -21,7 +21,7 @@ from benchmarks.support.children import run_side
 from benchmarks.support.grown import GrownLog
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import Messages
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Key, partition_of
 from projections.policy import Rules
 from projections.store import RedisStore

@@ -32,7 +32,7 @@ from benchmarks.harness import Args, Measured, Result, interleave, percentile, r
 from benchmarks.support.children import job_of, run_side, start_side
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.stubs import STUB, decode_stub
 from streams.settings import Settings

@@ -18,7 +18,7 @@ from benchmarks.projection import ours as project
 from benchmarks.support.grown import GrownLog
 from benchmarks.support.stacks import filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
-from projections.intake import Record
+from projections.events.validation import Record
 from threadfold.backend import Backend
 
 PAGE = 50

@@ -34,9 +34,9 @@ from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.long_talks import Talk, airline_file, airline_sets, generated_sets
 from benchmarks.support.prefixes import Peer, Tallies, Weights, langchain_trim, low_water, peer_tally, sliding
 from benchmarks.support.texts import NOW, TENANT
-from projections.events import decode_event
+from projections.events.types import decode_event
+from projections.events.validation import Record, make_record
 from projections.fold import Status, apply
-from projections.intake import Record, make_record
 from projections.lanes import RENDERED
 from projections.names import Key
 from projections.openai import to_flat

@@ -1,6 +1,6 @@
 """Figure `tokens`: messages counted a second, and the share of append's time that counting takes.
 
-Our side is ``projections.tokens.count_all`` on lists of 500, as append calls it; the peers are tiktoken, text by text, and toktok's bare
+Our side is ``projections.events.tokenizer.count_all`` on lists of 500, as append calls it; the peers are tiktoken, text by text, and toktok's bare
 ``batch_count`` on the same lists. All give the same counts, which is checked. The texts are chat messages as in figure `append`, and prose
 and code of about 300 characters (Python's own help texts), where fewer words repeat; the figure is for the chat messages. The share is
 measured within figure `append`'s own side: the CPU seconds of ``count_all`` over those of the process while all its lists were appended.
@@ -19,7 +19,7 @@ from benchmarks.harness import Args, Measured, Result, interleave, rounded
 from benchmarks.support.children import run_side
 from benchmarks.support.flats import flats
 from benchmarks.support.stacks import filled_log, running_stack
-from projections.tokens import DEFAULT_ENCODING, count_all, get_encoding
+from projections.events.tokenizer import DEFAULT_ENCODING, count_all, get_encoding
 
 SIZE = 500
 Count = Callable[[Sequence[str]], list[int]]

@@ -16,10 +16,10 @@ import msgspec
 from projections.anthropic_media import document_block, image_block
 from projections.calls import Used
 from projections.context import context_document
-from projections.freeform import MAX_DEPTH
+from projections.events.json_depth import nested_beyond
+from projections.events.json_limits import MAX_DEPTH
 from projections.groups import Group
 from projections.limits import SUMMARY_MARK
-from projections.nesting import nested_beyond
 from projections.parts import Render
 from projections.window import Window
 

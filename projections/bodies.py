@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from projections import events
-from projections.bounds import control_body
-from projections.events import AnyEvent
+from projections.events import types as events
+from projections.events.size_limits import control_body
+from projections.events.types import AnyEvent
 from projections.forms import Shaper
 from projections.groups import Link
 from projections.lanes import RANGES, Entry, Kind

@@ -8,8 +8,8 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
-from projections.freeform import MAX_DEPTH
-from projections.nesting import nested_beyond
+from projections.events.json_depth import nested_beyond
+from projections.events.json_limits import MAX_DEPTH
 
 _MARK = 4
 _MOST = 256

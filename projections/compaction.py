@@ -8,7 +8,7 @@ live and on replay. A span may go around events (``span.kept``); they stay in th
 from __future__ import annotations
 
 from projections.errors import InvalidPosition
-from projections.events import Summary, absolute, delta
+from projections.events.types import Summary, absolute, delta
 from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.names import parse_position
 from projections.recents import Recents

@@ -7,8 +7,8 @@ the begin and end of turns; empty: nothing at all may have been appended yet. Th
 
 from __future__ import annotations
 
-from projections import events
 from projections.errors import InvalidPosition
+from projections.events import types as events
 from projections.names import parse_position
 from projections.outcomes import id_hash_of
 from projections.window import Window

@@ -8,14 +8,16 @@ from __future__ import annotations
 from functools import partial
 from hashlib import sha256
 
-from projections import events, turns
+from projections import turns
 from projections.bodies import reasoning_of
-from projections.bounds import control_body, out_of_bounds
 from projections.calls import GuardRun, Used, call_hash
 from projections.compaction import why_not
 from projections.conditions import moves, not_met
-from projections.costs import believed, believed_text
 from projections.errors import InvalidPosition
+from projections.events import types as events
+from projections.events.provider_limits import LONGEST_ID, call_ids
+from projections.events.size_limits import control_body, out_of_bounds
+from projections.events.token_cost import believed, believed_text
 from projections.lanes import AT_ONCE, EARLY, Call, Entry, Kind, OpenCall, find_call
 from projections.names import parse_position
 from projections.openai import message_body, result_body, text_body
@@ -23,7 +25,6 @@ from projections.outcomes import History as History
 from projections.outcomes import Outcome as Outcome
 from projections.outcomes import Status as Status
 from projections.outcomes import id_hash_of as id_hash_of
-from projections.providers import LONGEST_ID, call_ids
 from projections.recents import Recents
 from projections.rollbacks import roll_back, take_out
 from projections.taking import made_since, take

@@ -25,13 +25,13 @@ from typing import Any
 
 import msgspec
 
-from projections.clipping import clip
-from projections.costs import CALL_OVERHEAD
+from projections.events.token_cost import CALL_OVERHEAD
+from projections.events.tokenizer import MESSAGE_OVERHEAD, count
+from projections.events.truncation import clip
 from projections.lanes import Entry, Form, Kind
 from projections.policy import Callables
 from projections.profiles import DEFAULT_TEMPLATE
 from projections.tables import head_of
-from projections.tokens import MESSAGE_OVERHEAD, count
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections import events
 from projections.calls import GuardRun, Used
-from projections.clipping import clip
+from projections.events import types as events
+from projections.events.truncation import clip
 from projections.policy import Policy
 
 MAX_SUSPENSIONS = 32

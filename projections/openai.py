@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from projections import events
 from projections.errors import InvalidEvent
-from projections.providers import author_name, call_ids, function_name
+from projections.events import types as events
+from projections.events.provider_limits import author_name, call_ids, function_name
 
 _encode = msgspec.json.Encoder().encode
 

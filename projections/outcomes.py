@@ -8,7 +8,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import NamedTuple
 
-from projections import events
+from projections.events import types as events
 from projections.meta import InForce
 from projections.window import Window
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from projections.errors import InvalidPosition
-from projections.events import AnyEvent, EventDroppedEvent, absolute
+from projections.events.types import AnyEvent, EventDroppedEvent, absolute
 from projections.meta import Parked
 from projections.names import Position, parse_position
 from projections.window import Window

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from projections.errors import InvalidPolicy
+from projections.events.tokenizer import get_encoding
 from projections.profiles import CALLABLE, CompactResults, KeepMessages, KeepTurns, Reducer, Summarize, merged
-from projections.tokens import get_encoding
 
 Encoding = Literal["o200k_base", "cl100k_base"]
 Callables = Mapping[str, Callable[[str, str, str], str]]

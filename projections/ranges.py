@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections.events import absolute, delta
+from projections.events.types import absolute, delta
 from projections.lanes import RENDERED, Entry, Kind, entry_offsets
 from projections.recents import Recents
 from projections.reducers import LEFT_OUT

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from projections import events
-from projections.events import AnyEvent
+from projections.events import types as events
+from projections.events.types import AnyEvent
 from projections.fold import History, Outcome, Status, apply
 from projections.names import Key, parse_position
 from projections.policy import Rules

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from projections import events
 from projections.compaction import why_not
-from projections.costs import believed
 from projections.errors import InvalidPosition
+from projections.events import types as events
+from projections.events.token_cost import believed
 from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.meta import InForce
 from projections.names import parse_position

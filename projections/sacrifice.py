@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from projections.clipping import clip
 from projections.errors import ThreadfoldError
+from projections.events.truncation import clip
 from projections.forms import Shaper
 from projections.groups import Group
 from projections.lanes import Entry

@@ -12,7 +12,7 @@ from hashlib import sha256
 import msgspec
 
 from projections.bodies import has_text, refill, tools_of
-from projections.events import AnyEvent
+from projections.events.types import AnyEvent
 from projections.forms import Shaper
 from projections.lanes import Entry
 from projections.meta import VERSION as WINDOW_VERSION

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from projections.freeform import MAX_DEPTH
-from projections.nesting import nested_beyond
+from projections.events.json_depth import nested_beyond
+from projections.events.json_limits import MAX_DEPTH
 
 _encode = msgspec.json.Encoder().encode
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from projections import events
+from projections.events import types as events
 
 MAX_WAITING = 32
 """Turns that may wait for one conversation."""

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from projections import events
-from projections.events import AnyEvent
+from projections.events import types as events
+from projections.events.types import AnyEvent
 from projections.fold import Status, apply
 from projections.names import Key
 from projections.outcomes import History

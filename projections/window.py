@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from projections.clipping import clip
 from projections.cuts import MAX_TAIL_BYTES, settle, shorten
+from projections.events.provider_limits import call_ids
+from projections.events.truncation import clip
 from projections.forms import Shaper, result_text
 from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, PinnedResult, pin, step, step_message
 from projections.limits import Limits
@@ -21,7 +22,6 @@ from projections.meta import Meta
 from projections.names import Key, Position
 from projections.openai import result_call_id, with_call_id
 from projections.policy import Policy, Rules
-from projections.providers import call_ids
 from projections.ranges import held_range
 from projections.recents import Recents
 from projections.steps import Cut, Step, chain

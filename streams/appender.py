@@ -21,7 +21,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
-from projections.events import CONTENT_TYPE
+from projections.events.types import CONTENT_TYPE
 from streams.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]

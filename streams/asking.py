@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from projections.errors import Healing
-from projections.events import delta
+from projections.events.types import delta
 from projections.layout import HEAD, decode_head
 from projections.names import Key
 from projections.persistence import Checkpoint, WindowStore, stored_form

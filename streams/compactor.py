@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from projections import events
-from projections.costs import believed
 from projections.errors import InvalidPolicy, ThreadfoldError
-from projections.events import AnyEvent, absolute, delta
+from projections.events import types as events
+from projections.events.token_cost import believed
+from projections.events.types import AnyEvent, absolute, delta
+from projections.events.validation import make_record
 from projections.fold import id_hash_of
-from projections.intake import make_record
 from projections.names import Key, Position
 from projections.recents import LIMIT
 from projections.replay import Logged

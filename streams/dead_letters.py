@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from projections.errors import Healing, InvalidPosition, LogTruncated
-from projections.events import OtherEvent, short_type
+from projections.events.types import OtherEvent, short_type
+from projections.events.validation import make_record
 from projections.fold import apply
-from projections.intake import make_record
 from projections.layout import Mark
 from projections.listing import PARKED, Found
 from projections.meta import Parked

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from projections.errors import CorruptWindow, KafkaUnavailable
-from projections.events import AnyEvent
+from projections.events.types import AnyEvent
 from projections.layout import HEAD, Head, decode_head
 from projections.names import Key, Position, parse_key, parse_position
 from projections.persistence import Checkpoint, Stored, Write, stub_write, write_of

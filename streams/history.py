@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from projections.events import AnyEvent, SummaryEvent, Undecodable, absolute
+from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold import History, Outcome
 from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position

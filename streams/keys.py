@@ -21,8 +21,8 @@ from aiokafka.errors import KafkaError
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import Erased, ThreadfoldError, TopicMismatch
-from projections.events import full_type
-from projections.intake import Record
+from projections.events.types import full_type
+from projections.events.validation import Record
 from streams.control import Control, State
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.keytable import ERASED, Erasure, KeyTable, encode_key, key_place

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Brokers, Pair

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from aiokafka.errors import KafkaError
 
 from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
-from projections.events import AnyEvent, ErasedEvent, Undecodable
+from projections.events.types import AnyEvent, ErasedEvent, Undecodable
 from projections.fold import History, Outcome, Status, apply
 from projections.meta import Parked
 from projections.names import Key, Position, parse_key

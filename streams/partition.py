@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from projections.errors import ThreadfoldError
-from projections.events import AnyEvent, ErasedEvent
+from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold import Outcome, Status, apply
 from projections.layout import Mark
 from projections.names import Key, Position, parse_key

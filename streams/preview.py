@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from projections.differences import Seen, diff_lines, difference, seen, spread
-from projections.events import AnyEvent, SummaryEvent
+from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold import Status, apply
 from projections.names import Key, parse_key
 from projections.policy import Rules

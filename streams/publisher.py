@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from projections import events
 from projections.errors import Erased, InvalidEvent
-from projections.intake import Record, make_record
+from projections.events import types as events
+from projections.events.validation import Record, make_record
 from projections.names import Key, Position
 from projections.steps import Cut
 from streams.kafka import SharedProducer, kafka_errors

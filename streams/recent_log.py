@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import aclosing
 from operator import attrgetter
 
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Position
 from streams.log import Log, Raw, Row
 from streams.sealing import Seals

@@ -7,7 +7,7 @@ from hashlib import sha256
 import msgspec
 
 from projections.due import places
-from projections.events import absolute, delta
+from projections.events.types import absolute, delta
 from projections.lanes import Kind, entry_offsets
 from projections.policy import Policy
 from projections.window import Window

@@ -18,8 +18,8 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections.events import AnyEvent, Undecodable, decode_event, decode_opaque
-from projections.intake import Record
+from projections.events.types import AnyEvent, Undecodable, decode_event, decode_opaque
+from projections.events.validation import Record
 
 MARK = b'"ciphertext":"'
 """What every sealed value has in it; within a text of JSON its quotes would be escaped."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from projections.events import LoopDetected
+from projections.events.types import LoopDetected
 from projections.names import Key, Position
 from projections.steps import Cut
 from streams.log import Raw

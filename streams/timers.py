@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from projections.errors import InvalidEvent, KafkaUnavailable, Overloaded
-from projections.intake import Record, make_record
+from projections.events.validation import Record, make_record
 from projections.names import Key, Position, partition_of
 from projections.timers import fired, next_timer, timed
 from projections.window import Window

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.persistence import Checkpoint, Stored, stored_form

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
-from projections.intake import Intake, Record
+from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
 from projections.policy import Policy, Rules
 from threadfold.spill import Drafts, Preview, make_spilled, preview_of

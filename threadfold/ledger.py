@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from projections.bounds import MAX_CONTROL_BYTES, MAX_NAME
 from projections.errors import Erased, EventTooLarge, InvalidEvent, InvalidPosition, UnknownRender
-from projections.freeform import why_not_kept
-from projections.intake import Record, explain
+from projections.events.json_limits import why_not_kept
+from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
+from projections.events.validation import Record, explain
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy import Rules
 from projections.replay import replay

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events import present_form, short_type
+from projections.events.types import present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window import Window
 from streams.history import event_of, pieces_backwards

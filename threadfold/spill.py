@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from projections import events
 from projections.errors import EventTooLarge, InvalidPosition, InvalidRequest, SpillLost
-from projections.intake import Record, make_record
+from projections.events import types as events
+from projections.events.validation import Record, make_record
 from projections.names import Key, Position, parse_position
 from projections.policy import Policy
 from streams.history import event_of

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
-from projections.intake import explain
+from projections.events.validation import explain
 from projections.names import check_name
 from projections.turns import MAX_SECONDS, NONE, Turns
 from threadfold.appended import Appended

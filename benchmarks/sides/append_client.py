@@ -18,8 +18,8 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.flats import TENANT, Items, item_lists
 from benchmarks.support.meters import Meter
-from projections import costs, tokens
-from projections.intake import Record
+from projections.events import token_cost, tokenizer
+from projections.events.validation import Record
 from projections.names import partition_of
 from projections.policy import Rules
 from streams.appender import HEADERS
@@ -54,9 +54,9 @@ async def _send_all(send: Send, lists: Iterator[Any], callers: int, took: list[f
 
 def clock_counting(spent: list[float], fast: bool) -> None:
     """Add up the CPU seconds spent in counting; without ``fast``, count as where toktok is not installed."""
-    count_all = tokens.count_all
+    count_all = tokenizer.count_all
     if not fast:
-        tokens._fast_counter = lambda encoding: None  # type: ignore[assignment]
+        tokenizer._fast_counter = lambda encoding: None  # type: ignore[assignment]
 
     def clocked(texts: Sequence[str], encoding: str) -> tuple[list[int], set[int]]:
         begin = time.thread_time()
@@ -64,12 +64,12 @@ def clock_counting(spent: list[float], fast: bool) -> None:
         spent.append(time.thread_time() - begin)
         return found
 
-    costs.count_all = clocked  # type: ignore[assignment, attr-defined]
+    token_cost.count_all = clocked  # type: ignore[assignment, attr-defined]
 
 
 async def backend(settings: Settings, lists: list[Items], callers: int, groups: dict[str, list[int]]) -> tuple[Any, ...]:
     """Our side; the encoding is loaded before the clock starts."""
-    tokens.count_all(["warm"])
+    tokenizer.count_all(["warm"])
     async with Backend(settings) as ours:
         return await timed(lambda items: ours.append(TENANT, items), lists, callers, groups)
 

@@ -19,7 +19,7 @@ import redis.asyncio as aredis
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from projections.events import MessageEvent, decode_event
+from projections.events.types import MessageEvent, decode_event
 from projections.fold import apply
 from projections.names import Key, parse_key
 from projections.openai import message_body

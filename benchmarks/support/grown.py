@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from projections.events import decode_event
+from projections.events.tokenizer import count
+from projections.events.types import decode_event
+from projections.events.validation import Record
 from projections.fold import Status, apply
-from projections.intake import Record
 from projections.names import Key
 from projections.policy import Rules
-from projections.tokens import count
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.history import fetch_needed

@@ -16,7 +16,7 @@ import redis as sync_redis
 
 from benchmarks.harness import say
 from benchmarks.support.machine import note_load, note_servers
-from projections.intake import Record
+from projections.events.validation import Record
 from streams.control import Control
 from streams.kafka import admin_client
 from streams.keys import KeyRing, encrypting

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from projections.intake import Record, make_record
+from projections.events.validation import Record, make_record
 from projections.names import Key
 from threadfold.demo.sources import load_sessions
 

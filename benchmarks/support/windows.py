@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from projections.events import decode_event
+from projections.events.types import decode_event
 from projections.names import Key, partition_of
 from projections.persistence import Checkpoint, WindowStore, write_of
 from projections.policy import Rules

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TypeVar
 
-from projections.tokens import count
+from projections.events.tokenizer import count
 from streams.summarizers.base import SummaryInput
 from streams.summarizers.extractive import FACTS_SHARE, FACTS_TOKENS, weigh_facts
 from streams.summarizers.facts import Fact, find_facts

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from projections.tokens import count
+from projections.events.tokenizer import count
 from streams.summarizers.base import SummaryInput, SummaryText
 from streams.summarizers.checks import finish
 from streams.summarizers.failures import (

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from projections.tokens import count, count_many
+from projections.events.tokenizer import count, count_many
 from streams.summarizers.base import SummaryInput, SummaryText
 from streams.summarizers.facts import Fact, find_facts
 from streams.summarizers.lexrank import MAX_SENTENCES, Candidates, lexrank, select, similarities, terms

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from projections.tokens import count, count_many
+from projections.events.tokenizer import count, count_many
 from streams.summarizers.base import SummaryInput
 
 LINE_TOKENS = 24

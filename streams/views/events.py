@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from projections.events import AnyEvent, OtherEvent, Undecodable, decode_event, decode_opaque, short_type
+from projections.events.types import AnyEvent, OtherEvent, Undecodable, decode_event, decode_opaque, short_type
 from projections.names import Key, Position, parse_key
 from streams.log import Row
 from streams.sealing import MARK, NotAuthentic, Seals, open_value

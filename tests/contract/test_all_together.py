@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from projections import events
 from projections.errors import CorruptWindow
-from projections.events import AnyEvent
+from projections.events import types as events
+from projections.events.types import AnyEvent
 from projections.fold import apply
 from projections.layout import HEAD
 from projections.names import Key, Position

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.errors import ProducerClosed
 
 from projections.errors import KafkaUnavailable, Overloaded
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Key
 from streams.log import KafkaLog, Load
 from streams.settings import Settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from projections import events
-from projections.events import SummaryEvent, decode_event
-from projections.intake import make_record
+from projections.events import types as events
+from projections.events.types import SummaryEvent, decode_event
+from projections.events.validation import make_record
 from projections.names import Key, partition_of
 from projections.policy import Rules
 from projections.replay import replay

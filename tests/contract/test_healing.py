@@ -10,8 +10,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from projections import events
 from projections.errors import RedisUnavailable
+from projections.events import types as events
 from projections.names import Key, Position
 from projections.persistence import Applied, Checkpoint, Write
 from projections.replay import replay

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from projections import events
 from projections.errors import CorruptWindow, Healing
+from projections.events import types as events
 from projections.layout import HEAD
 from projections.names import Key
 from projections.persistence import Stored, WindowStore

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.partitioner import DefaultPartitioner
 
 from projections.errors import EventTooLarge, KafkaUnavailable
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.log import KafkaLog, Log
 from streams.recent_log import RecentLog

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from projections import events
-from projections.events import AnyEvent, decode_event
+from projections.events import types as events
+from projections.events.types import AnyEvent, decode_event
 from projections.fold import History, Outcome, Status, apply
 from projections.names import Key, Position
 from projections.persistence import Checkpoint

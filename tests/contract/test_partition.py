@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.names import Key, Position
 from projections.persistence import Checkpoint, WindowStore
 from projections.replay import replay

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from projections import events
 from projections.errors import KafkaUnavailable
-from projections.events import decode_event
-from projections.intake import Record
+from projections.events import types as events
+from projections.events.types import decode_event
+from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.store import RedisStore
 from streams import timers

@@ -12,7 +12,7 @@ import pytest
 
 from projections import ranges
 from projections import window as windows
-from projections.events import decode_event
+from projections.events.types import decode_event
 from projections.fold import apply
 from projections.lanes import RENDERED, Kind
 from projections.names import Key

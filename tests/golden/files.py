@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from projections.events import AnyEvent, Event, OtherEvent, Undecodable, short_type
+from projections.events.types import AnyEvent, Event, OtherEvent, Undecodable, short_type
 from projections.names import Key, Position, parse_key
 from projections.policy import Rules
 from projections.replay import Logged, replay

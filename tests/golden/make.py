@@ -17,7 +17,7 @@ from unittest import mock
 
 import msgspec
 
-from projections.intake import Intake, Record
+from projections.events.validation import Intake, Record
 from projections.meta import VERSION as FOLD
 from projections.names import Key, Position, partition_of
 from projections.policy import Policy

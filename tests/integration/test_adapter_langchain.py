@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMe
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import make_key
 from streams.settings import Settings
 from tests.support.platform import Platform, running_platform

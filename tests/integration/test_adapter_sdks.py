@@ -19,7 +19,7 @@ from anthropic.types import Message
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import make_key
 from streams.settings import Settings
 from tests.support.platform import Platform, running_platform

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from projections.intake import Record, make_record
+from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
 from projections.store import RedisStore

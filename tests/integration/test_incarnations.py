@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, UnknownConversation
-from projections.events import SummaryEvent, decode_event
-from projections.intake import Record, make_record
+from projections.events.types import SummaryEvent, decode_event
+from projections.events.validation import Record, make_record
 from projections.names import partition_of
 from streams import rounds
 from streams.kafka import admin_client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from projections.intake import Record, make_record
+from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
 from projections.replay import replay

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import redis.asyncio as aredis
 
-from projections.events import SummaryEvent, decode_event
+from projections.events.types import SummaryEvent, decode_event
 from projections.names import Key, partition_of
 from projections.store import RedisStore
 from streams.control import Control

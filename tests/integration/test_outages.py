@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
-from projections.intake import Record, make_record
+from projections.events.validation import Record, make_record
 from projections.names import Key
 from projections.store import RedisStore
 from streams.control import Control
@@ -87,7 +87,7 @@ async def verified(settings: Settings, log: KafkaLog, store: RedisStore) -> Veri
 
 async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -> int:
     """Messages that windows say they applied: all events less summaries."""
-    from projections.events import SummaryEvent, decode_event
+    from projections.events.types import SummaryEvent, decode_event
     from projections.policy import Rules
 
     total = 0

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 import redis.asyncio as aredis
 
-from projections import events
-from projections.events import decode_event
-from projections.intake import make_record
+from projections.events import types as events
+from projections.events.types import decode_event
+from projections.events.validation import make_record
 from projections.names import Key, Position, partition_of
 from projections.replay import replay
 from projections.window import Window

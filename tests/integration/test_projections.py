@@ -17,7 +17,7 @@ import redis.asyncio as aredis
 
 from examples.usage import Usage
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, TopicMismatch, UnknownProjection
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key
 from streams.kafka import admin_client
 from streams.settings import Settings

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key, partition_of
 from streams import build_processes, generations
 from streams.build_processes import BuildFailed

@@ -151,7 +151,7 @@ async def test_a_spilled_result_is_its_conversations_alone_and_a_lost_piece_is_t
         assert (await call("GET", f"/v1/conversations/other/events/{at}")).status_code == 422
     is_problem(await call("POST", f"{path}/events", result("x", spill={"chars": 1})), 422, "event 1", "spill")
     # What another producer writes into Kafka may name anything: another conversation's pieces are not given out.
-    from projections.intake import Record
+    from projections.events.validation import Record
     from projections.names import Key, partition_of
 
     own = partition_of(Key("acme", "owner"), call.backend.log.partitions)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis.asyncio as aredis
 
-from projections import events
-from projections.events import AnyEvent, LoopDetected
+from projections.events import types as events
+from projections.events.types import AnyEvent, LoopDetected
 from projections.names import Key, Position, partition_of
 from projections.view import state_of
 from projections.window import Window

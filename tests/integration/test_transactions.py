@@ -11,7 +11,7 @@ import redis.asyncio as aredis
 from aiokafka import AIOKafkaProducer
 
 from projections.errors import Healing
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key
 from streams.log import KafkaLog
 from streams.progress import FoldProgress

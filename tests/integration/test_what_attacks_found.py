@@ -15,7 +15,7 @@ import redis.asyncio as aredis
 from aiokafka.cluster import ClusterMetadata
 
 from projections.errors import InvalidPolicy, KafkaUnavailable, ThreadfoldError
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Key
 from projections.store import RedisStore
 from streams.appender import Appender

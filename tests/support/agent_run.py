@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from projections.events import decode_event
+from projections.events.types import decode_event
+from projections.events.validation import make_record
 from projections.fold import Outcome
-from projections.intake import make_record
 from projections.names import Key
 from projections.parts import Render
 from projections.policy import Rules

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from projections import events
-from projections.events import AnyEvent, decode_event
+from projections.events import types as events
+from projections.events.types import AnyEvent, decode_event
+from projections.events.validation import make_record
 from projections.fold import Outcome, Status
-from projections.intake import make_record
 from projections.names import Key
 from projections.persistence import NOTHING, Stored, StoreMark, write_of
 from projections.policy import Rules

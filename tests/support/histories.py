@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from projections import events
 from projections.due import Due
-from projections.events import AnyEvent
+from projections.events import types as events
+from projections.events.types import AnyEvent
 from projections.fold import Status
 from projections.lanes import entry_offsets
 from projections.names import Key

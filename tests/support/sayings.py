@@ -7,7 +7,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from projections.tokens import count
+from projections.events.tokenizer import count
 
 Flat = dict[str, Any]
 WORDS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from projections import events
+from projections.events import types as events
 from projections.fold import Status
 from projections.lanes import Entry
 from projections.policy import Rules

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from projections import events
-from projections.events import AnyEvent, delta
+from projections.events import types as events
+from projections.events.types import AnyEvent, delta
+from projections.events.validation import Record
 from projections.fold import Status, apply
-from projections.intake import Record
 from projections.names import Key
 from projections.policy import Rules
 from projections.replay import Logged, apply_with_log

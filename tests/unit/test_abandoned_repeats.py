@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from projections.compaction import why_not
-from projections.events import AnyEvent, absolute, decode_event, delta
+from projections.events.types import AnyEvent, absolute, decode_event, delta
 from projections.lanes import Kind, entry_offsets
 from projections.names import Key
 from projections.policy import Rules

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import make_key
 from threadfold.adapters.agents_items import items_of, to_events, to_items
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key
 from streams.publisher import Publisher
 from streams.settings import Settings

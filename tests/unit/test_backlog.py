@@ -7,8 +7,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from projections import events
 from projections.compaction import why_not
+from projections.events import types as events
 from projections.fold import Status, apply
 from projections.lanes import Entry, Kind, entry_offsets
 from projections.policy import Rules

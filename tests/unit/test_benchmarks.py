@@ -17,8 +17,8 @@ from benchmarks.harness import Args, Measured, Result, figures, interleave, perc
 from benchmarks.projection_scaling import counted
 from benchmarks.support.grown import GrownLog
 from benchmarks.support.texts import NOW, Messages, conversation
-from projections.events import decode_event
-from projections.intake import make_record
+from projections.events.types import decode_event
+from projections.events.validation import make_record
 from projections.names import Position, partition_of
 from projections.policy import Rules
 from projections.replay import replay

@@ -7,11 +7,11 @@ import random
 import msgspec
 import pytest
 
-from projections import events
-from projections.bounds import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bounds
 from projections.errors import InvalidEvent
+from projections.events import types as events
+from projections.events.size_limits import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bounds
+from projections.events.validation import make_record
 from projections.fold import Status
-from projections.intake import make_record
 from projections.lanes import MAX_PINNED
 from projections.names import Key
 from projections.policy import Rules

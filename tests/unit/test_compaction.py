@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import events
 from projections.compaction import why_not
 from projections.due import Due, choose_cut, due_span
+from projections.events import types as events
 from projections.fold import Status
 from projections.groups import group_tail
 from projections.lanes import Entry, Kind

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections import events
+from projections.events import types as events
+from projections.events.validation import Intake
 from projections.fold import Outcome, Status, apply
-from projections.intake import Intake
 from projections.names import Key
 from projections.policy import Rules
 from projections.window import Window

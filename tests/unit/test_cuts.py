@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.lanes import Kind
 from tests.support.stories import Story
 

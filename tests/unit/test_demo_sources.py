@@ -9,9 +9,9 @@ from itertools import islice, pairwise
 import pytest
 
 from projections.errors import InvalidSettings
-from projections.events import decode_event
+from projections.events.types import decode_event
+from projections.events.validation import make_record
 from projections.fold import Status
-from projections.intake import make_record
 from projections.names import Key
 from projections.policy import Rules
 from projections.render import render_openai

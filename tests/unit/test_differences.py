@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from projections import events
 from projections.differences import Seen, diff_lines, difference, seen, spread
+from projections.events import types as events
 from projections.policy import Rules
 from projections.replay import replay
 from tests.support.histories import KEY, PARTITION, make_event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projections import events
+from projections.events import types as events
 from projections.fold import Status
 from projections.lanes import EARLY
 from tests.support.histories import KEY

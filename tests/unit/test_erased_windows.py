@@ -7,8 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections import events
-from projections.events import AnyEvent, OtherEvent
+from projections.events import types as events
+from projections.events.types import AnyEvent, OtherEvent
 from projections.fold import Status, apply
 from projections.layout import changes_of
 from projections.names import Key

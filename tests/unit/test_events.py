@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import events
 from projections.context import context_document
-from projections.events import Undecodable, absolute, decode_event, delta, full_type, is_known, short_type
+from projections.events import types as events
+from projections.events.types import Undecodable, absolute, decode_event, delta, full_type, is_known, short_type
 from projections.fold import apply
 from projections.names import Key
 from projections.policy import Rules

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from projections import events
 from projections.anthropic import anthropic_document
+from projections.events import types as events
 from projections.fold import apply
 from projections.limits import SUMMARY_MARK
 from projections.render import render_openai

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import events
+from projections.events import types as events
 from projections.fold import Status
 from projections.policy import Rules
 from projections.render import render_openai

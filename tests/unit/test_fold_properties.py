@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections import events
+from projections.events import types as events
 from projections.fold import Status
 from projections.replay import apply_with_log, replay
 from projections.snapshots import restore, snapshot_offsets, take_snapshot

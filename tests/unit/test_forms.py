@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from projections import events
 from projections.bodies import refill
-from projections.costs import measured
+from projections.events import types as events
+from projections.events.token_cost import measured
 from projections.forms import Shaper, reducer_of, soft_trimmed
 from projections.lanes import AT_ONCE, Entry, Form, Kind
 from projections.openai import message_body, result_body

@@ -18,7 +18,7 @@ from benchmarks.sides.http_load import call_all
 from benchmarks.sides.mixed_tenants import Talk
 from benchmarks.support.http import Asker, keep, raw
 from benchmarks.support.single import ROUTES, made
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key
 
 LATENCIES = {"ms_p50": 1.0, "ms_p99": 2.0}

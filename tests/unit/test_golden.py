@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections import events
-from projections.intake import Intake
+from projections.events import types as events
+from projections.events.validation import Intake
 from projections.meta import VERSION as FOLD
 from projections.names import Key, Position, parse_key
 from projections.snapshots import MARKER_KEY, VERSION, decode_marker, decode_snapshot, restore, snapshot_offsets, stamp_of

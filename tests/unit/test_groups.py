@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections import events
+from projections.events import types as events
 from projections.groups import Group, Grouper, group_tail
 from projections.policy import Rules
 from tests.support.histories import Writer, random_log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from projections import events
 from projections.calls import call_hash
+from projections.events import types as events
 from projections.fold import Outcome, apply
 from projections.view import guard_of
 from projections.window import Window

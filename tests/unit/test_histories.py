@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.names import Key, Position
 from projections.persistence import Checkpoint
 from projections.replay import replay

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import events
 from projections.errors import EventTooLarge, InvalidEvent, ThreadfoldError
-from projections.events import decode_event, full_type
-from projections.intake import Record, make_record
+from projections.events import types as events
+from projections.events.tokenizer import count
+from projections.events.types import decode_event, full_type
+from projections.events.validation import Record, make_record
 from projections.names import Key
-from projections.tokens import count
 
 KEY = Key("acme", "c1")
 NOW = "2026-01-31T12:00:00Z"

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from projections.errors import InvalidPosition
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key, Position
 from streams.log import Raw
 from streams.sealing import Unsealed

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from projections import events
 from projections.calls import call_hash
-from projections.intake import make_record
+from projections.events import types as events
+from projections.events.validation import make_record
 from projections.names import Key
 from projections.persistence import Checkpoint
 from projections.policy import Rules

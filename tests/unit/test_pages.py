@@ -7,9 +7,9 @@ import json
 import pytest
 
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition
-from projections.events import decode_event
+from projections.events.types import decode_event
+from projections.events.validation import Record
 from projections.fold import apply
-from projections.intake import Record
 from projections.lanes import Kind
 from projections.names import Key, Position, partition_of
 from projections.policy import Rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from projections import events
+from projections.events import types as events
 from tests.support.stories import Story
 
 PIN = "the contract says so: " + "word " * 20

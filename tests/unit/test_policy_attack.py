@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from projections.context import context_document, stored_context
-from projections.events import absolute, decode_event
+from projections.events.types import absolute, decode_event
+from projections.events.validation import make_record
 from projections.fold import Outcome, Status
-from projections.intake import make_record
 from projections.policy import Callables, Rules
 from projections.render import render_openai
 from projections.replay import Logged, apply_with_log

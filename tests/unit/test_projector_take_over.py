@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiokafka import TopicPartition
 
-from projections import events
+from projections.events import types as events
 from projections.fold import apply
 from projections.names import Key, Position
 from projections.persistence import Checkpoint, write_of

@@ -9,12 +9,13 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import costs, events, intake, tokens
 from projections.errors import EventTooLarge, InvalidEvent, InvalidName, ThreadfoldError
-from projections.intake import Intake, Record, make_record
+from projections.events import token_cost, tokenizer, validation
+from projections.events import types as events
+from projections.events.fast_path import quick_data
+from projections.events.validation import Intake, Record, make_record
 from projections.names import Key
 from projections.policy import Rules
-from projections.quick import quick_data
 from threadfold.drafts import LIGHT, Drafter, is_heavy, new_ids
 
 KEY = Key("acme", "c1")
@@ -60,7 +61,7 @@ def test_the_quick_check_changes_neither_records_nor_errors(flat: dict[str, Any]
     quick = outcome(flat)
     assert flat == before or any(value != value for value in flat.values())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "quick_data", lambda name, flat: None)
+        patch.setattr(validation, "quick_data", lambda name, flat: None)
         assert quick == outcome(flat)
 
 
@@ -103,27 +104,27 @@ WORDS = st.sampled_from(
 
 @given(texts=st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=6), st.sampled_from([1, 3, 600, 2500])), max_size=4))
 @hypothesis_settings(max_examples=60, deadline=None)
-@pytest.mark.parametrize("name", tokens.encodings())
+@pytest.mark.parametrize("name", tokenizer.encodings())
 def test_a_list_counted_at_once_equals_tiktoken_on_each_text(name: str, texts: list[tuple[list[str], int]]) -> None:
-    made = [("".join(words) * times)[: tokens.PIECE_CHARS] for words, times in texts]
-    encode = tokens.get_encoding(name).encode_ordinary
-    assert tokens.count_all(made, name) == ([len(encode(text)) for text in made], set())
+    made = [("".join(words) * times)[: tokenizer.PIECE_CHARS] for words, times in texts]
+    encode = tokenizer.get_encoding(name).encode_ordinary
+    assert tokenizer.count_all(made, name) == ([len(encode(text)) for text in made], set())
 
 
 @given(text=st.text(alphabet=st.sampled_from(" ab\n.'é漢1"), min_size=1, max_size=40), times=st.integers(1, 1500))
 @hypothesis_settings(max_examples=100, deadline=None)
 def test_pieces_for_the_fast_counter_are_short_and_the_text(text: str, times: int) -> None:
-    pieces = tokens._fast_pieces(text * times)
+    pieces = tokenizer._fast_pieces(text * times)
     if pieces is not None:
         assert "".join(pieces) == text * times
-        assert max(map(len, pieces)) <= tokens.FAST_CHARS
+        assert max(map(len, pieces)) <= tokenizer.FAST_CHARS
 
 
 def test_texts_that_are_bounds_are_told_beside_exact_ones() -> None:
     endless = " " * 200_000
-    counts, inexact = tokens.count_all(["a", endless, "b " * 60_000])
+    counts, inexact = tokenizer.count_all(["a", endless, "b " * 60_000])
     assert inexact == {1}
-    assert counts == [tokens.measure(text).count for text in ("a", endless, "b " * 60_000)]
+    assert counts == [tokenizer.measure(text).count for text in ("a", endless, "b " * 60_000)]
 
 
 def test_a_bill_gives_each_event_what_it_costs_alone() -> None:
@@ -136,12 +137,12 @@ def test_a_bill_gives_each_event_what_it_costs_alone() -> None:
         events.Opened(tools=[{"type": "function"}]),
         events.ToolResult("i", None),
     ]
-    bill = costs.Bill("o200k_base")
+    bill = token_cost.Bill("o200k_base")
     for data in datas:
         bill.add(data)
-    assert bill.counted() == [(one.count, one.exact) for one in (costs.measured(data, "o200k_base") for data in datas)]
+    assert bill.counted() == [(one.count, one.exact) for one in (token_cost.measured(data, "o200k_base") for data in datas)]
     assert [exact for _, exact in bill.counted()] == [True] * 4 + [False] + [True] * 2
-    assert bill.counted()[0][0] == costs.cost(datas[0], tokens.count) == 4 + tokens.count("hello there")
+    assert bill.counted()[0][0] == token_cost.cost(datas[0], tokenizer.count) == 4 + tokenizer.count("hello there")
 
 
 def test_a_list_becomes_the_records_its_events_become_one_by_one() -> None:

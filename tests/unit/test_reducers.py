@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.groups import group_tail
 from projections.lanes import Kind
 from projections.reducers import Reduction

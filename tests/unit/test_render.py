@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import costs, events
-from projections.clipping import clip
 from projections.context import context_document
-from projections.events import decode_event
+from projections.events import token_cost
+from projections.events import types as events
+from projections.events.truncation import clip
+from projections.events.types import decode_event
+from projections.events.validation import make_record
 from projections.fold import Status, apply
-from projections.intake import make_record
 from projections.names import Key
 from projections.openai import message_body, to_flat
 from projections.policy import Rules
@@ -244,7 +245,7 @@ def test_a_clipped_message_costs_at_most_what_it_says(text: str, arguments: list
     tokens, body = clip(message_body(data), 10**9, room)
     parsed = json.loads(body)
     calls = [events.ToolCall(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in parsed.get("tool_calls", [])]
-    real = costs.measured(events.Message("assistant", parsed["content"], tool_calls=calls or None), "o200k_base")
+    real = token_cost.measured(events.Message("assistant", parsed["content"], tool_calls=calls or None), "o200k_base")
     assert real.count <= tokens
     if room > 150 + 60 * len(arguments):
         assert tokens <= room

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from projections import events
 from projections.compaction import why_not
-from projections.events import absolute, delta
+from projections.events import types as events
+from projections.events.types import absolute, delta
 from projections.fold import apply
 from projections.lanes import Kind
 from projections.persistence import DueChange, write_of

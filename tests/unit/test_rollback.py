@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections import events
+from projections.events import types as events
 from projections.fold import History, Outcome, Status, apply
 from projections.lanes import RENDERED
 from projections.render import render_openai

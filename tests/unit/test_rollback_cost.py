@@ -8,7 +8,7 @@ import tracemalloc
 
 import msgspec
 
-from projections import events
+from projections.events import types as events
 from projections.policy import Rules
 from projections.replay import Logged, replay
 from streams.history import fetch_history

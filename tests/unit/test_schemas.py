@@ -11,8 +11,8 @@ import httpx
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from projections.events import DATA_TYPES, full_type
-from projections.intake import make_record
+from projections.events.types import DATA_TYPES, full_type
+from projections.events.validation import make_record
 from projections.names import Key
 from streams.settings import Settings
 from streams.topics import SPECS

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections.events import MessageEvent, OpenedEvent, OtherEvent, Undecodable
-from projections.intake import make_record
+from projections.events.types import MessageEvent, OpenedEvent, OtherEvent, Undecodable
+from projections.events.validation import make_record
 from projections.names import Key
 from streams.sealing import (
     KID_BYTES,

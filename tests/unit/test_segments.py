@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from projections.errors import ThreadfoldError
-from projections.tokens import count
+from projections.events.tokenizer import count
 from streams.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
 from streams.summarizers.base import SpanMessage, SummaryInput, SummaryText
 from streams.summarizers.extractive import ExtractiveSummarizer, summarize_extractive

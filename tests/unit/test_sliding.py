@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from projections import events
+from projections.events import types as events
 from projections.policy import Rules
 from streams.requests import request_for
 from tests.support.histories import RULES

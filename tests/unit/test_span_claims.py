@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.fold import Status, apply
 from projections.policy import Rules
 from projections.window import Window

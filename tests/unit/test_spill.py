@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, SpillLost
-from projections.events import ToolResultChunkEvent, decode_event
+from projections.events.types import ToolResultChunkEvent, decode_event
 from projections.lanes import Kind
 from projections.names import Key, Position
 from projections.policy import Policy, Rules

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.tokens import count
+from projections.events.tokenizer import count
 from streams.summarizers.base import SpanMessage, SummaryInput
 from streams.summarizers.checks import Said, finish, shorten
 from streams.summarizers.extractive import summarize_extractive

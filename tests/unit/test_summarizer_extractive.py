@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy
-from projections.tokens import count
+from projections.events.tokenizer import count
 from streams.settings import Settings
 from streams.summarizers import extractive
 from streams.summarizers.base import SpanMessage, SummaryInput, SummaryText

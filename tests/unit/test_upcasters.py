@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections import events
 from projections.errors import InvalidEvent
-from projections.events import KnownEvent, MessageEvent, OtherEvent, Undecodable, decode_event, present_form
-from projections.intake import make_record
+from projections.events import types as events
+from projections.events.types import KnownEvent, MessageEvent, OtherEvent, Undecodable, decode_event, present_form
+from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
+from projections.events.validation import make_record
+from projections.events.versions import EventTypes
 from projections.names import Key, Position
 from projections.render import render_openai
 from projections.replay import replay
-from projections.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
-from projections.versions import EventTypes
 from streams.log import Raw
 from streams.sealing import Unsealed, open_value, seal_event
 from tests.support.histories import RULES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from tests.support.stories import Story
 
 SHARE: dict[str, Any] = {

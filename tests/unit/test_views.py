@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, RedisUnavailable
-from projections.intake import make_record
+from projections.events.validation import make_record
 from projections.names import Key
 from projections.persistence import Applied, Checkpoint
 from streams.log import Raw

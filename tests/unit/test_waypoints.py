@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from projections import events
+from projections.events import types as events
 from projections.fold import Status, apply
 from projections.outcomes import History
 from projections.replay import Logged, history_from, replay

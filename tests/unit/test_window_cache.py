@@ -7,8 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections import events
 from projections.context import context_document
+from projections.events import types as events
 from projections.layout import HEAD, decode_head
 from projections.names import Key
 from projections.policy import Rules

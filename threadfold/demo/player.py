@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from projections.errors import KafkaUnavailable
-from projections.intake import Record, make_record
+from projections.events.validation import Record, make_record
 from projections.names import Key
 from projections.persistence import Checkpoint
 from streams.log import Log

@@ -17,8 +17,8 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from projections import events
-from projections.events import Undecodable, decode_event
+from projections.events import types as events
+from projections.events.types import Undecodable, decode_event
 from projections.names import Key
 from projections.persistence import Checkpoint
 from projections.policy import Rules

@@ -19,7 +19,7 @@ from projections.errors import InvalidSettings
 from projections.names import Key, make_key
 
 Flat = dict[str, Any]
-"""A flat event as ``projections.intake.make_record`` takes it; the demo's always have an id and a time."""
+"""A flat event as ``projections.events.validation.make_record`` takes it; the demo's always have an id and a time."""
 
 PAIRS, GROUP = "pairs", "group"
 """The tenants of the chats: in ``pairs`` one person is the user and the other stands in for the assistant, in ``group`` all are users

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from projections import costs, events
+from projections.events import token_cost
+from projections.events import types as events
 from projections.openai import to_flat
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -47,5 +48,5 @@ def recount(messages: list[dict[str, Any]], encoding: str) -> int:
     for i, message in enumerate(messages):
         flat = to_flat(message, f"message {i}")
         data = msgspec.convert({k: v for k, v in flat.items() if k not in ("type", "id", "time")}, events.DATA_TYPES[flat["type"]])
-        total += costs.measured(data, encoding).count
+        total += token_cost.measured(data, encoding).count
     return total

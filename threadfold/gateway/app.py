@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
-from projections.tokens import count_all
+from projections.events.tokenizer import count_all
 from streams.masters import master_keys_of
 from streams.settings import Settings
 from streams.tasks import end_tasks

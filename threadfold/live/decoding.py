@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from projections.errors import InvalidPosition
-from projections.events import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent, is_outdated, short_type
+from projections.events.types import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent, is_outdated, short_type
 from projections.names import Key, Position, parse_position
 from streams.history import event_of
 from streams.log import Raw, Row

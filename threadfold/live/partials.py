@@ -17,8 +17,8 @@ from hashlib import sha256
 import msgspec
 
 from projections.errors import Erased, PartialConflict, RedisUnavailable, RequestTooLarge, ThreadfoldError
-from projections.events import full_type
-from projections.intake import Record
+from projections.events.types import full_type
+from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.tasks import end_tasks
 from threadfold.appended import Appended

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from projections.events import CONTENT_TYPE, full_type
+from projections.events.types import CONTENT_TYPE, full_type
 from streams.control import Generation
 from streams.keytable import Erasure, KeyRecord
 from streams.requests import CompactionRequest

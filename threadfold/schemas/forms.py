@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from projections.events import full_type
-from projections.intake import OWN, RESERVED
+from projections.events.types import full_type
+from projections.events.validation import OWN, RESERVED
 from threadfold.schemas.structs import ABOUT, DATA, ID, NAME, POSITION, TIME, TRACEPARENT, Schema, fields_of
 
 SUMMARY_TOPIC = ("summary", "summary.voided", "conversation.erased")

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from projections import events
-from projections.intake import MAX_ID
+from projections.events import types as events
+from projections.events.validation import MAX_ID
 from threadfold.ledger import ModelCalled
 
 Schema = dict[str, Any]

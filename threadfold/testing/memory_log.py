@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
-from projections.intake import Record
+from projections.events.validation import Record
 from projections.names import Position, partition_of
 from streams.log import Raw, Row
 from streams.sealing import Seals, Unsealed

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from projections.intake import Intake
+from projections.events.validation import Intake
 from projections.names import make_key
 from streams.views.fold import ViewPartition
 from streams.views.projection import Projection, check_projection

@@ -2,7 +2,7 @@
 
 Each type of the contract is a struct for ``data`` and a struct for the whole event, joined in one tagged union, so that msgspec decodes
 and validates a record in a single pass (measured beside orjson in ``docs/decisions/0002-msgspec.md``). What is read is tolerant
-(fields that a newer version added are ignored); what is appended is strict (see ``projections.intake``).
+(fields that a newer version added are ignored); what is appended is strict (see ``projections.events.validation``).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from projections.content import Content as Content
-from projections.content import FilePart as FilePart
-from projections.content import ImagePart as ImagePart
-from projections.content import ImageUrl as ImageUrl
-from projections.content import Number as Number
-from projections.content import Part as Part
-from projections.content import ReasoningPart as ReasoningPart
-from projections.content import TextPart as TextPart
-from projections.content import ToolCall as ToolCall
-from projections.content import Usage as Usage
-from projections.freeform import why_not_kept
-from projections.nesting import nested_beyond
-from projections.upcasters import Upcaster, UpcastFailed
-from projections.versions import PREFIX as PREFIX
-from projections.versions import EventTypes
+from projections.events.content import Content as Content
+from projections.events.content import FilePart as FilePart
+from projections.events.content import ImagePart as ImagePart
+from projections.events.content import ImageUrl as ImageUrl
+from projections.events.content import Number as Number
+from projections.events.content import Part as Part
+from projections.events.content import ReasoningPart as ReasoningPart
+from projections.events.content import TextPart as TextPart
+from projections.events.content import ToolCall as ToolCall
+from projections.events.content import Usage as Usage
+from projections.events.json_depth import nested_beyond
+from projections.events.json_limits import why_not_kept
+from projections.events.upcasters import Upcaster, UpcastFailed
+from projections.events.versions import PREFIX as PREFIX
+from projections.events.versions import EventTypes
 
 MAX_NESTING = 128
 """Levels of arrays and objects in a whole record."""
@@ -186,7 +186,7 @@ class Erased(Struct, omit_defaults=True):
 
 
 class Tokens(Struct, omit_defaults=False):
-    """What the producer counted: a claim the fold checks for plausibility (see ``projections.tokens``)."""
+    """What the producer counted: a claim the fold checks for plausibility (see ``projections.events.tokenizer``)."""
 
     count: int
     encoding: str

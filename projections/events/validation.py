@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import orjson
 
-from projections import costs, events
-from projections.bounds import out_of_bounds
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
-from projections.freeform import why_not_kept
+from projections.events import token_cost
+from projections.events import types as events
+from projections.events.fast_path import quick_data
+from projections.events.json_limits import why_not_kept
+from projections.events.size_limits import out_of_bounds
 from projections.names import Key, parse_position
-from projections.quick import quick_data
 
 MAX_ID = 256
 RESERVED = frozenset({"event.dropped", "conversation.erased"})
@@ -95,7 +96,7 @@ class Intake:
         self._expect = expect
         self._fence = fence
         self._encoding = encoding
-        self._bill = costs.Bill(encoding)
+        self._bill = token_cost.Bill(encoding)
         self._drafts: list[tuple[Key, str, dict[str, Any]]] = []
         self.tokens: list[int] = []
         """Of each event added, in order, once :meth:`records` has counted them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from projections import events
+from projections.events import types as events
 
 MAX_CALLS = 64
 """Tool calls in one message; as many may stand open in a window."""

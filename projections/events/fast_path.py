@@ -1,6 +1,6 @@
 """The forms that nearly every event has, checked in one call: a message or a tool's answer whose parts are plain texts.
 
-What fits one of these forms is right by every rule of ``projections.intake`` but three that are left to the caller: its id, its time, and
+What fits one of these forms is right by every rule of ``projections.events.validation`` but three that are left to the caller: its id, its time, and
 that its texts hold no lone surrogate (writing it as JSON finds that). What does not fit may be right or wrong: the whole check tells, and
 says what is wrong in its own words.
 """
@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from projections import events
-from projections.bounds import MAX_CALLS, MAX_NAME
+from projections.events import types as events
+from projections.events.size_limits import MAX_CALLS, MAX_NAME
 
 _Id = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 _Name = Annotated[str, Meta(max_length=MAX_NAME)]

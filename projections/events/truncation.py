@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from projections.costs import CALL_OVERHEAD
-from projections.tokens import MESSAGE_OVERHEAD
+from projections.events.token_cost import CALL_OVERHEAD
+from projections.events.tokenizer import MESSAGE_OVERHEAD
 
 
 def clip(body: bytes, tokens: int, room: int) -> tuple[int, bytes]:
@@ -36,7 +36,7 @@ def clip(body: bytes, tokens: int, room: int) -> tuple[int, bytes]:
 
 
 def _text_bytes(message: dict[str, Any]) -> int:
-    """A bound of the tokens of a message without parts, as ``projections.costs`` counts them: the bytes of its texts, and its frame."""
+    """A bound of the tokens of a message without parts, as ``projections.events.token_cost`` counts them: the bytes of its texts, and its frame."""
     calls = [call["function"] for call in message.get("tool_calls") or ()]
     texts = [message.get("content") or "", message.get("name") or "", *(text for c in calls for text in (c["name"], c["arguments"]))]
     return MESSAGE_OVERHEAD + 1 + CALL_OVERHEAD * len(calls) + sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from projections import events
-from projections.providers import author_name, function_name
-from projections.tokens import LONGEST_TOKEN_BYTES, MESSAGE_OVERHEAD, bound, count_all, plausible
+from projections.events import types as events
+from projections.events.provider_limits import author_name, function_name
+from projections.events.tokenizer import LONGEST_TOKEN_BYTES, MESSAGE_OVERHEAD, bound, count_all, plausible
 
 IMAGE_TOKENS = {"low": 85, "auto": 765, "high": 1105}
 """Tokens of an image by its ``detail``, after OpenAI's published tile arithmetic for a 1024-pixel image (85 + 170 a tile)."""
@@ -63,7 +63,7 @@ def cost(data: object, count: CountText) -> int:
 
 
 def measured(data: object, encoding: str) -> events.Tokens:
-    """Count ``data`` exactly (or, for pathological text, as the bound ``projections.tokens.measure`` gives)."""
+    """Count ``data`` exactly (or, for pathological text, as the bound ``projections.events.tokenizer.measure`` gives)."""
     bill = Bill(encoding)
     bill.add(data)
     ((count, exact),) = bill.counted()

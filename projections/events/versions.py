@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
-from projections.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
+from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
 
 PREFIX = "threadfold."
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class EventTypes(Generic[T]):
         """A decoded envelope with the type and data of the present version; one that is not outdated is returned as it is.
 
         Raises:
-            UpcastFailed: as ``projections.upcasters`` says.
+            UpcastFailed: as ``projections.events.upcasters`` says.
         """
         if not self.is_outdated(envelope.get("type")):
             return envelope
