@@ -36,7 +36,7 @@ from benchmarks.support.prefixes import Peer, Tallies, Weights, langchain_trim, 
 from benchmarks.support.texts import NOW, TENANT
 from projections.events.types import decode_event
 from projections.events.validation import Record, make_record
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
 from projections.lanes import RENDERED
 from projections.names import Key
 from projections.openai import to_flat

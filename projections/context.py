@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.chunks import split_chunk
+from projections.fold.quarantine import parked_of
 from projections.lanes import OpenSuspension
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
 from projections.meta import InForce, Meta
 from projections.names import Position
-from projections.parked import parked_of
 from projections.parts import Render
 from projections.view import View, lead_of, view_of
 from projections.window import Window

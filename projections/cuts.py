@@ -12,7 +12,7 @@ is the same fold, stopped there. In this order:
    are left out, down to the low-water mark.
 
 Readers therefore never wait for a summariser, and between cuts a render only grows at its end. Shortenings made while a summary is due
-are taken back when it is accepted (``projections.taking``), so that it makes no difference how late it came.
+are taken back when it is accepted (``projections.fold.apply.summary_effects``), so that it makes no difference how late it came.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class InForce(Struct, array_like=True):
 
 
 class Parked(Struct, array_like=True):
-    """At which event a window is parked, and what waits behind it (``projections.parked``).
+    """At which event a window is parked, and what waits behind it (``projections.fold.apply.quarantine``).
 
     ``offset`` is that event's, ``count`` how many later ones wait, ``last`` the latest of them; ``waiting`` are the offsets of the first of
     them, each as the difference to the one before.
@@ -43,7 +43,7 @@ class Parked(Struct, array_like=True):
 class Meta(Struct, array_like=True):
     """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length.
 
-    ``last`` is the offset of the last event that conditions see (``projections.conditions.moves``); ``turns`` is None where there are none.
+    ``last`` is the offset of the last event that conditions see (``projections.fold.apply.conditions.moves``); ``turns`` is None where there are none.
     ``parked`` is None for a window that folds on.
     """
 

@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 
 from projections.due import Due
 from projections.errors import CorruptWindow
+from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.layout import HEAD, Mark, changes_of, load_recents, load_window
 from projections.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import Recents
 from projections.stubs import STUB, Stub, encode_stub
-from projections.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.window import Window
 
 
@@ -110,7 +110,7 @@ class Write:
     """The change of one conversation in a batch: fields to put and to delete (``reset``: all go first), and its place in the due set.
 
     ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to look at the conversation next, None for
-    never, or :data:`projections.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's lists, None for nothing.
+    never, or :data:`projections.fold.apply.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's lists, None for nothing.
     ``anew``: whatever is there of the conversation goes first, its recent ids, too. ``rests`` takes it out of the idle set: it sleeps now,
     or is not to be put to sleep before its next write.
     """
@@ -253,7 +253,7 @@ NOTHING = StoreMark()
 def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
-    ``at_ms`` is what :func:`projections.timers.changed_timer` says; it matters to the timer and the lists alone.
+    ``at_ms`` is what :func:`projections.fold.apply.timers.changed_timer` says; it matters to the timer and the lists alone.
     """
     reset, put, gone, recents_put, recents_gone, after = changes_of(window, mark.layout)
     asked = _asked(window)

@@ -11,8 +11,8 @@ from hashlib import sha256
 
 import msgspec
 
-from projections.bodies import has_text, refill, tools_of
 from projections.events.types import AnyEvent
+from projections.fold.rehydration import has_text, refill, tools_of
 from projections.forms import Shaper
 from projections.lanes import Entry
 from projections.meta import VERSION as WINDOW_VERSION

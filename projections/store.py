@@ -19,11 +19,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.connection import shown
 from projections.errors import CorruptWindow, RedisUnavailable
+from projections.fold.timers import KEEP_TIMER
 from projections.listing import IDLE, PARKED, Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.servers import Node, Script, Servers
-from projections.timers import KEEP_TIMER
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"

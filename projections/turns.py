@@ -3,7 +3,7 @@
 A run that begins with ``turn.started`` and a ``lease`` holds the conversation until its ``turn.ended``, or until its lease has expired
 (which is an event, too: time enters a log only as one). The fold decides, in the log's order, who holds it: what is true live is true on
 replay. The *fencing token* of a turn is the offset of the event that put it in force, so later holders have larger ones; events that carry
-another turn's token are rejected (``projections.conditions``).
+another turn's token are rejected (``projections.fold.apply.conditions``).
 
 Turns without a lease are only noted: they keep nobody out.
 """

@@ -1,7 +1,7 @@
 """The window: everything a model's context is rendered from, bounded, and the forms it is stored and compared in.
 
 A window *is* its meta (the lanes as they stood before the tail, the summary in force, counters), its tail and its recent ids; all else is
-*derived* by stepping the lanes over the tail. The fold that moves a window is in ``projections.fold``, how one is stored in
+*derived* by stepping the lanes over the tail. The fold that moves a window is in ``projections.fold.apply``, how one is stored in
 ``projections.layout``.
 """
 

@@ -20,10 +20,10 @@ from projections.events import types as events
 from projections.events.token_cost import believed
 from projections.events.types import AnyEvent, absolute, delta
 from projections.events.validation import make_record
-from projections.fold import id_hash_of
+from projections.fold.apply import id_hash_of
+from projections.fold.replay import Logged
 from projections.names import Key, Position
 from projections.recents import LIMIT
-from projections.replay import Logged
 from streams.history import event_of, read_events
 from streams.log import Log
 from streams.requests import CompactionRequest, Piece, piece_offsets

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from projections.errors import CorruptWindow
+from projections.fold.timers import next_timer, timed
 from projections.layout import HEAD, Head, decode_head
 from projections.listing import PARKED, listed, user_name
 from projections.meta import Meta
 from projections.names import Key
 from projections.persistence import Index, Stored
 from projections.stubs import decode_stub
-from projections.timers import next_timer, timed
 from projections.view import flat_digest, view_of
 from projections.window import Window, encode_entry
 

@@ -17,12 +17,12 @@ import msgspec
 from projections.errors import Healing, InvalidPosition, LogTruncated
 from projections.events.types import OtherEvent, short_type
 from projections.events.validation import make_record
-from projections.fold import apply
+from projections.fold.apply import apply
+from projections.fold.quarantine import waiting_offsets
 from projections.layout import Mark
 from projections.listing import PARKED, Found
 from projections.meta import Parked
 from projections.names import Key, Position, parse_key, parse_position, partition_of
-from projections.parked import waiting_offsets
 from projections.persistence import Checkpoint, StoreMark, Verdict, WindowStore, write_of
 from projections.policy import Rules
 from projections.window import Window

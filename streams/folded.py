@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing
 
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
+from projections.fold.quarantine import park
 from projections.names import Key, parse_key
-from projections.parked import park
 from projections.policy import Rules
 from projections.window import Window
 from streams.healing import restored_at_marker

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from projections.fold.outcomes import History, Outcome
+from projections.fold.replay import Logged
+from projections.fold.replay_checkpoints import COPIES_BYTES, Waypoints
 from projections.names import Key, Position
-from projections.outcomes import History, Outcome
-from projections.replay import Logged
-from projections.waypoints import COPIES_BYTES, Waypoints
 from projections.window import Window
 from streams.history import event_of, fetch_needed, offsets_backwards
 from streams.log import Log

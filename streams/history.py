@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolute
-from projections.fold import History, Outcome
+from projections.fold.apply import History, Outcome
+from projections.fold.replay import Logged
+from projections.fold.replay_checkpoints import EVERY, Waypoints
 from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
-from projections.replay import Logged
-from projections.waypoints import EVERY, Waypoints
 from projections.window import Window
 from streams.log import Log, Row
 from streams.sealing import Seals, read_event

@@ -23,10 +23,10 @@ from hashlib import sha256
 
 from projections.errors import ThreadfoldError
 from projections.events.types import AnyEvent, ErasedEvent
-from projections.fold import Outcome, Status, apply
+from projections.fold.apply import Outcome, Status, apply
+from projections.fold.quarantine import park, wait
 from projections.layout import Mark
 from projections.names import Key, Position, parse_key
-from projections.parked import park, wait
 from projections.persistence import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
 from projections.window import Window

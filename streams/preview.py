@@ -15,7 +15,7 @@ from typing import Any
 
 from projections.differences import Seen, diff_lines, difference, seen, spread
 from projections.events.types import AnyEvent, SummaryEvent
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
 from projections.policy import Rules
 from projections.window import Window

@@ -15,8 +15,8 @@ from typing import Any
 
 from projections.errors import InvalidEvent, KafkaUnavailable, Overloaded
 from projections.events.validation import Record, make_record
+from projections.fold.timers import fired, next_timer, timed
 from projections.names import Key, Position, partition_of
-from projections.timers import fired, next_timer, timed
 from projections.window import Window
 from streams.partition import Partition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from projections.fold import id_hash_of
+from projections.fold.apply import id_hash_of
 from projections.meta import Parked
 from projections.names import Position
 from projections.recents import Recents

@@ -18,7 +18,7 @@ import msgspec
 from projections.errors import CorruptWindow, Healing, UnknownConversation, UnknownUser
 from projections.events.types import ErasedEvent, decode_event
 from projections.events.validation import make_record
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.persistence import NOTHING, Verdict, write_of
 from projections.window import Window

@@ -22,9 +22,9 @@ from projections.errors import Erased, EventTooLarge, InvalidEvent, InvalidPosit
 from projections.events.json_limits import why_not_kept
 from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
 from projections.events.validation import Record, explain
+from projections.fold.replay import replay
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy import Rules
-from projections.replay import replay
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from streams.control import Control

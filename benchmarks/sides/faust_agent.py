@@ -1,4 +1,4 @@
-"""Peer `faust_agent`: a Faust app whose agent does the same fold (``projections.fold.apply``) and writes the windows into Redis.
+"""Peer `faust_agent`: a Faust app whose agent does the same fold (``projections.fold.apply.apply``) and writes the windows into Redis.
 
 It is written as a Faust user would who knows that a round trip an event is dear: events are taken in lists (``take_events``, which also
 tells partition and offset), each is decoded and folded into a window kept in a dict, and the windows that a list touched are written
@@ -20,7 +20,7 @@ import redis.asyncio as aredis
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from projections.events.types import MessageEvent, decode_event
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.names import Key, parse_key
 from projections.openai import message_body
 from projections.policy import Rules

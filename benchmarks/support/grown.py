@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from projections.events.tokenizer import count
 from projections.events.types import decode_event
 from projections.events.validation import Record
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
 from projections.names import Key
 from projections.policy import Rules
 from projections.window import Window

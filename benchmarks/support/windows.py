@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from projections.events.types import decode_event
+from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.persistence import Checkpoint, WindowStore, write_of
 from projections.policy import Rules
-from projections.replay import replay
 from projections.window import Window
 from streams.settings import Settings
 

@@ -196,7 +196,7 @@ class Tokens(Struct, omit_defaults=False):
 class Event(Struct, tag_field="type", kw_only=True):
     """The envelope every event shares; subclasses give ``data`` its type.
 
-    ``expect`` and ``fence`` are conditions that the fold checks (``projections.conditions``).
+    ``expect`` and ``fence`` are conditions that the fold checks (``projections.fold.apply.conditions``).
     """
 
     specversion: Literal["1.0"]

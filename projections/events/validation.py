@@ -75,7 +75,7 @@ class Intake:
         encoding: the tokenizer its text is counted with.
         max_bytes: the limit for a whole value.
         operator: whether the reserved types are allowed.
-        expect: the first event's condition ``expect`` (``projections.conditions``); the others expect the one before them.
+        expect: the first event's condition ``expect`` (``projections.fold.apply.conditions``); the others expect the one before them.
         fence: every event's condition ``fence``.
     """
 

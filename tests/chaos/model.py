@@ -1,6 +1,6 @@
 """A conversation as the contract's words alone give it: which of its events count, what a rollback leaves, which summary is in force.
 
-Written apart from ``projections.fold``, and far simpler: it keeps everything, knows no tokens, no shortening, no store. What stands is a
+Written apart from ``projections.fold.apply``, and far simpler: it keeps everything, knows no tokens, no shortening, no store. What stands is a
 linked list of events; a rollback goes back to the list as it was after its target. Which summaries were taken is told from outside (the
 summaries topic); the model says which *could* be, by predecessor, last rollback and span.
 """

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from projections.errors import CorruptWindow
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.layout import HEAD
 from projections.names import Key, Position
 from projections.persistence import NOTHING, Checkpoint, Stored, write_of

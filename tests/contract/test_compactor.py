@@ -7,9 +7,9 @@ import pytest
 from projections.events import types as events
 from projections.events.types import SummaryEvent, decode_event
 from projections.events.validation import make_record
+from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy import Rules
-from projections.replay import replay
 from projections.window import Window
 from streams.compactor import Compactor, SpanLost
 from streams.log import Raw

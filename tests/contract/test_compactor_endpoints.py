@@ -13,9 +13,9 @@ import pytest
 from projections.events.tokenizer import count
 from projections.events.types import Summary, decode_event
 from projections.events.validation import make_record
+from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy import Rules
-from projections.replay import replay
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

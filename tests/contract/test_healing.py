@@ -12,9 +12,9 @@ import pytest
 
 from projections.errors import RedisUnavailable
 from projections.events import types as events
+from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.persistence import Applied, Checkpoint, Write
-from projections.replay import replay
 from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
 from projections.store import RedisStore
 from streams import healing, rounds

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from projections.events import types as events
+from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.persistence import Checkpoint, WindowStore
-from projections.replay import replay
 from projections.store import RedisStore
 from projections.window import Window
 from streams.kafka import make_producer

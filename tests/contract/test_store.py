@@ -17,13 +17,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import CorruptWindow, RedisUnavailable
+from projections.fold.replay import apply_with_log
+from projections.fold.timers import KEEP_TIMER, next_timer, timed
 from projections.listing import PARKED, Listing, user_name
 from projections.names import Key
 from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
 from projections.policy import Rules
-from projections.replay import apply_with_log
 from projections.store import RedisStore
-from projections.timers import KEEP_TIMER, next_timer, timed
 from projections.window import Window
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log

@@ -13,10 +13,10 @@ import pytest
 from projections import ranges
 from projections import window as windows
 from projections.events.types import decode_event
-from projections.fold import apply
+from projections.fold.apply import apply
+from projections.fold.outcomes import Outcome, Status
 from projections.lanes import RENDERED, Kind
 from projections.names import Key
-from projections.outcomes import Outcome, Status
 from projections.policy import Rules
 from projections.recents import Recents
 from projections.window import Window

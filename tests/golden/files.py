@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from projections.events.types import AnyEvent, Event, OtherEvent, Undecodable, short_type
+from projections.fold.replay import Logged, replay
 from projections.names import Key, Position, parse_key
 from projections.policy import Rules
-from projections.replay import Logged, replay
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from streams.history import event_of

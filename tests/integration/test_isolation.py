@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from projections.events.validation import Record, make_record
+from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
-from projections.replay import replay
 from streams.history import event_of
 from streams.settings import Settings
 from streams.worker import Runtime

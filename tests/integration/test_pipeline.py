@@ -13,8 +13,8 @@ import redis.asyncio as aredis
 from projections.events import types as events
 from projections.events.types import decode_event
 from projections.events.validation import make_record
+from projections.fold.replay import replay
 from projections.names import Key, Position, partition_of
-from projections.replay import replay
 from projections.window import Window
 from streams.history import event_of
 from streams.kafka import make_consumer

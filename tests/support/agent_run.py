@@ -19,12 +19,12 @@ from typing import Any
 
 from projections.events.types import decode_event
 from projections.events.validation import make_record
-from projections.fold import Outcome
+from projections.fold.apply import Outcome
+from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.parts import Render
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

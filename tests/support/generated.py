@@ -17,11 +17,11 @@ from typing import Any
 from projections.events import types as events
 from projections.events.types import AnyEvent, decode_event
 from projections.events.validation import make_record
-from projections.fold import Outcome, Status
+from projections.fold.apply import Outcome, Status
+from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.persistence import NOTHING, Stored, StoreMark, write_of
 from projections.policy import Rules
-from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

@@ -10,11 +10,11 @@ import msgspec
 from projections.due import Due
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold import Status
+from projections.fold.apply import Status
+from projections.fold.replay import Logged, apply_with_log
 from projections.lanes import entry_offsets
 from projections.names import Key
 from projections.policy import Rules
-from projections.replay import Logged, apply_with_log
 from projections.window import Window
 
 KEY = Key("acme", "c1")

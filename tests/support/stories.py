@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from projections.events import types as events
-from projections.fold import Status
+from projections.fold.apply import Status
+from projections.fold.replay import replay
 from projections.lanes import Entry
 from projections.policy import Rules
 from projections.render import Render, render_openai
-from projections.replay import replay
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, random_talks

@@ -12,10 +12,10 @@ import msgspec
 from projections.events import types as events
 from projections.events.types import AnyEvent, delta
 from projections.events.validation import Record
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
+from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy import Rules
-from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from streams.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import _EVENT_OF, RULES

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from projections.compaction import why_not
 from projections.events.types import AnyEvent, absolute, decode_event, delta
+from projections.fold.replay import apply_with_log
+from projections.fold.summary_acceptance import why_not
 from projections.lanes import Kind, entry_offsets
 from projections.names import Key
 from projections.policy import Rules
 from projections.recents import LIMIT, Recents
-from projections.replay import apply_with_log
 from projections.window import Window
 from streams.requests import piece_offsets, request_for
 from tests.support.talks import summary_of

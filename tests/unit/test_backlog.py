@@ -7,9 +7,9 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from projections.compaction import why_not
 from projections.events import types as events
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
+from projections.fold.summary_acceptance import why_not
 from projections.lanes import Entry, Kind, entry_offsets
 from projections.policy import Rules
 from projections.render import render_openai

@@ -19,9 +19,9 @@ from benchmarks.support.grown import GrownLog
 from benchmarks.support.texts import NOW, Messages, conversation
 from projections.events.types import decode_event
 from projections.events.validation import make_record
+from projections.fold.replay import replay
 from projections.names import Position, partition_of
 from projections.policy import Rules
-from projections.replay import replay
 from streams.settings import Settings
 
 

@@ -11,11 +11,11 @@ from projections.errors import InvalidEvent
 from projections.events import types as events
 from projections.events.size_limits import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bounds
 from projections.events.validation import make_record
-from projections.fold import Status
+from projections.fold.apply import Status
+from projections.fold.replay import apply_with_log, replay
 from projections.lanes import MAX_PINNED
 from projections.names import Key
 from projections.policy import Rules
-from projections.replay import apply_with_log, replay
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
 CALL = {"id": "a", "name": "look", "arguments": "{}"}

@@ -9,7 +9,7 @@ import pytest
 
 from projections.events import types as events
 from projections.events.validation import Intake
-from projections.fold import Outcome, Status, apply
+from projections.fold.apply import Outcome, Status, apply
 from projections.names import Key
 from projections.policy import Rules
 from projections.window import Window

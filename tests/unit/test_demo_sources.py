@@ -11,11 +11,11 @@ import pytest
 from projections.errors import InvalidSettings
 from projections.events.types import decode_event
 from projections.events.validation import make_record
-from projections.fold import Status
+from projections.fold.apply import Status
+from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from threadfold.demo.__main__ import parse, scripts_of
 from threadfold.demo.agents import TOOLS, agent_events, agent_scripts

@@ -6,8 +6,8 @@ import msgspec
 
 from projections.differences import Seen, diff_lines, difference, seen, spread
 from projections.events import types as events
+from projections.fold.replay import replay
 from projections.policy import Rules
-from projections.replay import replay
 from tests.support.histories import KEY, PARTITION, make_event
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from projections.events import types as events
 from projections.events.types import AnyEvent, OtherEvent
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
+from projections.fold.replay import Logged, apply_with_log, replay
 from projections.layout import changes_of
 from projections.names import Key
 from projections.persistence import NOTHING, Checkpoint, write_of
-from projections.replay import Logged, apply_with_log, replay
 from projections.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log

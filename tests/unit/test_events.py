@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from projections.context import context_document
 from projections.events import types as events
 from projections.events.types import Undecodable, absolute, decode_event, delta, full_type, is_known, short_type
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.names import Key
 from projections.policy import Rules
 from projections.render import render_openai

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from projections.anthropic import anthropic_document
 from projections.context import context_document, stored_context
+from projections.fold.replay import replay
 from projections.openai import to_flat
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.replay import replay
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from tests.support import anthropic_checker, openai_checker

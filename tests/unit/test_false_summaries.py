@@ -8,7 +8,7 @@ import pytest
 
 from projections.anthropic import anthropic_document
 from projections.events import types as events
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.limits import SUMMARY_MARK
 from projections.render import render_openai
 from projections.window import Window

@@ -13,10 +13,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.events import types as events
-from projections.fold import Status
+from projections.fold.apply import Status
+from projections.fold.replay import replay
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.replay import replay
 from projections.sacrifice import DoesNotFit
 from projections.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window import Window, encode_entry, load_window

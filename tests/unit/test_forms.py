@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from projections.bodies import refill
 from projections.events import types as events
 from projections.events.token_cost import measured
+from projections.fold.rehydration import refill
 from projections.forms import Shaper, reducer_of, soft_trimmed
 from projections.lanes import AT_ONCE, Entry, Form, Kind
 from projections.openai import message_body, result_body

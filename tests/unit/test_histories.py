@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import pytest
 
 from projections.events import types as events
+from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.persistence import Checkpoint
-from projections.replay import replay
 from streams.histories import Histories
 from streams.log import Raw
 from streams.partition import Partition

@@ -13,11 +13,11 @@ from projections.chunks import MERGED, SMALL
 from projections.context import context_document, stored_context
 from projections.errors import CorruptWindow
 from projections.events import types as events
+from projections.fold.replay import apply_with_log
 from projections.layout import BASE, HEAD
 from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.replay import apply_with_log
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from projections.fold.replay import replay
 from projections.lanes import RENDERED
 from projections.names import parse_position
 from projections.policy import Rules
 from projections.render import render_openai
-from projections.replay import replay
 from projections.view import state_of
 from streams.requests import request_for
 from tests.support import openai_checker

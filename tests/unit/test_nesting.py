@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from projections.events.types import Undecodable, decode_event
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.policy import Rules
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION

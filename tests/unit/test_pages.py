@@ -9,11 +9,11 @@ import pytest
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition
 from projections.events.types import decode_event
 from projections.events.validation import Record
-from projections.fold import apply
+from projections.fold.apply import apply
+from projections.fold.replay import replay
 from projections.lanes import Kind
 from projections.names import Key, Position, partition_of
 from projections.policy import Rules
-from projections.replay import replay
 from projections.window import Window
 from streams.log import Raw
 from streams.sealing import Unsealed

@@ -8,10 +8,10 @@ from typing import Any
 from projections.context import context_document, stored_context
 from projections.events.types import absolute, decode_event
 from projections.events.validation import make_record
-from projections.fold import Outcome, Status
+from projections.fold.apply import Outcome, Status
+from projections.fold.replay import Logged, apply_with_log
 from projections.policy import Callables, Rules
 from projections.render import render_openai
-from projections.replay import Logged, apply_with_log
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import request_for

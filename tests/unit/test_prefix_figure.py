@@ -137,7 +137,7 @@ async def test_our_side_renders_before_each_of_the_assistants_messages_with_summ
 
 
 async def test_a_summary_that_the_fold_does_not_take_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("projections.fold.why_not", lambda *_: "its span does not end at an event of the window")
+    monkeypatch.setattr("projections.fold.apply.why_not", lambda *_: "its span does not end at an event of the window")
     with pytest.raises(RuntimeError, match=r"did not take the SummaryEvent at offset [0-9]+: its span does not end"):
         await tally_of(generated_sets(80)["agent"][0], {"working_budget": 2_000}, Weights())
 

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from projections.events import types as events
-from projections.fold import apply
+from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.persistence import Checkpoint, write_of
 from projections.policy import Rules

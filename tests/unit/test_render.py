@@ -20,12 +20,12 @@ from projections.events import types as events
 from projections.events.truncation import clip
 from projections.events.types import decode_event
 from projections.events.validation import make_record
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
+from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.openai import message_body, to_flat
 from projections.policy import Rules
 from projections.render import Render, render_openai
-from projections.replay import Logged, apply_with_log
 from projections.sacrifice import DoesNotFit
 from projections.view import SUMMARY_MARK
 from projections.window import Window

@@ -11,10 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.events import types as events
-from projections.fold import History, Outcome, Status, apply
+from projections.fold.apply import History, Outcome, Status, apply
+from projections.fold.replay import apply_with_log, history_from, replay
 from projections.lanes import RENDERED
 from projections.render import render_openai
-from projections.replay import apply_with_log, history_from, replay
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, event_for, random_talks, summary_of

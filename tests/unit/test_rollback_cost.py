@@ -9,8 +9,8 @@ import tracemalloc
 import msgspec
 
 from projections.events import types as events
+from projections.fold.replay import Logged, replay
 from projections.policy import Rules
-from projections.replay import Logged, replay
 from streams.history import fetch_history
 from tests.support.histories import KEY, PARTITION, make_event
 from threadfold.testing import MemoryLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.events import types as events
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
 from projections.policy import Rules
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, make_event

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold import Outcome, Status, apply
+from projections.fold.apply import Outcome, Status, apply
+from projections.fold.replay import replay
+from projections.fold.timers import KEEP_TIMER, changed_timer, fired, timed
 from projections.names import Key
 from projections.policy import Rules
-from projections.replay import replay
-from projections.timers import KEEP_TIMER, changed_timer, fired, timed
 from projections.turns import MAX_WAITING, Turns
 from projections.view import state_of
 from projections.window import Window

@@ -16,9 +16,9 @@ from projections.events.types import KnownEvent, MessageEvent, OtherEvent, Undec
 from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
 from projections.events.validation import make_record
 from projections.events.versions import EventTypes
+from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.render import render_openai
-from projections.replay import replay
 from streams.log import Raw
 from streams.sealing import Unsealed, open_value, seal_event
 from tests.support.histories import RULES

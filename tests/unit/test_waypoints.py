@@ -7,10 +7,10 @@ import time
 import pytest
 
 from projections.events import types as events
-from projections.fold import Status, apply
-from projections.outcomes import History
-from projections.replay import Logged, history_from, replay
-from projections.waypoints import Waypoints
+from projections.fold.apply import Status, apply
+from projections.fold.outcomes import History
+from projections.fold.replay import Logged, history_from, replay
+from projections.fold.replay_checkpoints import Waypoints
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 

@@ -16,7 +16,7 @@ import orjson
 
 from projections.errors import InvalidEvent, WaitTimedOut
 from projections.events.validation import Record, make_record
-from projections.fold import id_hash_of
+from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, partition_of
 from projections.openai import to_flat
 from projections.policy import Policy

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from projections.errors import ThreadfoldError
-from projections.fold import id_hash_of
+from projections.fold.apply import id_hash_of
 from projections.names import Key, Position
 from projections.recents import Recents
 from streams.log import Row

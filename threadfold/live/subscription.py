@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
 from projections.errors import ThreadfoldError
-from projections.fold import id_hash_of
+from projections.fold.apply import id_hash_of
 from streams.log import Row
 from threadfold.live.catchup import Missed
 from threadfold.live.channel import GONE, Channel

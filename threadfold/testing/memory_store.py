@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from projections.fold.timers import KEEP_TIMER
 from projections.listing import IDLE, Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
-from projections.timers import KEEP_TIMER
 
 
 @dataclass(slots=True)

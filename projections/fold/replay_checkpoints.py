@@ -1,6 +1,6 @@
 """A conversation's fold that can be looked at as it stood after any of its events, for rollbacks beyond the window, one after the other.
 
-``projections.replay`` answers one of them with one fold from the first event. Where a conversation is rolled back a thousand times, that is
+``projections.fold.apply.replay`` answers one of them with one fold from the first event. Where a conversation is rolled back a thousand times, that is
 a thousand folds; here each takes the fold from the nearest copy before its target.
 """
 
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold import Status, apply
+from projections.fold.apply import Status, apply
+from projections.fold.outcomes import History
+from projections.fold.replay import Logged, summary_chain
+from projections.fold.rollback import take_out
 from projections.names import Key
-from projections.outcomes import History
 from projections.policy import Rules
-from projections.replay import Logged, summary_chain
-from projections.rollbacks import take_out
 from projections.window import Window, encode_entry, load_window
 
 EVERY = 50
@@ -71,7 +71,7 @@ class Waypoints:
                 self._put(self._window, offset, repeat)
 
     def history(self, window: Window, target: int) -> History:
-        """What :func:`projections.replay.history_from` answers: the history that a rollback of ``window`` to ``target`` needs."""
+        """What :func:`projections.fold.apply.replay.history_from` answers: the history that a rollback of ``window`` to ``target`` needs."""
         found = self._at(target)
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
         if found is None or found.repeat:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from projections.errors import InvalidPosition
 from projections.events import types as events
+from projections.fold.outcomes import id_hash_of
 from projections.names import parse_position
-from projections.outcomes import id_hash_of
 from projections.window import Window
 
 _OWN = (

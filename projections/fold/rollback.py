@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from projections.compaction import why_not
 from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.token_cost import believed
+from projections.fold.outcomes import History, Outcome, Status, id_hash_of
+from projections.fold.summary_acceptance import why_not
+from projections.fold.summary_effects import in_force, made_since, take, take_back
 from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.meta import InForce
 from projections.names import parse_position
-from projections.outcomes import History, Outcome, Status, id_hash_of
 from projections.ranges import abandoned_range, abandoned_since
-from projections.taking import in_force, made_since, take, take_back
 from projections.window import Window
 
 

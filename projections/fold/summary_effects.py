@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from projections.bodies import has_text, refill, tools_of
-from projections.compaction import drop_span
 from projections.events import types as events
+from projections.fold.rehydration import has_text, refill, tools_of
+from projections.fold.summary_acceptance import drop_span
 from projections.lanes import RANGES
 from projections.meta import InForce
 from projections.names import parse_position

@@ -9,25 +9,25 @@ from functools import partial
 from hashlib import sha256
 
 from projections import turns
-from projections.bodies import reasoning_of
 from projections.calls import GuardRun, Used, call_hash
-from projections.compaction import why_not
-from projections.conditions import moves, not_met
 from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.provider_limits import LONGEST_ID, call_ids
 from projections.events.size_limits import control_body, out_of_bounds
 from projections.events.token_cost import believed, believed_text
+from projections.fold.conditions import moves, not_met
+from projections.fold.outcomes import History as History
+from projections.fold.outcomes import Outcome as Outcome
+from projections.fold.outcomes import Status as Status
+from projections.fold.outcomes import id_hash_of as id_hash_of
+from projections.fold.rehydration import reasoning_of
+from projections.fold.rollback import roll_back, take_out
+from projections.fold.summary_acceptance import why_not
+from projections.fold.summary_effects import made_since, take
 from projections.lanes import AT_ONCE, EARLY, Call, Entry, Kind, OpenCall, find_call
 from projections.names import parse_position
 from projections.openai import message_body, result_body, text_body
-from projections.outcomes import History as History
-from projections.outcomes import Outcome as Outcome
-from projections.outcomes import Status as Status
-from projections.outcomes import id_hash_of as id_hash_of
 from projections.recents import Recents
-from projections.rollbacks import roll_back, take_out
-from projections.taking import made_since, take
 from projections.window import Window
 
 # What Outcome(…) does, without a call of Python for each event.

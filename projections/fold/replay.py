@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from projections.events import types as events
 from projections.events.types import AnyEvent
-from projections.fold import History, Outcome, Status, apply
+from projections.fold.apply import History, Outcome, Status, apply
+from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
 from projections.policy import Rules
-from projections.rollbacks import take_out
 from projections.window import Window, encode_entry, load_window
 
 Logged = tuple[int, AnyEvent]
