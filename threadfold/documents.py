@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from projections.anthropic import anthropic_document
-from projections.context import context_document
 from projections.errors import InvalidRequest
-from projections.neutral import window_events
+from projections.formats.anthropic import anthropic_document
+from projections.formats.context_document import context_document
+from projections.formats.events import window_events
 from projections.parts import Render
 from projections.render import render_openai
 from projections.window import Window

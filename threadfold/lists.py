@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.context import suspension_of
 from projections.errors import InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
+from projections.formats.context_document import suspension_of
 from projections.layout import HEAD, Head, decode_head
 from projections.listing import Found, user_name
 from projections.names import Key, Position, make_key, parse_position

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from projections.context import Piece, is_joined, join_context, piece_of
+from projections.formats.context_document import Piece, is_joined, join_context, piece_of
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, seal
 from projections.names import Key
 

@@ -17,7 +17,7 @@ import redis.asyncio as aredis
 from benchmarks.harness import percentile
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from projections.context import context_document
+from projections.formats.context_document import context_document
 from projections.render import render_openai
 from streams.settings import Settings
 from threadfold.backend import Backend

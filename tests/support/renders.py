@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from projections.anthropic import anthropic_document
+from projections.formats.anthropic import anthropic_document
+from projections.formats.events import window_events
 from projections.lanes import Kind
-from projections.neutral import window_events
 from projections.parts import Render
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections.anthropic import to_anthropic
-from projections.anthropic_in import from_anthropic
 from projections.errors import InvalidEvent
 from projections.events import types as events
 from projections.events.validation import make_record
+from projections.formats.anthropic import to_anthropic
+from projections.formats.anthropic_input import from_anthropic
 from projections.names import Key
 from projections.openai import message_body, result_body
 

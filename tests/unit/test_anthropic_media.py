@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from projections.anthropic import Source, to_anthropic
-from projections.anthropic_in import from_anthropic
-from projections.anthropic_media import document_block, image_block
+from projections.formats.anthropic import Source, to_anthropic
+from projections.formats.anthropic_input import from_anthropic
+from projections.formats.anthropic_media import document_block, image_block
 from tests.support.anthropic_checker import problems
 
 PNG = "data:image/png;base64,AAAA"

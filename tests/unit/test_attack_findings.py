@@ -12,10 +12,10 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.cluster import ClusterMetadata
 
-from projections.context import context_document, stored_context
 from projections.errors import CorruptWindow, InvalidEvent, TopicMismatch
 from projections.events import types as events
 from projections.events.validation import make_record
+from projections.formats.context_document import context_document, stored_context
 from projections.names import Position
 from projections.persistence import NOTHING, Stored, write_of
 from projections.policy import Rules

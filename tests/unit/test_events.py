@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.context import context_document
 from projections.events import types as events
 from projections.events.types import Undecodable, absolute, decode_event, delta, full_type, is_known, short_type
 from projections.fold.apply import apply
+from projections.formats.context_document import context_document
 from projections.names import Key
 from projections.policy import Rules
 from projections.render import render_openai

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.anthropic import anthropic_document
-from projections.context import context_document, stored_context
 from projections.fold.replay import replay
+from projections.formats.anthropic import anthropic_document
+from projections.formats.context_document import context_document, stored_context
 from projections.openai import to_flat
 from projections.policy import Rules
 from projections.render import render_openai

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from projections.anthropic import anthropic_document
 from projections.events import types as events
 from projections.fold.apply import apply
+from projections.formats.anthropic import anthropic_document
 from projections.limits import SUMMARY_MARK
 from projections.render import render_openai
 from projections.window import Window

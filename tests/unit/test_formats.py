@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from projections.anthropic import BEGIN, to_anthropic
-from projections.neutral import window_events
+from projections.formats.anthropic import BEGIN, to_anthropic
+from projections.formats.events import window_events
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.view import SUMMARY_MARK

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.chunks import MERGED, SMALL
-from projections.context import context_document, stored_context
 from projections.errors import CorruptWindow
 from projections.events import types as events
 from projections.fold.replay import apply_with_log
+from projections.formats.context_document import context_document, stored_context
 from projections.layout import BASE, HEAD
 from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.policy import Rules

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from projections.context import context_document, stored_context
 from projections.events.types import absolute, decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome, Status
 from projections.fold.replay import Logged, apply_with_log
+from projections.formats.context_document import context_document, stored_context
 from projections.policy import Callables, Rules
 from projections.render import render_openai
 from projections.window import Window

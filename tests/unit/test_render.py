@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.context import context_document
 from projections.events import token_cost
 from projections.events import types as events
 from projections.events.truncation import clip
@@ -22,6 +21,7 @@ from projections.events.types import decode_event
 from projections.events.validation import make_record
 from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log
+from projections.formats.context_document import context_document
 from projections.names import Key
 from projections.openai import message_body, to_flat
 from projections.policy import Rules

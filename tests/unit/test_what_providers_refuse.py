@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from projections.context import context_document, stored_context
+from projections.formats.context_document import context_document, stored_context
 from projections.policy import Rules
 from projections.render import render_openai
 from tests.support.generated import Story

@@ -7,9 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.context import context_document
 from projections.events import types as events
 from projections.fold.replay import apply_with_log
+from projections.formats.context_document import context_document
 from projections.layout import HEAD, decode_head
 from projections.names import Key
 from projections.policy import Rules

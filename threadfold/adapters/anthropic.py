@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from projections.anthropic_in import from_anthropic
+from projections.formats.anthropic_input import from_anthropic
 from threadfold.adapters.answers import Answer, recorded
 from threadfold.adapters.extras import needs_asynchronous, require
 

@@ -11,8 +11,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from projections.anthropic_in import from_anthropic
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
+from projections.formats.anthropic_input import from_anthropic
 from projections.openai import to_flat
 from threadfold.appended import Appended, Applied
 from threadfold.backend import MAX_PAGE

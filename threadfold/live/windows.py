@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from projections.context import summary_of, suspension_of
 from projections.errors import Erased, ThreadfoldError
 from projections.fold.apply import id_hash_of
+from projections.formats.context_document import summary_of, suspension_of
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.meta import InForce
 from projections.names import Key, Position, partition_of

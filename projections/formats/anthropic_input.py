@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from projections.anthropic import PROVIDER
 from projections.errors import InvalidEvent
+from projections.formats.anthropic import PROVIDER
 
 
 def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:

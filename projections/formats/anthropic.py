@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.anthropic_media import document_block, image_block
 from projections.calls import Used
-from projections.context import context_document
 from projections.events.json_depth import nested_beyond
 from projections.events.json_limits import MAX_DEPTH
+from projections.formats.anthropic_media import document_block, image_block
+from projections.formats.context_document import context_document
 from projections.groups import Group
 from projections.limits import SUMMARY_MARK
 from projections.parts import Render
@@ -31,7 +31,7 @@ PROVIDER = "anthropic"
 
 
 def anthropic_document(window: Window, render: Render) -> bytes:
-    """The context document (``projections.context.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
+    """The context document (``projections.formats.context_document.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
     system, messages = to_anthropic([msgspec.json.decode(body) for body in render.bodies], sources_of(window, render))
     bodies = [msgspec.json.encode(message) for message in messages]
     fields = b',"system":' + msgspec.json.encode(system) if system else b""
