@@ -23,7 +23,7 @@ from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import Messages
 from projections.events.validation import Record
 from projections.names import Key, partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.store import RedisStore
 from projections.window import Window
 from streams.settings import Settings

@@ -40,7 +40,7 @@ from projections.fold.apply import Status, apply
 from projections.lanes import RENDERED
 from projections.names import Key
 from projections.openai import to_flat
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.steps import Step
 from projections.view import lead_of, view_of

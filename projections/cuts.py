@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from projections.due import Due, due_span, kept_offsets, span_to
 from projections.groups import Group, group_tail
 from projections.lanes import Kind
-from projections.profiles import CompactResults, SummarizeResults
+from projections.policy.profiles import CompactResults, SummarizeResults
 from projections.reducers import CLOSED, Reduction
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from projections.groups import Group, group_tail
 from projections.lanes import RENDERED, Entry, Kind, Lanes, entry_offsets
-from projections.policy import Policy
+from projections.policy.policy import Policy
 from projections.reducers import newest
 
 

@@ -29,8 +29,8 @@ from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import MESSAGE_OVERHEAD, count
 from projections.events.truncation import clip
 from projections.lanes import Entry, Form, Kind
-from projections.policy import Callables
-from projections.profiles import DEFAULT_TEMPLATE
+from projections.policy.policy import Callables
+from projections.policy.profiles import DEFAULT_TEMPLATE
 from projections.tables import head_of
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from projections.calls import GuardRun, Used
 from projections.events import types as events
 from projections.events.truncation import clip
-from projections.policy import Policy
+from projections.policy.policy import Policy
 
 MAX_SUSPENSIONS = 32
 MAX_OPEN_CALLS = 64

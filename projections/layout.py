@@ -22,7 +22,7 @@ from projections.due import Due
 from projections.lanes import Lanes
 from projections.meta import InForce, Meta, Parked
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.recents import BLOCK, LIMIT, Recents, first_block
 from projections.turns import Turns
 from projections.view import View, flat_digest, view_of

@@ -9,8 +9,8 @@ import msgspec
 
 from projections.groups import ANSWER_TOKENS, Group, answer_of, group_tail
 from projections.lanes import Kind, PinnedResult
-from projections.limits import STUB_TOKENS, SUMMARY_MARK
 from projections.openai import text_only
+from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
 from projections.reducers import LEFT_OUT
 from projections.steps import Step
 from projections.view import summary_body

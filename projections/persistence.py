@@ -17,7 +17,7 @@ from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, 
 from projections.layout import HEAD, Mark, changes_of, load_recents, load_window
 from projections.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.recents import Recents
 from projections.stubs import STUB, Stub, encode_stub
 from projections.window import Window

@@ -15,8 +15,8 @@ import msgspec
 from projections.forms import Shaper, result_text
 from projections.groups import Group, Link
 from projections.lanes import Entry, Kind
-from projections.policy import Policy
-from projections.profiles import CALLABLE, DEFAULT_TEMPLATE, CompactResults, KeepMessages, KeepTurns, Reducer, SummarizeResults
+from projections.policy.policy import Policy
+from projections.policy.profiles import CALLABLE, DEFAULT_TEMPLATE, CompactResults, KeepMessages, KeepTurns, Reducer, SummarizeResults
 
 LEFT_OUT = "leave_out_oldest"
 CLOSED = "session_closed"

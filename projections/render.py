@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from projections.groups import ANSWER_TOKENS, group_tail
 from projections.parts import Parts, Render, parts_of
-from projections.policy import Policy
-from projections.profiles import CompactResults, SummarizeResults
+from projections.policy.policy import Policy
+from projections.policy.profiles import CompactResults, SummarizeResults
 from projections.reducers import Reduction
 from projections.sacrifice import sacrifice
 from projections.steps import Step

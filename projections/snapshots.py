@@ -18,7 +18,7 @@ from projections.lanes import Entry
 from projections.meta import VERSION as WINDOW_VERSION
 from projections.meta import Meta
 from projections.names import Key, Position
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.recents import Recents
 from projections.window import Window
 

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from projections.lanes import RENDERED, Lanes, OpenSuspension
-from projections.limits import SUMMARY_MARK
 from projections.meta import InForce
-from projections.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.policy.thresholds import SUMMARY_MARK
 from projections.steps import Step
 from projections.trace import steps_of
 from projections.window import Hashed, Window

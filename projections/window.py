@@ -17,11 +17,11 @@ from projections.events.provider_limits import call_ids
 from projections.events.truncation import clip
 from projections.forms import Shaper, result_text
 from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, PinnedResult, pin, step, step_message
-from projections.limits import Limits
 from projections.meta import Meta
 from projections.names import Key, Position
 from projections.openai import result_call_id, with_call_id
-from projections.policy import Policy, Rules
+from projections.policy.policy import Policy, Rules
+from projections.policy.thresholds import Limits
 from projections.ranges import held_range
 from projections.recents import Recents
 from projections.steps import Cut, Step, chain

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import InvalidSettings
-from projections.policy import Callables
+from projections.policy.policy import Callables
 
 
 def load_callables(named: dict[str, str]) -> Callables:

@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 
 from projections.errors import Conflict, TenantExists, TopicMismatch, UnknownTenant
 from projections.names import check_name
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.callables import load_callables
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings

@@ -24,7 +24,7 @@ from projections.listing import PARKED, Found
 from projections.meta import Parked
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.persistence import Checkpoint, StoreMark, Verdict, WindowStore, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw

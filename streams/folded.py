@@ -8,7 +8,7 @@ from contextlib import aclosing
 from projections.fold.apply import Status, apply
 from projections.fold.quarantine import park
 from projections.names import Key, parse_key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.healing import restored_at_marker
 from streams.log import Log, Row

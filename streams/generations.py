@@ -19,7 +19,7 @@ import msgspec
 
 from projections.errors import Conflict, Healing, ThreadfoldError
 from projections.persistence import Checkpoint, Verdict, WindowStore
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.control import Control, Generation, State
 from streams.tasks import end_tasks
 

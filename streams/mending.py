@@ -16,7 +16,7 @@ from projections.fold.timers import next_timer, timed
 from projections.listing import Listing, listed
 from projections.names import Key, Position
 from projections.persistence import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.snapshots import encode_snapshot, stamp_of
 from projections.window import Window
 from streams.comparing import has_timer, is_due

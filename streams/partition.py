@@ -28,7 +28,7 @@ from projections.fold.quarantine import park, wait
 from projections.layout import Mark
 from projections.names import Key, Position, parse_key
 from projections.persistence import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw, Row

@@ -17,7 +17,7 @@ from projections.differences import Seen, diff_lines, difference, seen, spread
 from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.control import Control
 from streams.histories import Histories

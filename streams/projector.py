@@ -20,7 +20,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 
 from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError, TooMuchPoison
 from projections.persistence import Checkpoint, WindowStore
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.asking import Asker
 from streams.commits import Commits
 from streams.control import Control

@@ -10,7 +10,7 @@ from projections.errors import CorruptWindow
 from projections.layout import Mark, changes_of
 from projections.names import Key
 from projections.persistence import Stored
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.stubs import Stub, encode_stub
 from projections.window import Window
 from streams.folded import Folded

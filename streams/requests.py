@@ -9,7 +9,7 @@ import msgspec
 from projections.due import places
 from projections.events.types import absolute, delta
 from projections.lanes import Kind, entry_offsets
-from projections.policy import Policy
+from projections.policy.policy import Policy
 from projections.window import Window
 
 

@@ -17,7 +17,7 @@ import msgspec
 from projections.connection import read_address
 from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
 from projections.names import check_name
-from projections.policy import check_deployment
+from projections.policy.policy import check_deployment
 from streams.callables import read_callables
 from streams.summarizers.options import EndpointSettings, read_endpoints
 from streams.tenants import Quota, read_quota

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import TopicMismatch, UnknownTenant
-from projections.policy import Callables, Rules
+from projections.policy.policy import Callables, Rules
 from streams.tenants import ApiKey, Tenant, hash_key
 from streams.views.record import ViewRecord, take_record
 

@@ -16,7 +16,7 @@ from projections.events.validation import Record
 from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.persistence import Checkpoint, Stored, stored_form
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.recents import Recents
 from projections.render import render_openai
 from projections.store import RedisStore

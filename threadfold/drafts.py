@@ -13,7 +13,7 @@ from typing import NamedTuple
 from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, ThreadfoldError
 from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
-from projections.policy import Policy, Rules
+from projections.policy.policy import Policy, Rules
 from threadfold.spill import Drafts, Preview, make_spilled, preview_of
 
 LIGHT = 400_000

@@ -24,7 +24,7 @@ from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
 from projections.events.validation import Record, explain
 from projections.fold.replay import replay
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from streams.control import Control

@@ -17,7 +17,7 @@ from projections.errors import EventTooLarge, InvalidPosition, InvalidRequest, S
 from projections.events import types as events
 from projections.events.validation import Record, make_record
 from projections.names import Key, Position, parse_position
-from projections.policy import Policy
+from projections.policy.policy import Policy
 from streams.history import event_of
 from streams.log import Log
 

@@ -21,7 +21,7 @@ from benchmarks.support.meters import Meter
 from projections.events import token_cost, tokenizer
 from projections.events.validation import Record
 from projections.names import partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.appender import HEADERS
 from streams.kafka import MAX_REQUEST
 from streams.settings import Settings

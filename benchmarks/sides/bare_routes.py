@@ -31,7 +31,7 @@ from benchmarks.sides.gateway import end_with_stdin
 from benchmarks.support.children import read_job
 from benchmarks.support.texts import TENANT
 from projections.names import partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.appender import HEADERS
 from streams.settings import Settings
 from threadfold.drafts import Drafter

@@ -23,7 +23,7 @@ from projections.events.types import MessageEvent, decode_event
 from projections.fold.apply import apply
 from projections.names import Key, parse_key
 from projections.openai import message_body
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.settings import Settings
 

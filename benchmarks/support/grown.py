@@ -14,7 +14,7 @@ from projections.events.types import decode_event
 from projections.events.validation import Record
 from projections.fold.apply import Status, apply
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.history import fetch_needed

@@ -8,7 +8,7 @@ from projections.events.types import decode_event
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.persistence import Checkpoint, WindowStore, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.settings import Settings
 

@@ -12,7 +12,7 @@ from projections.events.types import AnyEvent
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window, encode_entry, load_window
 
 Logged = tuple[int, AnyEvent]

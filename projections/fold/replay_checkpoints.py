@@ -17,7 +17,7 @@ from projections.fold.outcomes import History
 from projections.fold.replay import Logged, summary_chain
 from projections.fold.rollback import take_out
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window, encode_entry, load_window
 
 EVERY = 50

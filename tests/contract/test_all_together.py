@@ -22,7 +22,7 @@ from projections.fold.apply import apply
 from projections.layout import HEAD
 from projections.names import Key, Position
 from projections.persistence import NOTHING, Checkpoint, Stored, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.stubs import STUB, decode_stub, encode_stub
 from projections.window import Window
 from streams import dead_letters, healing, hibernation, incarnation, revival, rounds

@@ -9,7 +9,7 @@ from projections.events.types import SummaryEvent, decode_event
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.compactor import Compactor, SpanLost
 from streams.log import Raw

@@ -15,7 +15,7 @@ from projections.events.types import Summary, decode_event
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

@@ -15,7 +15,7 @@ from projections.events import types as events
 from projections.layout import HEAD
 from projections.names import Key
 from projections.persistence import Stored, WindowStore
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.snapshots import MARKER_KEY, body_of
 from projections.store import RedisStore
 from projections.stubs import STUB, Stub, decode_stub, encode_stub, is_packed

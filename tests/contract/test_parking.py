@@ -15,7 +15,7 @@ from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import _copy, apply_with_log
 from projections.names import Key, Position
 from projections.persistence import Checkpoint
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams import dead_letters, rounds
 from streams.folded import Folded

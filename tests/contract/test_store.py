@@ -22,7 +22,7 @@ from projections.fold.timers import KEEP_TIMER, next_timer, timed
 from projections.listing import PARKED, Listing, user_name
 from projections.names import Key
 from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.store import RedisStore
 from projections.window import Window
 from streams.settings import Settings

@@ -17,7 +17,7 @@ from projections.fold.apply import apply
 from projections.fold.outcomes import Outcome, Status
 from projections.lanes import RENDERED, Kind
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.recents import Recents
 from projections.window import Window
 from streams.compactor import Compactor

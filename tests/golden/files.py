@@ -16,7 +16,7 @@ import msgspec
 from projections.events.types import AnyEvent, Event, OtherEvent, Undecodable, short_type
 from projections.fold.replay import Logged, replay
 from projections.names import Key, Position, parse_key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.sacrifice import DoesNotFit
 from projections.window import Window
 from streams.history import event_of

@@ -88,7 +88,7 @@ async def verified(settings: Settings, log: KafkaLog, store: RedisStore) -> Veri
 async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -> int:
     """Messages that windows say they applied: all events less summaries."""
     from projections.events.types import SummaryEvent, decode_event
-    from projections.policy import Rules
+    from projections.policy.policy import Rules
 
     total = 0
     ends = await log.ends()

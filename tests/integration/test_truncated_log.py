@@ -16,7 +16,7 @@ from examples.usage import Usage
 from projections.errors import Healing, LogTruncated, UnknownProjection
 from projections.names import partition_of
 from projections.persistence import Checkpoint
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
 from streams import projector, rounds
 from streams.control import Control

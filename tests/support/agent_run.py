@@ -23,7 +23,7 @@ from projections.fold.apply import Outcome
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.parts import Render
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.window import Window
 from streams.compactor import Compactor

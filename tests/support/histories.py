@@ -14,7 +14,7 @@ from projections.fold.apply import Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.lanes import entry_offsets
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 
 KEY = Key("acme", "c1")

@@ -9,7 +9,7 @@ from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import replay
 from projections.lanes import Entry
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import Render, render_openai
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES

@@ -15,7 +15,7 @@ from projections.events.validation import Record
 from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import _EVENT_OF, RULES

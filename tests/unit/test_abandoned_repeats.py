@@ -11,7 +11,7 @@ from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
 from projections.lanes import Kind, entry_offsets
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.recents import LIMIT, Recents
 from projections.window import Window
 from streams.requests import piece_offsets, request_for

@@ -18,7 +18,7 @@ from projections.events.validation import make_record
 from projections.formats.context_document import context_document, stored_context
 from projections.names import Position
 from projections.persistence import NOTHING, Stored, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from streams.appender import Appender
 from streams.control import Control

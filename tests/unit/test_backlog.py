@@ -11,7 +11,7 @@ from projections.events import types as events
 from projections.fold.apply import Status, apply
 from projections.fold.summary_acceptance import why_not
 from projections.lanes import Entry, Kind, entry_offsets
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.requests import piece_offsets, request_for

@@ -21,7 +21,7 @@ from projections.events.types import decode_event
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Position, partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.settings import Settings
 
 

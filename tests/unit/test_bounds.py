@@ -15,7 +15,7 @@ from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
 from projections.lanes import MAX_PINNED
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
 CALL = {"id": "a", "name": "look", "arguments": "{}"}

@@ -19,7 +19,7 @@ from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
 from projections.groups import group_tail
 from projections.lanes import Entry, Kind
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.talks import Talks, random_talks, summary_of

@@ -14,7 +14,7 @@ from projections.events.validation import make_record
 from projections.fold.apply import Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.window import Window
 from threadfold.demo.__main__ import parse, scripts_of

@@ -7,7 +7,7 @@ import msgspec
 from projections.differences import Seen, diff_lines, difference, seen, spread
 from projections.events import types as events
 from projections.fold.replay import replay
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from tests.support.histories import KEY, PARTITION, make_event
 
 

@@ -16,7 +16,7 @@ from projections.events.types import Undecodable, absolute, decode_event, delta,
 from projections.fold.apply import apply
 from projections.formats.context_document import context_document
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.window import Window, encode_entry, load_window

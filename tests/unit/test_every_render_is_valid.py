@@ -22,7 +22,7 @@ from projections.fold.replay import replay
 from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document, stored_context
 from projections.openai import to_flat
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.window import Window

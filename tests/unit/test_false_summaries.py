@@ -9,7 +9,7 @@ import pytest
 from projections.events import types as events
 from projections.fold.apply import apply
 from projections.formats.anthropic import anthropic_document
-from projections.limits import SUMMARY_MARK
+from projections.policy.thresholds import SUMMARY_MARK
 from projections.render import render_openai
 from projections.window import Window
 from tests.support.anthropic_checker import problems

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import replay
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.snapshots import restore, snapshot_offsets, take_snapshot

@@ -16,7 +16,7 @@ from projections.fold.replay import apply_with_log
 from projections.formats.context_document import context_document, stored_context
 from projections.layout import BASE, HEAD
 from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.window import Window

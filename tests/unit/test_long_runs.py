@@ -11,7 +11,7 @@ import pytest
 from projections.fold.replay import replay
 from projections.lanes import RENDERED
 from projections.names import parse_position
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.view import state_of
 from streams.requests import request_for

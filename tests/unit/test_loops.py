@@ -16,7 +16,7 @@ from projections.events import types as events
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.persistence import Checkpoint
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.steps import Cut
 from streams.log import Raw
 from streams.partition import Partition

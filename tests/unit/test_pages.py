@@ -13,7 +13,7 @@ from projections.fold.apply import apply
 from projections.fold.replay import replay
 from projections.lanes import Kind
 from projections.names import Key, Position, partition_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.log import Raw
 from streams.sealing import Unsealed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.errors import InvalidEvent
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from threadfold.drafts import Drafter
 
 RULES = Rules({"profile": "sliding"})

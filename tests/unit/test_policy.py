@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy, ThreadfoldError
-from projections.policy import Policy, Rules, make_policy
+from projections.policy.policy import Policy, Rules, make_policy
 
 
 def test_defaults_are_those_of_the_contract() -> None:

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from projections.forms import reducer_of
-from projections.policy import ALLOW, MAXIMA, Policy, make_policy
-from projections.profiles import (
+from projections.policy.policy import ALLOW, MAXIMA, Policy, make_policy
+from projections.policy.profiles import (
     DEFAULT_TEMPLATE,
     MAX_TEMPLATE,
     PROFILES,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from projections.errors import InvalidPolicy
-from projections.policy import Policy, Rules, make_policy
-from projections.profiles import PROFILES, CompactResults, KeepMessages, KeepTurns, Summarize, merged
+from projections.policy.policy import Policy, Rules, make_policy
+from projections.policy.profiles import PROFILES, CompactResults, KeepMessages, KeepTurns, Summarize, merged
 
 Layer = dict[str, Any] | None
 

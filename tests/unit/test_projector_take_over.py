@@ -9,7 +9,7 @@ from projections.events import types as events
 from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.persistence import Checkpoint, write_of
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.control import Control
 from streams.log import Raw

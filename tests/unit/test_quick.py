@@ -15,7 +15,7 @@ from projections.events import types as events
 from projections.events.fast_path import quick_data
 from projections.events.validation import Intake, Record, make_record
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from threadfold.drafts import LIGHT, Drafter, is_heavy, new_ids
 
 KEY = Key("acme", "c1")

@@ -24,7 +24,7 @@ from projections.fold.replay import Logged, apply_with_log
 from projections.formats.context_document import context_document
 from projections.names import Key
 from projections.openai import message_body, to_flat
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import Render, render_openai
 from projections.sacrifice import DoesNotFit
 from projections.view import SUMMARY_MARK

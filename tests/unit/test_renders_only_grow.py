@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from projections.parts import Render
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.window import Window
 from tests.support import sayings

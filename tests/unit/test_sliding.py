@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from projections.events import types as events
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from streams.requests import request_for
 from tests.support.histories import RULES
 from tests.support.stories import Story

@@ -16,7 +16,7 @@ from projections.events.types import ToolResultChunkEvent, decode_event
 from projections.fold.replay import replay
 from projections.lanes import Kind
 from projections.names import Key, Position
-from projections.policy import Policy, Rules
+from projections.policy.policy import Policy, Rules
 from projections.render import render_openai
 from streams.log import Raw
 from streams.sealing import Unsealed

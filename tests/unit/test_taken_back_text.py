@@ -6,7 +6,7 @@ from typing import Any
 
 from projections.events.validation import make_record
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.partition import Partition

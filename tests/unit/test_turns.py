@@ -14,7 +14,7 @@ from projections.fold.apply import Outcome, Status, apply
 from projections.fold.replay import replay
 from projections.fold.timers import KEEP_TIMER, changed_timer, fired, timed
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.turns import MAX_WAITING, Turns
 from projections.view import state_of
 from projections.window import Window

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from projections.formats.context_document import context_document, stored_context
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from tests.support.generated import Story
 from tests.support.renders import check_kept, checked, system_texts

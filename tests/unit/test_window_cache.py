@@ -12,7 +12,7 @@ from projections.fold.replay import apply_with_log
 from projections.formats.context_document import context_document
 from projections.layout import HEAD, decode_head
 from projections.names import Key
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, random_log

@@ -21,7 +21,7 @@ from projections.events import types as events
 from projections.events.types import Undecodable, decode_event
 from projections.names import Key
 from projections.persistence import Checkpoint
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.store import RedisStore
 from streams.control import Control
 from streams.kafka import kafka_errors, make_consumer, start_client

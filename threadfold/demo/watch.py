@@ -10,7 +10,7 @@ from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
 from projections.parts import Render
 from projections.persistence import Checkpoint, WindowStore
-from projections.policy import Rules
+from projections.policy.policy import Rules
 from projections.render import render_openai
 from projections.sacrifice import DoesNotFit
 from projections.window import Window

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from projections.policy import Policy
-from projections.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.policy.policy import Policy
+from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
 
 NEVER = 1 << 62
 SUMMARY_MARK = "[Summary of the earlier conversation]\n"

@@ -14,7 +14,7 @@ import msgspec
 
 from projections.errors import InvalidPolicy
 from projections.events.tokenizer import get_encoding
-from projections.profiles import CALLABLE, CompactResults, KeepMessages, KeepTurns, Reducer, Summarize, merged
+from projections.policy.profiles import CALLABLE, CompactResults, KeepMessages, KeepTurns, Reducer, Summarize, merged
 
 Encoding = Literal["o200k_base", "cl100k_base"]
 Callables = Mapping[str, Callable[[str, str, str], str]]
