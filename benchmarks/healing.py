@@ -24,7 +24,7 @@ from benchmarks.support.texts import Messages
 from projections.events.validation import Record
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from projections.window import Window
 from streams.settings import Settings
 

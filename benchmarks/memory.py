@@ -23,8 +23,8 @@ from benchmarks.support.texts import TENANT, Template, conversation, text
 from benchmarks.support.windows import Writer, fold_window
 from benchmarks.window_read import long_window
 from projections.names import Key
+from projections.redis.store import RedisStore
 from projections.render import render_openai
-from projections.store import RedisStore
 from projections.window import Window
 from streams.settings import Settings
 

@@ -29,7 +29,7 @@ from benchmarks.support.gateways import Gateway, prepare, served
 from benchmarks.support.http import Asker
 from benchmarks.support.meters import MIB
 from benchmarks.support.stacks import running_stack
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control
 from streams.log import KafkaLog
 from streams.settings import Settings

@@ -22,7 +22,7 @@ from benchmarks.support.grown import GrownLog
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
 from benchmarks.support.windows import Writer, fold_window
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.settings import Settings
 
 WINDOWS = 200

@@ -1,6 +1,6 @@
 """What a window store is: its records, its protocol, and how a window's changes become one write.
 
-``projections.store`` keeps windows in Redis, ``threadfold.testing`` in memory; both pass the same suite (tests/contract).
+``projections.redis.store`` keeps windows in Redis, ``threadfold.testing`` in memory; both pass the same suite (tests/contract).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from projections.persistence import WindowStore
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control, Generation
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog

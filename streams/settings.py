@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from projections.connection import read_address
 from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, InvalidSettings
 from projections.names import check_name
 from projections.policy.policy import check_deployment
+from projections.redis.address import read_address
 from streams.callables import read_callables
 from streams.summarizers.options import EndpointSettings, read_endpoints
 from streams.tenants import Quota, read_quota
@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>`` in the environment.
 
     ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL of one server, of sentinels or of a cluster
-    (``projections.connection``). ``partitions``, ``replication`` and ``min_isr`` are used when topics are created; a replication of 0 is 3,
+    (``projections.redis.address``). ``partitions``, ``replication`` and ``min_isr`` are used when topics are created; a replication of 0 is 3,
     or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events`` is
     after how many events of a partition its changed windows are written as snapshots; 0: never.
     A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could not be applied; 1: never.

@@ -17,7 +17,7 @@ from typing import Any
 import faust
 
 from projections.errors import ThreadfoldError, TopicMismatch
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.asking import Wanted
 from streams.collector import rest_collector
 from streams.compactor import Compactor, decode_request

@@ -18,8 +18,8 @@ from projections.names import Key, Position, make_key, parse_key, parse_position
 from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy.policy import Rules
 from projections.recents import Recents
+from projections.redis.store import RedisStore
 from projections.render import render_openai
-from projections.store import RedisStore
 from projections.window import Window
 from streams.control import Control, State
 from streams.keys import KeyRing, encrypting

@@ -16,10 +16,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.connection import shown
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.persistence import Applied, Checkpoint, Verdict
-from projections.servers import Node, Script, Servers
+from projections.redis.address import shown
+from projections.redis.router import Node, Script, Servers
 from streams.views.persistence import ViewWrite
 from streams.views.result import Cell
 
@@ -32,12 +32,12 @@ class RedisViewStore:
     """A :class:`streams.views.persistence.ViewStore` on a Redis or Valkey server (6.2 or later)."""
 
     def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0) -> None:
-        """Nothing is connected yet. ``url``, ``prefix`` and ``timeout`` (seconds) as for ``projections.store.RedisStore``."""
+        """Nothing is connected yet. ``url``, ``prefix`` and ``timeout`` (seconds) as for ``projections.redis.store.RedisStore``."""
         self.url = url
         self.prefix = prefix
         self._servers = Servers(url, timeout=timeout)
         self._apply = Script(files("streams").joinpath("views/apply.lua").read_text())
-        self._unlink = Script(files("projections").joinpath("lua/unlink.lua").read_text())
+        self._unlink = Script(files("projections.redis").joinpath("unlink.lua").read_text())
 
     async def close(self) -> None:
         """Close all connections."""

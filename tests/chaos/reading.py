@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control
 from streams.log import KafkaLog
 from streams.verify import verify

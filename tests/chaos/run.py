@@ -14,7 +14,7 @@ from pathlib import Path
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.log import KafkaLog
 from streams.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep

@@ -16,8 +16,8 @@ from projections.layout import HEAD
 from projections.names import Key
 from projections.persistence import Stored, WindowStore
 from projections.policy.policy import Rules
+from projections.redis.store import RedisStore
 from projections.snapshots import MARKER_KEY, body_of
-from projections.store import RedisStore
 from projections.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
 from streams import healing, revival, rounds
 from streams.hibernation import sleepers

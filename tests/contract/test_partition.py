@@ -13,7 +13,7 @@ from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.persistence import Checkpoint, WindowStore
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from projections.window import Window
 from streams.kafka import make_producer
 from streams.log import KafkaLog, Log, Raw

@@ -23,7 +23,7 @@ from projections.listing import PARKED, Listing, user_name
 from projections.names import Key
 from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
 from projections.policy.policy import Rules
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from projections.window import Window
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log

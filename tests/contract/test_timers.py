@@ -14,7 +14,7 @@ from projections.events import types as events
 from projections.events.types import decode_event
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams import timers
 from streams.log import KafkaLog, Log, Raw
 from streams.partition import Fenced, Partition

@@ -14,7 +14,7 @@ from aiohttp import web
 from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control
 from streams.log import KafkaLog
 from streams.projector import FETCH_ROWS, Projector

@@ -11,7 +11,7 @@ import redis.asyncio as aredis
 from projections.errors import RedisUnavailable
 from projections.names import Key, partition_of
 from projections.persistence import Applied, Checkpoint, Write
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams import rounds
 from streams.control import Control
 from streams.log import KafkaLog

@@ -18,8 +18,8 @@ from projections.errors import Erased, Healing, UnknownConversation
 from projections.layout import HEAD, decode_head
 from projections.names import Key, partition_of
 from projections.persistence import Stored
+from projections.redis.store import RedisStore
 from projections.snapshots import body_of
-from projections.store import RedisStore
 from projections.stubs import is_packed
 from streams import rounds
 from streams.kafka import admin_client

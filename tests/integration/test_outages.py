@@ -14,7 +14,7 @@ import pytest
 from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.events.validation import Record, make_record
 from projections.names import Key
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control
 from streams.log import KafkaLog
 from streams.settings import Settings

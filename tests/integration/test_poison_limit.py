@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from projections.names import Key, partition_of
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.kafka import make_producer
 from streams.settings import Settings
 from tests.support.commands import cli

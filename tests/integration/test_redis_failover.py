@@ -15,7 +15,7 @@ import pytest
 
 from projections.errors import RedisUnavailable
 from projections.persistence import Checkpoint, Verdict
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams import projector
 from streams.settings import Settings
 from streams.topics import create_topics

@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from projections.errors import RedisUnavailable
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control, Generation
 from streams.kafka import admin_client, make_consumer
 from streams.log import KafkaLog

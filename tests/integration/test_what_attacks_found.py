@@ -17,7 +17,7 @@ from aiokafka.cluster import ClusterMetadata
 from projections.errors import InvalidPolicy, KafkaUnavailable, ThreadfoldError
 from projections.events.validation import Record
 from projections.names import Key
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.appender import Appender
 from streams.control import Control
 from streams.log import KafkaLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projections.persistence import WindowStore
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from threadfold.testing import MemoryStore
 
 

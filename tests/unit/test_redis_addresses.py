@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from redis.crc import key_slot
 
-from projections.connection import Address, Kind, read_address, shown
 from projections.errors import InvalidSettings
+from projections.redis.address import Address, Kind, read_address, shown
 from streams.settings import Settings
 from tests.support.redis_cluster import RANGES
 

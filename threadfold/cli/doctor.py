@@ -16,7 +16,7 @@ import click
 
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
 from projections.persistence import Checkpoint
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.log import KafkaLog

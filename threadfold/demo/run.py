@@ -22,7 +22,7 @@ from projections.events.types import Undecodable, decode_event
 from projections.names import Key
 from projections.persistence import Checkpoint
 from projections.policy.policy import Rules
-from projections.store import RedisStore
+from projections.redis.store import RedisStore
 from streams.control import Control
 from streams.kafka import kafka_errors, make_consumer, start_client
 from streams.log import KafkaLog

@@ -11,7 +11,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from projections.errors import RedisUnavailable
-from projections.servers import Servers
+from projections.redis.router import Servers
 from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)

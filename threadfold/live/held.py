@@ -9,10 +9,10 @@ from zlib import crc32
 
 from redis.exceptions import RedisError
 
-from projections.connection import shown
 from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
-from projections.servers import Script, Servers
+from projections.redis.address import shown
+from projections.redis.router import Script, Servers
 from threadfold.live import scripts
 from threadfold.live.saying import Delta
 

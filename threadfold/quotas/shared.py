@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, RedisError
 
 from projections.errors import RedisUnavailable
-from projections.servers import Node, Servers
+from projections.redis.router import Node, Servers
 from threadfold.quotas.bucket import Settled
 
 

@@ -26,7 +26,7 @@ class _Partition:
 class MemoryStore:
     """A :class:`projections.persistence.WindowStore` kept in this process, for tests.
 
-    It fences, repeats and bounds exactly as :class:`projections.store.RedisStore` does. An instance belongs to one event loop; every call
+    It fences, repeats and bounds exactly as :class:`projections.redis.store.RedisStore` does. An instance belongs to one event loop; every call
     is atomic.
     """
 

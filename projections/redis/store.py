@@ -1,4 +1,4 @@
-"""Windows in Redis: the one module (with ``lua/*.lua``) that knows how they lie there.
+"""Windows in Redis: the one module (with ``*.lua``) that knows how they lie there.
 
 All keys of a generation's partition share one hash tag, so a batch is one atomic script call and a read one transaction, in a cluster
 too. Nothing stored here grows with a conversation's length, and nothing here is the truth: it can be lost at any moment.
@@ -17,13 +17,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.connection import shown
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.fold.timers import KEEP_TIMER
 from projections.listing import IDLE, PARKED, Found, Lists
 from projections.names import Key, parse_key
 from projections.persistence import Applied, Checkpoint, Index, Stored, Verdict, Write
-from projections.servers import Node, Script, Servers
+from projections.redis.address import shown
+from projections.redis.router import Node, Script, Servers
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"
@@ -41,7 +41,7 @@ class RedisStore:
         """Nothing is connected yet.
 
         Args:
-            url: like ``redis://host:6379/0`` (``projections.connection``).
+            url: like ``redis://host:6379/0`` (``projections.redis.address``).
             prefix: what all keys begin with; deployments that share a server take their topics' prefixes.
             timeout: seconds for one answer.
             compress: write the larger fields of windows as zstd; fields of either kind are always read.
@@ -50,7 +50,7 @@ class RedisStore:
         self.prefix = prefix
         self._packed = _compressed if compress else bytes
         self._servers = Servers(url, timeout=timeout)
-        lua = files("projections").joinpath("lua")
+        lua = files("projections.redis")
         self._apply, self._unlink = (Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink"))
         self._hold = Script(lua.joinpath("hold.lua").read_text())
         self._fields = lua.joinpath("fields.lua").read_text()

@@ -10,7 +10,7 @@ import redis.asyncio as aredis
 from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisError, ResponseError
 
-from projections.connection import Address
+from projections.redis.address import Address
 
 SLOTS = 16384
 ANSWER = 1.0

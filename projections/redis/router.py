@@ -26,9 +26,9 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptErr
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.connection import Address, Kind, read_address
-from projections.gathered import Gathered
-from projections.topology import ClusterSlots, OneServer, SentinelMaster, Topology
+from projections.redis.address import Address, Kind, read_address
+from projections.redis.batching import Gathered
+from projections.redis.topology import ClusterSlots, OneServer, SentinelMaster, Topology
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
