@@ -24,7 +24,7 @@ from benchmarks.support.windows import Writer, fold_window
 from benchmarks.window_read import long_window
 from projections.names import Key
 from projections.redis.store import RedisStore
-from projections.render import render_openai
+from projections.render.render import render_openai
 from projections.window import Window
 from streams.settings import Settings
 

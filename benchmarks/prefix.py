@@ -41,9 +41,9 @@ from projections.lanes import RENDERED
 from projections.names import Key
 from projections.openai import to_flat
 from projections.policy.policy import Rules
-from projections.render import render_openai
+from projections.render.read_header import lead_of, view_of
+from projections.render.render import render_openai
 from projections.steps import Step
-from projections.view import lead_of, view_of
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.history import fetch_needed

@@ -24,8 +24,8 @@ from projections.meta import InForce, Meta, Parked
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.recents import BLOCK, LIMIT, Recents, first_block
+from projections.render.read_header import View, flat_digest, view_of
 from projections.turns import Turns
-from projections.view import View, flat_digest, view_of
 from projections.window import Window
 
 HEAD = b"h"

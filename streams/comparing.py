@@ -11,8 +11,8 @@ from projections.listing import PARKED, listed, user_name
 from projections.meta import Meta
 from projections.names import Key
 from projections.persistence import Index, Stored
+from projections.render.read_header import flat_digest, view_of
 from projections.stubs import decode_stub
-from projections.view import flat_digest, view_of
 from projections.window import Window, encode_entry
 
 MISSING = "its window is missing"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from projections.differences import Seen, diff_lines, difference, seen, spread
 from projections.events.types import AnyEvent, SummaryEvent
 from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
+from projections.render.differences import Seen, diff_lines, difference, seen, spread
 from projections.window import Window
 from streams.control import Control
 from streams.histories import Histories

@@ -19,7 +19,7 @@ from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy.policy import Rules
 from projections.recents import Recents
 from projections.redis.store import RedisStore
-from projections.render import render_openai
+from projections.render.render import render_openai
 from projections.window import Window
 from streams.control import Control, State
 from streams.keys import KeyRing, encrypting

@@ -10,8 +10,8 @@ from projections.errors import InvalidRequest
 from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document
 from projections.formats.events import window_events
-from projections.parts import Render
-from projections.render import render_openai
+from projections.render.parts import Render
+from projections.render.render import render_openai
 from projections.window import Window
 
 FORMATS = ("openai", "anthropic", "events")

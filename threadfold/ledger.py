@@ -25,7 +25,7 @@ from projections.events.validation import Record, explain
 from projections.fold.replay import replay
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
-from projections.sacrifice import DoesNotFit
+from projections.render.fit_to_limit import DoesNotFit
 from projections.window import Window
 from streams.control import Control
 from streams.history import event_of, pieces_backwards, read_events

@@ -19,8 +19,8 @@ from projections.events.json_limits import MAX_DEPTH
 from projections.formats.anthropic_media import document_block, image_block
 from projections.formats.context_document import context_document
 from projections.groups import Group
-from projections.parts import Render
 from projections.policy.thresholds import SUMMARY_MARK
+from projections.render.parts import Render
 from projections.window import Window
 
 BEGIN = "[The conversation goes on]"

@@ -13,8 +13,8 @@ from projections.lanes import OpenSuspension
 from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
 from projections.meta import InForce, Meta
 from projections.names import Position
-from projections.parts import Render
-from projections.view import View, lead_of, view_of
+from projections.render.parts import Render
+from projections.render.read_header import View, lead_of, view_of
 from projections.window import Window
 
 _encode = msgspec.json.Encoder().encode

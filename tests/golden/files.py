@@ -17,7 +17,7 @@ from projections.events.types import AnyEvent, Event, OtherEvent, Undecodable, s
 from projections.fold.replay import Logged, replay
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
-from projections.sacrifice import DoesNotFit
+from projections.render.fit_to_limit import DoesNotFit
 from projections.window import Window
 from streams.history import event_of
 from streams.keys import KeyRing

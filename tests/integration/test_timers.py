@@ -11,7 +11,7 @@ import redis.asyncio as aredis
 from projections.events import types as events
 from projections.events.types import AnyEvent, LoopDetected
 from projections.names import Key, Position, partition_of
-from projections.view import state_of
+from projections.render.read_header import state_of
 from projections.window import Window
 from streams.history import event_of
 from streams.publisher import Publisher

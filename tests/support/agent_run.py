@@ -22,9 +22,9 @@ from projections.events.validation import make_record
 from projections.fold.apply import Outcome
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
-from projections.parts import Render
 from projections.policy.policy import Rules
-from projections.render import render_openai
+from projections.render.parts import Render
+from projections.render.render import render_openai
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

@@ -19,7 +19,7 @@ from projections.formats.context_document import context_document, stored_contex
 from projections.names import Position
 from projections.persistence import NOTHING, Stored, write_of
 from projections.policy.policy import Rules
-from projections.render import render_openai
+from projections.render.render import render_openai
 from streams.appender import Appender
 from streams.control import Control
 from streams.feed import Feed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from projections.differences import Seen, diff_lines, difference, seen, spread
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.policy.policy import Rules
+from projections.render.differences import Seen, diff_lines, difference, seen, spread
 from tests.support.histories import KEY, PARTITION, make_event
 
 

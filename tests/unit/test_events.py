@@ -17,8 +17,8 @@ from projections.fold.apply import apply
 from projections.formats.context_document import context_document
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.render import render_openai
 from projections.window import Window, encode_entry, load_window
 
 KEY = Key("acme", "c1")

@@ -23,8 +23,8 @@ from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document, stored_context
 from projections.openai import to_flat
 from projections.policy.policy import Rules
-from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.render import render_openai
 from projections.window import Window
 from tests.support import anthropic_checker, openai_checker
 from tests.support.generated import KEY, Story

@@ -9,9 +9,9 @@ import pytest
 
 from projections.formats.anthropic import BEGIN, to_anthropic
 from projections.formats.events import window_events
-from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
-from projections.view import SUMMARY_MARK
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.read_header import SUMMARY_MARK
+from projections.render.render import render_openai
 from tests.support.histories import random_log
 
 

@@ -17,8 +17,8 @@ from projections.formats.context_document import context_document, stored_contex
 from projections.layout import BASE, HEAD
 from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.policy.policy import Rules
-from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.render import render_openai
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 

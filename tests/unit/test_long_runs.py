@@ -12,8 +12,8 @@ from projections.fold.replay import replay
 from projections.lanes import RENDERED
 from projections.names import parse_position
 from projections.policy.policy import Rules
-from projections.render import render_openai
-from projections.view import state_of
+from projections.render.read_header import state_of
+from projections.render.render import render_openai
 from streams.requests import request_for
 from tests.support import openai_checker
 from tests.support.agent_run import COMPOSED, KEY, PROFILES, Run, agent_run, fold, folded, policy_of, row

@@ -24,7 +24,7 @@ from projections.policy.profiles import (
     Summarize,
     SummarizeResults,
 )
-from projections.sacrifice import _STEPS
+from projections.render.fit_to_limit import _STEPS
 from projections.steps import ORDER
 from tests.support.agent_run import Run, render_openai
 

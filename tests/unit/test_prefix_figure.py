@@ -15,7 +15,7 @@ from benchmarks.prefix import calls_of, tally_of
 from benchmarks.support.long_talks import airline_file, airline_sets, generated_sets, joined
 from benchmarks.support.prefixes import Tallies, Tally, Weights, begun_alike, langchain_trim, low_water, peer_tally, sliding
 from projections.events.tokenizer import count
-from projections.render import render_openai
+from projections.render.render import render_openai
 
 WORD = "parcel " * 10
 

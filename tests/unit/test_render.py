@@ -25,9 +25,9 @@ from projections.formats.context_document import context_document
 from projections.names import Key
 from projections.openai import message_body, to_flat
 from projections.policy.policy import Rules
-from projections.render import Render, render_openai
-from projections.sacrifice import DoesNotFit
-from projections.view import SUMMARY_MARK
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.read_header import SUMMARY_MARK
+from projections.render.render import Render, render_openai
 from projections.window import Window
 from streams.requests import request_for
 from tests.support.conversations import conversations

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from projections.parts import Render
 from projections.policy.policy import Rules
-from projections.render import render_openai
+from projections.render.parts import Render
+from projections.render.render import render_openai
 from projections.window import Window
 from tests.support import sayings
 from tests.support.generated import Story

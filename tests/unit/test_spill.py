@@ -17,7 +17,7 @@ from projections.fold.replay import replay
 from projections.lanes import Kind
 from projections.names import Key, Position
 from projections.policy.policy import Policy, Rules
-from projections.render import render_openai
+from projections.render.render import render_openai
 from streams.log import Raw
 from streams.sealing import Unsealed
 from threadfold.drafts import Drafter

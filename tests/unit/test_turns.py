@@ -15,8 +15,8 @@ from projections.fold.replay import replay
 from projections.fold.timers import KEEP_TIMER, changed_timer, fired, timed
 from projections.names import Key
 from projections.policy.policy import Rules
+from projections.render.read_header import state_of
 from projections.turns import MAX_WAITING, Turns
-from projections.view import state_of
 from projections.window import Window
 
 KEY = Key("acme", "c")

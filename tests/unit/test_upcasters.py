@@ -18,7 +18,7 @@ from projections.events.validation import make_record
 from projections.events.versions import EventTypes
 from projections.fold.replay import replay
 from projections.names import Key, Position
-from projections.render import render_openai
+from projections.render.render import render_openai
 from streams.log import Raw
 from streams.sealing import Unsealed, open_value, seal_event
 from tests.support.histories import RULES

@@ -9,7 +9,7 @@ import pytest
 
 from projections.formats.context_document import context_document, stored_context
 from projections.policy.policy import Rules
-from projections.render import render_openai
+from projections.render.render import render_openai
 from tests.support.generated import Story
 from tests.support.renders import check_kept, checked, system_texts
 

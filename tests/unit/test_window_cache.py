@@ -13,7 +13,7 @@ from projections.formats.context_document import context_document
 from projections.layout import HEAD, decode_head
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render import render_openai
+from projections.render.render import render_openai
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, random_log
 from tests.unit.test_layout import Fields, long_talk, say

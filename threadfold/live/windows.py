@@ -15,9 +15,9 @@ from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.meta import InForce
 from projections.names import Key, Position, partition_of
 from projections.persistence import stored_form
-from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
-from projections.view import view_of
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.read_header import view_of
+from projections.render.render import render_openai
 from projections.window import Window
 from streams.log import Log
 from threadfold.backend import Backend

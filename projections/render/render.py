@@ -1,19 +1,19 @@
 """Rendering: the messages a model is sent, from a window, always valid and never above the ceiling.
 
 System lane, then the summary (marked as one, never in the user's role), pinned results with their calls, then the tail in groups. What the
-fold left out of the tail stands as one line with its positions. Where the whole is too long still, ``projections.sacrifice`` goes on.
+fold left out of the tail stands as one line with its positions. Where the whole is too long still, ``projections.render.render.fit_to_limit`` goes on.
 """
 
 from __future__ import annotations
 
 from projections.groups import ANSWER_TOKENS, group_tail
-from projections.parts import Parts, Render, parts_of
 from projections.policy.policy import Policy
 from projections.policy.profiles import CompactResults, SummarizeResults
 from projections.reducers import Reduction
-from projections.sacrifice import sacrifice
+from projections.render.fit_to_limit import sacrifice
+from projections.render.parts import Parts, Render, parts_of
+from projections.render.trace import steps_of
 from projections.steps import Step
-from projections.trace import steps_of
 from projections.window import Window
 
 

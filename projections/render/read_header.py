@@ -13,8 +13,8 @@ from projections.lanes import RENDERED, Lanes, OpenSuspension
 from projections.meta import InForce
 from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
 from projections.policy.thresholds import SUMMARY_MARK
+from projections.render.trace import steps_of
 from projections.steps import Step
-from projections.trace import steps_of
 from projections.window import Hashed, Window
 
 MAX_SUSPENDED = 4_096

@@ -16,8 +16,8 @@ from projections.events.truncation import clip
 from projections.forms import Shaper
 from projections.groups import Group
 from projections.lanes import Entry
-from projections.parts import Parts, tokens_of
 from projections.reducers import LEFT_OUT, newest
+from projections.render.parts import Parts, tokens_of
 from projections.steps import Step
 
 LEAST = 160

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from projections.render import render_openai
-from projections.sacrifice import DoesNotFit
+from projections.render.fit_to_limit import DoesNotFit
+from projections.render.render import render_openai
 from projections.window import Window
 
 MOST_LINES = 24

@@ -12,8 +12,8 @@ from projections.lanes import Kind, PinnedResult
 from projections.openai import text_only
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
 from projections.reducers import LEFT_OUT
+from projections.render.read_header import summary_body
 from projections.steps import Step
-from projections.view import summary_body
 from projections.window import Window
 
 
