@@ -34,7 +34,7 @@ from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from projections.stubs import STUB, decode_stub
+from projections.storage.stubs import STUB, decode_stub
 from streams.settings import Settings
 from threadfold.backend import Backend
 

@@ -2,7 +2,7 @@
 
 A window *is* its meta (the lanes as they stood before the tail, the summary in force, counters), its tail and its recent ids; all else is
 *derived* by stepping the lanes over the tail. The fold that moves a window is in ``projections.fold.apply``, how one is stored in
-``projections.layout``.
+``projections.storage.layout``.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from projections.errors import Healing
 from projections.events.types import delta
-from projections.layout import HEAD, decode_head
 from projections.names import Key
-from projections.persistence import Checkpoint, WindowStore, stored_form
+from projections.storage.layout import HEAD, decode_head
+from projections.storage.protocol import Checkpoint, WindowStore, stored_form
 from projections.window import Window
 from streams.partition import Partition
 from streams.publisher import Publisher
@@ -68,7 +68,7 @@ class Asker:
 
 
 class Heads(Protocol):
-    """Where windows' heads are read: a part of :class:`projections.persistence.WindowStore`."""
+    """Where windows' heads are read: a part of :class:`projections.storage.protocol.WindowStore`."""
 
     async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         """Checkpoint and fields as of one moment."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from projections.persistence import Checkpoint, WindowStore
+from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control import Control, Generation
 from streams.generations import known_generation
 from streams.histories import Histories

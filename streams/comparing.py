@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from projections.errors import CorruptWindow
 from projections.fold.timers import next_timer, timed
-from projections.layout import HEAD, Head, decode_head
-from projections.listing import PARKED, listed, user_name
 from projections.meta import Meta
 from projections.names import Key
-from projections.persistence import Index, Stored
 from projections.render.read_header import flat_digest, view_of
-from projections.stubs import decode_stub
+from projections.storage.layout import HEAD, Head, decode_head
+from projections.storage.listing import PARKED, listed, user_name
+from projections.storage.protocol import Index, Stored
+from projections.storage.stubs import decode_stub
 from projections.window import Window, encode_entry
 
 MISSING = "its window is missing"

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from projections.errors import Conflict, Healing, ThreadfoldError
-from projections.persistence import Checkpoint, Verdict, WindowStore
 from projections.policy.policy import Rules
+from projections.storage.protocol import Checkpoint, Verdict, WindowStore
 from streams.control import Control, Generation, State
 from streams.tasks import end_tasks
 

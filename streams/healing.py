@@ -21,11 +21,11 @@ import msgspec
 
 from projections.errors import CorruptWindow, KafkaUnavailable
 from projections.events.types import AnyEvent
-from projections.layout import HEAD, Head, decode_head
 from projections.names import Key, Position, parse_key, parse_position
-from projections.persistence import Checkpoint, Stored, Write, stub_write, write_of
-from projections.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
-from projections.stubs import is_packed, stub_of, unpack
+from projections.storage.layout import HEAD, Head, decode_head
+from projections.storage.protocol import Checkpoint, Stored, Write, stub_write, write_of
+from projections.storage.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
+from projections.storage.stubs import is_packed, stub_of, unpack
 from projections.window import Window
 from streams.history import event_of
 from streams.log import Log, Raw

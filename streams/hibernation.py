@@ -14,11 +14,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from projections.layout import HEAD, Head, decode_head
 from projections.names import Key
-from projections.persistence import Checkpoint, Stored, rest_write, stored_form, stub_write
-from projections.snapshots import Stamp, encode_packed
-from projections.stubs import STUB, Stub, decode_stub, pack, stub_of
+from projections.storage.layout import HEAD, Head, decode_head
+from projections.storage.protocol import Checkpoint, Stored, rest_write, stored_form, stub_write
+from projections.storage.snapshots import Stamp, encode_packed
+from projections.storage.stubs import STUB, Stub, decode_stub, pack, stub_of
 from streams.partition import Partition
 from streams.sealing import body_sealer
 from streams.snapshots import Row, SnapshotTopic

@@ -27,7 +27,7 @@ from aiokafka.errors import KafkaError
 
 from projections.errors import ThreadfoldError
 from projections.names import Position
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.healing import is_of
 from streams.log import Log, Row
 from streams.partition import identity

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from projections.errors import Healing
 from projections.fold.timers import next_timer, timed
-from projections.listing import Listing, listed
 from projections.names import Key, Position
-from projections.persistence import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
 from projections.policy.policy import Rules
-from projections.snapshots import encode_snapshot, stamp_of
+from projections.storage.listing import Listing, listed
+from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
+from projections.storage.snapshots import encode_snapshot, stamp_of
 from projections.window import Window
 from streams.comparing import has_timer, is_due
 from streams.folded import Folded

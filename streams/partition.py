@@ -25,10 +25,10 @@ from projections.errors import ThreadfoldError
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
 from projections.fold.quarantine import park, wait
-from projections.layout import Mark
 from projections.names import Key, Position, parse_key
-from projections.persistence import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.policy.policy import Rules
+from projections.storage.layout import Mark
+from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw, Row
@@ -384,7 +384,7 @@ class Partition:
         return stored
 
     async def rest(self, writes: Sequence[Write]) -> None:
-        """Write what puts conversations to sleep (``projections.persistence.stub_write``), and keep nothing of them here.
+        """Write what puts conversations to sleep (``projections.storage.protocol.stub_write``), and keep nothing of them here.
 
         Whoever calls holds ``turn``. Raises :class:`Fenced` like :meth:`process`.
         """

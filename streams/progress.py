@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from projections.persistence import WindowStore
+from projections.storage.protocol import WindowStore
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import KafkaLog
 from streams.projector import Projector

@@ -19,8 +19,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError, TooMuchPoison
-from projections.persistence import Checkpoint, WindowStore
 from projections.policy.policy import Rules
+from projections.storage.protocol import Checkpoint, WindowStore
 from streams.asking import Asker
 from streams.commits import Commits
 from streams.control import Control

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from projections.persistence import WindowStore
 from projections.redis.store import RedisStore
+from projections.storage.protocol import WindowStore
 from streams.control import Control, Generation
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
-from projections.persistence import WindowStore
+from projections.storage.protocol import WindowStore
 from streams.build_processes import build_in_processes, shares
 from streams.building import Bounds, Builder, left_to_fold
 from streams.control import Control, Generation

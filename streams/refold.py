@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 
 from projections.errors import CorruptWindow
-from projections.layout import Mark, changes_of
 from projections.names import Key
-from projections.persistence import Stored
 from projections.policy.policy import Rules
-from projections.stubs import Stub, encode_stub
+from projections.storage.layout import Mark, changes_of
+from projections.storage.protocol import Stored
+from projections.storage.stubs import Stub, encode_stub
 from projections.window import Window
 from streams.folded import Folded
 from streams.log import Log

@@ -15,10 +15,10 @@ from typing import Any
 
 from projections.errors import Healing
 from projections.names import Key, parse_key
-from projections.persistence import Stored
 from projections.policy.policy import Rules
-from projections.snapshots import body_of
-from projections.stubs import Stub, encode_stub, pack, seal_of, unpack
+from projections.storage.protocol import Stored
+from projections.storage.snapshots import body_of
+from projections.storage.stubs import Stub, encode_stub, pack, seal_of, unpack
 from streams.control import Control
 from streams.log import Log, Raw
 from streams.refold import refold

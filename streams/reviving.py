@@ -1,24 +1,24 @@
 """A window store in which sleeping conversations look awake: where a stub stands, its window is brought back for whoever reads it.
 
 Nothing is written by reading. What an owner writes next replaces the stub by the whole window, because the window that was brought back
-says that the store holds nothing of it (:class:`projections.persistence.Stored`).
+says that the store holds nothing of it (:class:`projections.storage.protocol.Stored`).
 """
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from projections.listing import Found
 from projections.names import Key
-from projections.persistence import Applied, Checkpoint, Index, Stored, WindowStore, Write, stored_form
-from projections.stubs import STUB, Stub, decode_stub
+from projections.storage.listing import Found
+from projections.storage.protocol import Applied, Checkpoint, Index, Stored, WindowStore, Write, stored_form
+from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.revival import Revival
 
 Inner = TypeVar("Inner", bound=WindowStore)
 
 
 class Reviving(Generic[Inner]):
-    """A :class:`projections.persistence.WindowStore` over another one, ``inner``, for readers and owners alike.
+    """A :class:`projections.storage.protocol.WindowStore` over another one, ``inner``, for readers and owners alike.
 
     Reads of sleeping conversations raise besides what :meth:`streams.revival.Revival.sure` does. Without a ``revival`` (yet) stubs are
     handed out as they are.

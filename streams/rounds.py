@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 
 from projections.errors import CorruptWindow, KafkaUnavailable, LogTruncated, ThreadfoldError
 from projections.names import Key, parse_key
-from projections.persistence import Checkpoint
-from projections.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
+from projections.storage.protocol import Checkpoint
+from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
 from projections.window import Window
 from streams.hibernation import put_to_sleep, sleepers
 from streams.log import Log

@@ -240,7 +240,7 @@ def read_event(seals: Seals, conversation: bytes, value: bytes) -> AnyEvent:
 
 
 def seal_body(conversation: bytes, body: bytes, kid: bytes, key: AESGCM) -> bytes:
-    """Seal a snapshot's body (``projections.snapshots``) for its conversation."""
+    """Seal a snapshot's body (``projections.storage.snapshots``) for its conversation."""
     nonce = os.urandom(NONCE_BYTES)
     return _BODY + kid + nonce + key.encrypt(nonce, body, b"snapshot\n" + conversation)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from projections.errors import KafkaUnavailable, TopicMismatch
 from projections.names import Position
-from projections.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
+from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import KafkaLog, Log, Raw
 from streams.partition import identity

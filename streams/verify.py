@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from projections.errors import CorruptWindow, Healing
 from projections.names import Key, Position, parse_key
-from projections.persistence import Checkpoint, Index, Stored, WindowStore
 from projections.policy.policy import Rules
-from projections.snapshots import stamp_of
+from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
+from projections.storage.snapshots import stamp_of
 from streams.comparing import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.control import Generation
 from streams.folded import Folded

@@ -13,13 +13,13 @@ from typing import Any
 
 from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
 from projections.events.validation import Record
-from projections.layout import HEAD, decode_head
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
-from projections.persistence import Checkpoint, Stored, stored_form
 from projections.policy.policy import Rules
 from projections.recents import Recents
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
+from projections.storage.layout import HEAD, decode_head
+from projections.storage.protocol import Checkpoint, Stored, stored_form
 from projections.window import Window
 from streams.control import Control, State
 from streams.keys import KeyRing, encrypting
@@ -316,7 +316,7 @@ class Backend:
                 return checked, found[0]
 
     async def stored_fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
-        """Some fields of a window as it is stored (``projections.layout``); raises like :meth:`stored`."""
+        """Some fields of a window as it is stored (``projections.storage.layout``); raises like :meth:`stored`."""
         partition = partition_of(key, self.log.partitions)
         before = self.served(partition)
         checkpoint, fields = await self.store.fields(self.control.state.live_generation.number, partition, key, names)

@@ -1,6 +1,6 @@
 """A tenant's lists: its conversations, latest first; what waits for somebody; and a conversation's summaries.
 
-The first two are put together from lists that every partition keeps beside its windows (``projections.listing``), so they say what the
+The first two are put together from lists that every partition keeps beside its windows (``projections.storage.listing``), so they say what the
 windows say, and come back with them. They are as of a moment for each partition, not for all: a conversation that is active while pages
 are read may move to the front and be seen twice, or not at all.
 """
@@ -17,11 +17,11 @@ import msgspec
 from projections.errors import InvalidPosition, InvalidRequest
 from projections.events.types import SummaryEvent
 from projections.formats.context_document import suspension_of
-from projections.layout import HEAD, Head, decode_head
-from projections.listing import Found, user_name
 from projections.names import Key, Position, make_key, parse_position
-from projections.persistence import stored_form
-from projections.stubs import STUB, Stub, decode_stub
+from projections.storage.layout import HEAD, Head, decode_head
+from projections.storage.listing import Found, user_name
+from projections.storage.protocol import stored_form
+from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.history import event_of
 from threadfold.backend import Backend
 from threadfold.cursors import read_cursor, write_cursor

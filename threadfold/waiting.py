@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from projections.errors import WaitTimedOut
 from projections.names import Position
-from projections.persistence import WindowStore
+from projections.storage.protocol import WindowStore
 from streams.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003

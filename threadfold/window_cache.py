@@ -1,6 +1,6 @@
 """What a reader keeps of the windows it has read, so that reading one again brings only what changed.
 
-A stored window's head names each of its other fields by a seal of its bytes (``projections.layout``). Most fields of a window never change
+A stored window's head names each of its other fields by a seal of its bytes (``projections.storage.layout``). Most fields of a window never change
 again, so a reader that has them needs the head and the newest chunk or two: a few kilobytes in place of a hundred and fifty. Nothing is
 ever served from here alone: the head is read each time, and a field that does not have the head's seal is not used.
 """
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from projections.formats.context_document import Piece, is_joined, join_context, piece_of
-from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head, seal
 from projections.names import Key
+from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head, seal
 
 Place = tuple[int, Key]
 """A window's generation and conversation."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from projections.events.types import decode_event
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
-from projections.persistence import Checkpoint, WindowStore, write_of
 from projections.policy.policy import Rules
+from projections.storage.protocol import Checkpoint, WindowStore, write_of
 from projections.window import Window
 from streams.settings import Settings
 

@@ -19,11 +19,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.fold.timers import KEEP_TIMER
-from projections.listing import IDLE, PARKED, Found, Lists
 from projections.names import Key, parse_key
-from projections.persistence import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.redis.address import shown
 from projections.redis.router import Node, Script, Servers
+from projections.storage.listing import IDLE, PARKED, Found, Lists
+from projections.storage.protocol import Applied, Checkpoint, Index, Stored, Verdict, Write
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"
@@ -35,7 +35,7 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class RedisStore:
-    """A :class:`projections.persistence.WindowStore` on a Redis or Valkey server (6.2 or later)."""
+    """A :class:`projections.storage.protocol.WindowStore` on a Redis or Valkey server (6.2 or later)."""
 
     def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0, compress: bool = False) -> None:
         """Nothing is connected yet.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from projections.errors import CorruptWindow, InvalidProjection, ProjectionFailed, ThreadfoldError
-from projections.persistence import Checkpoint, Verdict
+from projections.storage.protocol import Checkpoint, Verdict
 from streams.log import Log, Row
 from streams.partition import Fenced, identity
 from streams.views.events import Event, event_of_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Protocol
 
-from projections.persistence import Applied, Checkpoint
+from projections.storage.protocol import Applied, Checkpoint
 from streams.views.result import Cell
 
 

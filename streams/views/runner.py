@@ -24,7 +24,7 @@ from projections.errors import (
     RedisUnavailable,
     ThreadfoldError,
 )
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.commits import Commits
 from streams.control import Control
 from streams.incarnation import why_other

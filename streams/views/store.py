@@ -17,9 +17,9 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
-from projections.persistence import Applied, Checkpoint, Verdict
 from projections.redis.address import shown
 from projections.redis.router import Node, Script, Servers
+from projections.storage.protocol import Applied, Checkpoint, Verdict
 from streams.views.persistence import ViewWrite
 from streams.views.result import Cell
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from projections.errors import Healing
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.log import Log, Raw
 from streams.views.fold import ViewPartition
 from streams.views.persistence import ViewStore, place_of

@@ -19,11 +19,11 @@ from projections.errors import CorruptWindow
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import apply
-from projections.layout import HEAD
 from projections.names import Key, Position
-from projections.persistence import NOTHING, Checkpoint, Stored, write_of
 from projections.policy.policy import Rules
-from projections.stubs import STUB, decode_stub, encode_stub
+from projections.storage.layout import HEAD
+from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
+from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window import Window
 from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
 from streams.control import Generation

@@ -14,9 +14,9 @@ from projections.errors import RedisUnavailable
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
-from projections.persistence import Applied, Checkpoint, Write
 from projections.redis.store import RedisStore
-from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
+from projections.storage.protocol import Applied, Checkpoint, Write
+from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
 from streams import healing, rounds
 from streams.healing import heal_from_snapshots
 from streams.log import KafkaLog, Log, Raw

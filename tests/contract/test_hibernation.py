@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from projections.errors import CorruptWindow, Healing
 from projections.events import types as events
-from projections.layout import HEAD
 from projections.names import Key
-from projections.persistence import Stored, WindowStore
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
-from projections.snapshots import MARKER_KEY, body_of
-from projections.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
+from projections.storage.layout import HEAD
+from projections.storage.protocol import Stored, WindowStore
+from projections.storage.snapshots import MARKER_KEY, body_of
+from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
 from streams import healing, revival, rounds
 from streams.hibernation import sleepers
 from streams.log import KafkaLog, Row

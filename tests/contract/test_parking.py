@@ -14,8 +14,8 @@ from projections.events.types import AnyEvent, decode_event
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import _copy, apply_with_log
 from projections.names import Key, Position
-from projections.persistence import Checkpoint
 from projections.policy.policy import Rules
+from projections.storage.protocol import Checkpoint
 from projections.window import Window
 from streams import dead_letters, rounds
 from streams.folded import Folded

@@ -12,8 +12,8 @@ import pytest
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
-from projections.persistence import Checkpoint, WindowStore
 from projections.redis.store import RedisStore
+from projections.storage.protocol import Checkpoint, WindowStore
 from projections.window import Window
 from streams.kafka import make_producer
 from streams.log import KafkaLog, Log, Raw

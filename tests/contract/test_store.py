@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.fold.replay import apply_with_log
 from projections.fold.timers import KEEP_TIMER, next_timer, timed
-from projections.listing import PARKED, Listing, user_name
 from projections.names import Key
-from projections.persistence import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
+from projections.storage.listing import PARKED, Listing, user_name
+from projections.storage.protocol import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
 from projections.window import Window
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log

@@ -10,7 +10,7 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.errors import CorruptWindow, RedisUnavailable
-from projections.persistence import Checkpoint, Verdict
+from projections.storage.protocol import Checkpoint, Verdict
 from streams.settings import Settings
 from streams.views.ids import BLOCK, LIMIT, Ids
 from streams.views.persistence import NO_WRITE, Hash, ViewStore, ViewWrite, place_of, write_of

@@ -10,8 +10,8 @@ import redis.asyncio as aredis
 
 from projections.errors import RedisUnavailable
 from projections.names import Key, partition_of
-from projections.persistence import Applied, Checkpoint, Write
 from projections.redis.store import RedisStore
+from projections.storage.protocol import Applied, Checkpoint, Write
 from streams import rounds
 from streams.control import Control
 from streams.log import KafkaLog

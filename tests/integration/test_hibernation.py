@@ -15,12 +15,12 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.errors import Erased, Healing, UnknownConversation
-from projections.layout import HEAD, decode_head
 from projections.names import Key, partition_of
-from projections.persistence import Stored
 from projections.redis.store import RedisStore
-from projections.snapshots import body_of
-from projections.stubs import is_packed
+from projections.storage.layout import HEAD, decode_head
+from projections.storage.protocol import Stored
+from projections.storage.snapshots import body_of
+from projections.storage.stubs import is_packed
 from streams import rounds
 from streams.kafka import admin_client
 from streams.masters import new_master

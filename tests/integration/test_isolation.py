@@ -8,7 +8,7 @@ from typing import Any
 from projections.events.validation import Record, make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
-from projections.persistence import Applied, Checkpoint, Write
+from projections.storage.protocol import Applied, Checkpoint, Write
 from streams.history import event_of
 from streams.settings import Settings
 from streams.worker import Runtime

@@ -13,8 +13,8 @@ import pytest
 
 from projections.errors import RedisUnavailable
 from projections.names import Key, make_key
-from projections.persistence import NOTHING, Checkpoint, DueChange, Write
 from projections.redis.store import RedisStore
+from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
 from streams.control import Control, Generation
 from streams.log import KafkaLog
 from streams.rebuild import rebuild

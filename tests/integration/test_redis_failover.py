@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from projections.errors import RedisUnavailable
-from projections.persistence import Checkpoint, Verdict
 from projections.redis.store import RedisStore
+from projections.storage.protocol import Checkpoint, Verdict
 from streams import projector
 from streams.settings import Settings
 from streams.topics import create_topics

@@ -15,9 +15,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from examples.usage import Usage
 from projections.errors import Healing, LogTruncated, UnknownProjection
 from projections.names import partition_of
-from projections.persistence import Checkpoint
 from projections.policy.policy import Rules
-from projections.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
+from projections.storage.protocol import Checkpoint
+from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
 from streams import projector, rounds
 from streams.control import Control
 from streams.kafka import admin_client, make_producer

@@ -20,8 +20,8 @@ from projections.events.validation import make_record
 from projections.fold.apply import Outcome, Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
-from projections.persistence import NOTHING, Stored, StoreMark, write_of
 from projections.policy.policy import Rules
+from projections.storage.protocol import NOTHING, Stored, StoreMark, write_of
 from projections.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from projections.persistence import WindowStore
 from projections.redis.store import RedisStore
+from projections.storage.protocol import WindowStore
 from threadfold.testing import MemoryStore
 
 

@@ -17,9 +17,9 @@ from projections.events import types as events
 from projections.events.validation import make_record
 from projections.formats.context_document import context_document, stored_context
 from projections.names import Position
-from projections.persistence import NOTHING, Stored, write_of
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
+from projections.storage.protocol import NOTHING, Stored, write_of
 from streams.appender import Appender
 from streams.control import Control
 from streams.feed import Feed

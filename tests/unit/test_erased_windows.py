@@ -11,10 +11,10 @@ from projections.events import types as events
 from projections.events.types import AnyEvent, OtherEvent
 from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log, replay
-from projections.layout import changes_of
 from projections.names import Key
-from projections.persistence import NOTHING, Checkpoint, write_of
-from projections.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.layout import changes_of
+from projections.storage.protocol import NOTHING, Checkpoint, write_of
+from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from threadfold.testing import MemoryStore

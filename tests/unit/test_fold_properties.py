@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
-from projections.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window import Window, encode_entry, load_window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log, request_of, summary_for
 

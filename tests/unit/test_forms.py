@@ -15,7 +15,7 @@ from projections.forms import Shaper, reducer_of, soft_trimmed
 from projections.lanes import AT_ONCE, Entry, Form, Kind
 from projections.openai import message_body, result_body
 from projections.policy.policy import Rules
-from projections.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.stories import Story
 

@@ -14,7 +14,7 @@ from projections.events import types as events
 from projections.events.validation import Intake
 from projections.meta import VERSION as FOLD
 from projections.names import Key, Position, parse_key
-from projections.snapshots import MARKER_KEY, VERSION, decode_marker, decode_snapshot, restore, snapshot_offsets, stamp_of
+from projections.storage.snapshots import MARKER_KEY, VERSION, decode_marker, decode_snapshot, restore, snapshot_offsets, stamp_of
 from streams.control import Generation
 from streams.sealing import is_sealed
 from streams.tenants import ApiKey, Tenant
@@ -80,7 +80,7 @@ def test_snapshots_of_this_version_are_restored_and_of_others_set_aside(golden: 
         else:
             snapshot = decode_snapshot(value, stamp)
             key = parse_key(name.encode())
-            assert snapshot is not None, "snapshots of this version are not read any more: raise projections.snapshots.VERSION"
+            assert snapshot is not None, "snapshots of this version are not read any more: raise projections.storage.snapshots.VERSION"
             assert key is not None
             texts = dict(found[0, key])
             at = {offset: texts[offset] for offset in snapshot_offsets(snapshot.body)}

@@ -10,7 +10,7 @@ import pytest
 from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.histories import Histories
 from streams.log import Raw
 from streams.partition import Partition

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.client import ConnectionGroup
 
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams import incarnation
 from streams.incarnation import Watch, settled_end, why_other
 from streams.log import Raw

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.chunks import MERGED, SMALL
 from projections.errors import CorruptWindow
 from projections.events import types as events
 from projections.fold.replay import apply_with_log
 from projections.formats.context_document import context_document, stored_context
-from projections.layout import BASE, HEAD
-from projections.persistence import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
+from projections.storage.chunks import MERGED, SMALL
+from projections.storage.layout import BASE, HEAD
+from projections.storage.protocol import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 

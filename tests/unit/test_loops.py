@@ -15,9 +15,9 @@ from projections.calls import call_hash
 from projections.events import types as events
 from projections.events.validation import make_record
 from projections.names import Key
-from projections.persistence import Checkpoint
 from projections.policy.policy import Rules
 from projections.steps import Cut
+from projections.storage.protocol import Checkpoint
 from streams.log import Raw
 from streams.partition import Partition
 from streams.publisher import Silence

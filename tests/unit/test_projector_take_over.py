@@ -8,8 +8,8 @@ from aiokafka import TopicPartition
 from projections.events import types as events
 from projections.fold.apply import apply
 from projections.names import Key, Position
-from projections.persistence import Checkpoint, write_of
 from projections.policy.policy import Rules
+from projections.storage.protocol import Checkpoint, write_of
 from projections.window import Window
 from streams.control import Control
 from streams.log import Raw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.build_processes import shares
 from streams.building import Bounds, _Unwritten, spoken
 from streams.control import Generation, State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.errors import Healing
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.settings import Settings
 from threadfold.backend import Backend
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, RedisUnavailable
 from projections.events.validation import make_record
 from projections.names import Key
-from projections.persistence import Applied, Checkpoint
+from projections.storage.protocol import Applied, Checkpoint
 from streams.log import Raw
 from streams.partition import Fenced, identity
 from streams.sealing import seal_event

@@ -9,7 +9,7 @@ import pytest
 
 from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Position
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from threadfold.waiting import Waiting
 
 

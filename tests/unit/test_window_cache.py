@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from projections.events import types as events
 from projections.fold.replay import apply_with_log
 from projections.formats.context_document import context_document
-from projections.layout import HEAD, decode_head
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
+from projections.storage.layout import HEAD, decode_head
 from projections.window import Window
 from tests.support.histories import KEY, PARTITION, random_log
 from tests.unit.test_layout import Fields, long_talk, say

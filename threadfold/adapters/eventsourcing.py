@@ -24,7 +24,7 @@ from eventsourcing.persistence import IntegrityError, OperationalError, Tracking
 
 from projections.errors import RedisUnavailable  # noqa: E402
 from projections.names import check_name  # noqa: E402
-from projections.persistence import Checkpoint, Verdict  # noqa: E402
+from projections.storage.protocol import Checkpoint, Verdict  # noqa: E402
 from streams.views.persistence import NO_WRITE, ViewWrite, write_of  # noqa: E402
 from streams.views.result import Result  # noqa: E402
 from streams.views.store import RedisViewStore  # noqa: E402

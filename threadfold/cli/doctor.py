@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
-from projections.persistence import Checkpoint
 from projections.redis.store import RedisStore
+from projections.storage.protocol import Checkpoint
 from streams.control import Control, Generation
 from streams.kafka import admin_client
 from streams.log import KafkaLog

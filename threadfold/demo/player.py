@@ -13,7 +13,7 @@ import msgspec
 from projections.errors import KafkaUnavailable
 from projections.events.validation import Record, make_record
 from projections.names import Key
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.log import Log
 from threadfold.demo.sources import Flat
 

@@ -20,9 +20,9 @@ from aiokafka import TopicPartition
 from projections.events import types as events
 from projections.events.types import Undecodable, decode_event
 from projections.names import Key
-from projections.persistence import Checkpoint
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
+from projections.storage.protocol import Checkpoint
 from streams.control import Control
 from streams.kafka import kafka_errors, make_consumer, start_client
 from streams.log import KafkaLog

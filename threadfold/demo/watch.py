@@ -8,11 +8,11 @@ import msgspec
 
 from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
-from projections.persistence import Checkpoint, WindowStore
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
+from projections.storage.protocol import Checkpoint, WindowStore
 from projections.window import Window
 from threadfold.demo.validity import faults, recount
 

@@ -11,13 +11,13 @@ import msgspec
 from projections.errors import Erased, ThreadfoldError
 from projections.fold.apply import id_hash_of
 from projections.formats.context_document import summary_of, suspension_of
-from projections.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.meta import InForce
 from projections.names import Key, Position, partition_of
-from projections.persistence import stored_form
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.read_header import view_of
 from projections.render.render import render_openai
+from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
+from projections.storage.protocol import stored_form
 from projections.window import Window
 from streams.log import Log
 from threadfold.backend import Backend

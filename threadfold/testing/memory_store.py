@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from projections.fold.timers import KEEP_TIMER
-from projections.listing import IDLE, Found, Lists
 from projections.names import Key, parse_key
-from projections.persistence import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
+from projections.storage.listing import IDLE, Found, Lists
+from projections.storage.protocol import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Partition:
 
 
 class MemoryStore:
-    """A :class:`projections.persistence.WindowStore` kept in this process, for tests.
+    """A :class:`projections.storage.protocol.WindowStore` kept in this process, for tests.
 
     It fences, repeats and bounds exactly as :class:`projections.redis.store.RedisStore` does. An instance belongs to one event loop; every call
     is atomic.

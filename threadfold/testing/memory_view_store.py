@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from projections.persistence import Applied, Checkpoint, Verdict
+from projections.storage.protocol import Applied, Checkpoint, Verdict
 from streams.views.persistence import Hash, ViewWrite
 from streams.views.result import Cell
 

@@ -11,7 +11,7 @@ import msgspec
 
 from projections.errors import Healing
 from projections.names import check_name
-from projections.persistence import Checkpoint
+from projections.storage.protocol import Checkpoint
 from streams.control import Control
 from streams.settings import Settings
 from streams.views.persistence import ViewStore, place_of

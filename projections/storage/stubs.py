@@ -13,7 +13,7 @@ import cramjam
 import msgspec
 from msgspec import Struct
 
-from projections.layout import Head
+from projections.storage.layout import Head
 
 STUB = b"s"
 """The one field of a stub; no field of a window has this name."""
@@ -64,7 +64,7 @@ def pack(fields: dict[bytes, bytes], recents: dict[bytes, bytes]) -> bytes:
 
 
 def is_packed(body: bytes) -> bool:
-    """Whether a snapshot's body is a packed window; one without its text is not (``projections.snapshots``)."""
+    """Whether a snapshot's body is a packed window; one without its text is not (``projections.storage.snapshots``)."""
     return body.startswith(_ZSTD)
 
 

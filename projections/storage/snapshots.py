@@ -98,7 +98,7 @@ def decode_snapshot(value: bytes | None, stamp: Stamp) -> Snapshot | None:
 
 
 def encode_packed(stamp: Stamp, offset: int, digest: str, body: bytes) -> bytes:
-    """The record of a window that goes to sleep: ``body`` is what ``projections.stubs.pack`` gave, sealed where it has to be."""
+    """The record of a window that goes to sleep: ``body`` is what ``projections.storage.stubs.pack`` gave, sealed where it has to be."""
     return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, 0, body))
 
 

@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 from projections.due import Due
 from projections.errors import CorruptWindow
 from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
-from projections.layout import HEAD, Mark, changes_of, load_recents, load_window
-from projections.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.recents import Recents
-from projections.stubs import STUB, Stub, encode_stub
+from projections.storage.layout import HEAD, Mark, changes_of, load_recents, load_window
+from projections.storage.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
+from projections.storage.stubs import STUB, Stub, encode_stub
 from projections.window import Window
 
 
@@ -53,9 +53,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A window's stored fields (``projections.layout``), and the blocks of its recent ids (empty when they were not asked for).
+    """A window's stored fields (``projections.storage.layout``), and the blocks of its recent ids (empty when they were not asked for).
 
-    Of a conversation that sleeps a store has field ``s`` alone (``projections.stubs``). ``stub`` is that one's value where these fields
+    Of a conversation that sleeps a store has field ``s`` alone (``projections.storage.stubs``). ``stub`` is that one's value where these fields
     were brought back from its snapshot: then the store holds none of them.
     """
 
@@ -192,8 +192,8 @@ class WindowStore(Protocol):
     async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
         """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on.
 
-        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.listing.user_name`; in
-        :data:`projections.listing.PARKED` a conversation is told as ``tenant/conversation``.
+        ``name`` is ``recent:TENANT``, ``waiting:TENANT`` or ``user:`` and :func:`projections.storage.listing.user_name`; in
+        :data:`projections.storage.listing.PARKED` a conversation is told as ``tenant/conversation``.
         """
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
