@@ -25,7 +25,7 @@ from projections.events.validation import Record
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
-from projections.window import Window
+from projections.window.window import Window
 from streams.settings import Settings
 
 CONVERSATIONS = 200

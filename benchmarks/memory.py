@@ -25,7 +25,7 @@ from benchmarks.window_read import long_window
 from projections.names import Key
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 from streams.settings import Settings
 
 PROTOTYPES = 40

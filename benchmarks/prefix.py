@@ -37,14 +37,14 @@ from benchmarks.support.texts import NOW, TENANT
 from projections.events.types import decode_event
 from projections.events.validation import Record, make_record
 from projections.fold.apply import Status, apply
-from projections.lanes import RENDERED
 from projections.names import Key
-from projections.openai import to_flat
 from projections.policy.policy import Rules
 from projections.render.read_header import lead_of, view_of
 from projections.render.render import render_openai
-from projections.steps import Step
-from projections.window import Window
+from projections.window.bodies import to_flat
+from projections.window.conversation_state import RENDERED
+from projections.window.trace_steps import Step
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.history import fetch_needed
 from streams.requests import CompactionRequest, request_for

@@ -16,7 +16,7 @@ from projections.events.types import delta
 from projections.names import Key
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, WindowStore, stored_form
-from projections.window import Window
+from projections.window.window import Window
 from streams.partition import Partition
 from streams.publisher import Publisher
 from streams.requests import CompactionRequest, request_for

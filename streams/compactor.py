@@ -23,7 +23,7 @@ from projections.events.validation import make_record
 from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
-from projections.recents import LIMIT
+from projections.window.recent_ids import LIMIT
 from streams.history import event_of, read_events
 from streams.log import Log
 from streams.requests import CompactionRequest, Piece, piece_offsets

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from projections.errors import CorruptWindow
 from projections.fold.timers import next_timer, timed
-from projections.meta import Meta
 from projections.names import Key
 from projections.render.read_header import flat_digest, view_of
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.listing import PARKED, listed, user_name
 from projections.storage.protocol import Index, Stored
 from projections.storage.stubs import decode_stub
-from projections.window import Window, encode_entry
+from projections.window.meta import Meta
+from projections.window.window import Window, encode_entry
 
 MISSING = "its window is missing"
 TOO_MANY = "it has a window, and the log has no such conversation"

@@ -19,13 +19,13 @@ from projections.events.types import OtherEvent, short_type
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.fold.quarantine import waiting_offsets
-from projections.meta import Parked
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
 from projections.storage.listing import PARKED, Found
 from projections.storage.protocol import Checkpoint, StoreMark, Verdict, WindowStore, write_of
-from projections.window import Window
+from projections.window.meta import Parked
+from projections.window.window import Window
 from streams.history import fetch_needed
 from streams.log import Log, Raw
 from streams.mending import publish

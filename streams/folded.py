@@ -9,7 +9,7 @@ from projections.fold.apply import Status, apply
 from projections.fold.quarantine import park
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from streams.healing import restored_at_marker
 from streams.log import Log, Row
 from streams.parking import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step

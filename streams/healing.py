@@ -26,7 +26,7 @@ from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import Checkpoint, Stored, Write, stub_write, write_of
 from projections.storage.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
 from projections.storage.stubs import is_packed, stub_of, unpack
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import event_of
 from streams.log import Log, Raw
 from streams.partition import Partition, identity

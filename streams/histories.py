@@ -13,7 +13,7 @@ from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import Logged
 from projections.fold.replay_checkpoints import COPIES_BYTES, Waypoints
 from projections.names import Key, Position
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import event_of, fetch_needed, offsets_backwards
 from streams.log import Log
 

@@ -9,9 +9,9 @@ from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolu
 from projections.fold.apply import History, Outcome
 from projections.fold.replay import Logged
 from projections.fold.replay_checkpoints import EVERY, Waypoints
-from projections.lanes import entry_offsets
 from projections.names import Key, Position, parse_position
-from projections.window import Window
+from projections.window.conversation_state import entry_offsets
+from projections.window.window import Window
 from streams.log import Log, Row
 from streams.sealing import Seals, read_event
 

@@ -18,7 +18,7 @@ from projections.policy.policy import Rules
 from projections.storage.listing import Listing, listed
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
 from projections.storage.snapshots import encode_snapshot, stamp_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.comparing import has_timer, is_due
 from streams.folded import Folded
 from streams.log import Log

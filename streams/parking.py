@@ -20,9 +20,9 @@ from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisU
 from projections.events.types import AnyEvent, ErasedEvent, Undecodable
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.quarantine import cause_of, dropped_offset, is_poison, park, wait, waiting_offsets
-from projections.meta import Parked
 from projections.names import Key, Position, parse_key
-from projections.window import Window, encode_entry, load_window
+from projections.window.meta import Parked
+from projections.window.window import Window, encode_entry, load_window
 from streams.history import fetch_needed
 from streams.log import Log, Row
 from streams.sealing import Seals, read_event

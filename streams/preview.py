@@ -18,7 +18,7 @@ from projections.fold.apply import Status, apply
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.render.differences import Seen, diff_lines, difference, seen, spread
-from projections.window import Window
+from projections.window.window import Window
 from streams.control import Control
 from streams.histories import Histories
 from streams.history import event_of

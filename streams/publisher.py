@@ -18,7 +18,7 @@ from projections.errors import Erased, InvalidEvent
 from projections.events import types as events
 from projections.events.validation import Record, make_record
 from projections.names import Key, Position
-from projections.steps import Cut
+from projections.window.trace_steps import Cut
 from streams.kafka import SharedProducer, kafka_errors
 from streams.log import HEADERS, Log, Raw
 from streams.requests import CompactionRequest

@@ -12,7 +12,7 @@ from projections.policy.policy import Rules
 from projections.storage.layout import Mark, changes_of
 from projections.storage.protocol import Stored
 from projections.storage.stubs import Stub, encode_stub
-from projections.window import Window
+from projections.window.window import Window
 from streams.folded import Folded
 from streams.log import Log
 

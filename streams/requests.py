@@ -6,11 +6,11 @@ from hashlib import sha256
 
 import msgspec
 
-from projections.due import places
 from projections.events.types import absolute, delta
-from projections.lanes import Kind, entry_offsets
 from projections.policy.policy import Policy
-from projections.window import Window
+from projections.window.conversation_state import Kind, entry_offsets
+from projections.window.due import places
+from projections.window.window import Window
 
 
 class Piece(msgspec.Struct, omit_defaults=True):

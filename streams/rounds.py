@@ -29,7 +29,7 @@ from projections.errors import CorruptWindow, KafkaUnavailable, LogTruncated, Th
 from projections.names import Key, parse_key
 from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.hibernation import put_to_sleep, sleepers
 from streams.log import Log
 from streams.partition import Fenced, Partition

@@ -11,7 +11,7 @@ import msgspec
 from opentelemetry import trace
 
 from projections.names import Key
-from projections.steps import Step
+from projections.window.trace_steps import Step
 
 
 def compaction_span(key: Key, utilization: float, steps: Sequence[Step], *, where: str) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from projections.events.types import LoopDetected
 from projections.names import Key, Position
-from projections.steps import Cut
+from projections.window.trace_steps import Cut
 from streams.log import Raw
 from streams.parking import RECORD
 

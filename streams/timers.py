@@ -17,7 +17,7 @@ from projections.errors import InvalidEvent, KafkaUnavailable, Overloaded
 from projections.events.validation import Record, make_record
 from projections.fold.timers import fired, next_timer, timed
 from projections.names import Key, Position, partition_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.partition import Partition
 
 logger = logging.getLogger(__name__)

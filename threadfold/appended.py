@@ -6,9 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from projections.fold.apply import id_hash_of
-from projections.meta import Parked
 from projections.names import Position
-from projections.recents import Recents
+from projections.window.meta import Parked
+from projections.window.recent_ids import Recents
 
 
 class Appended(NamedTuple):

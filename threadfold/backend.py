@@ -15,12 +15,12 @@ from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest,
 from projections.events.validation import Record
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
-from projections.recents import Recents
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, Stored, stored_form
-from projections.window import Window
+from projections.window.recent_ids import Recents
+from projections.window.window import Window
 from streams.control import Control, State
 from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog

@@ -12,7 +12,7 @@ from projections.formats.context_document import context_document
 from projections.formats.events import window_events
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 
 FORMATS = ("openai", "anthropic", "events")
 

@@ -21,7 +21,7 @@ from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.storage.protocol import NOTHING, Verdict, write_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import pieces_backwards
 from streams.keytable import Erasure
 from streams.sealing import is_sealed

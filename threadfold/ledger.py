@@ -26,7 +26,7 @@ from projections.fold.replay import replay
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
-from projections.window import Window
+from projections.window.window import Window
 from streams.control import Control
 from streams.history import event_of, pieces_backwards, read_events
 from streams.log import KafkaLog, Log, Raw

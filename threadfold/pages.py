@@ -16,7 +16,7 @@ import msgspec
 from projections.errors import InvalidPosition
 from projections.events.types import present_form, short_type
 from projections.names import Key, Position, parse_position
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import event_of, pieces_backwards
 from streams.log import Log, Raw
 from streams.sealing import Seals, open_value

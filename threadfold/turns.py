@@ -1,6 +1,6 @@
 """Turns for callers: begin, renew and end a run on a conversation, with a fencing token for what the run appends.
 
-A turn is an event like any other, and the fold decides in the log's order who holds the conversation (``projections.turns``); here the
+A turn is an event like any other, and the fold decides in the log's order who holds the conversation (``projections.window.turns``); here the
 event is appended, its verdict waited for, and told.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.events.validation import explain
 from projections.names import check_name
-from projections.turns import MAX_SECONDS, NONE, Turns
+from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.appended import Appended
 from threadfold.backend import Backend
 from threadfold.drafts import Conditions, new_id

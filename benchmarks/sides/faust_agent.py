@@ -22,9 +22,9 @@ from benchmarks.support.meters import Meter
 from projections.events.types import MessageEvent, decode_event
 from projections.fold.apply import apply
 from projections.names import Key, parse_key
-from projections.openai import message_body
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.bodies import message_body
+from projections.window.window import Window
 from streams.settings import Settings
 
 TAKE = 500

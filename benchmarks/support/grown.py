@@ -15,7 +15,7 @@ from projections.events.validation import Record
 from projections.fold.apply import Status, apply
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.history import fetch_needed
 from streams.requests import request_for

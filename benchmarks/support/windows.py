@@ -9,7 +9,7 @@ from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore, write_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.settings import Settings
 
 AT_ONCE = 50

@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import partial
 from hashlib import sha256
 
-from projections import turns
-from projections.calls import GuardRun, Used, call_hash
 from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.provider_limits import LONGEST_ID, call_ids
@@ -24,11 +22,13 @@ from projections.fold.rehydration import reasoning_of
 from projections.fold.rollback import roll_back, take_out
 from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import made_since, take
-from projections.lanes import AT_ONCE, EARLY, Call, Entry, Kind, OpenCall, find_call
 from projections.names import parse_position
-from projections.openai import message_body, result_body, text_body
-from projections.recents import Recents
-from projections.window import Window
+from projections.window import turns
+from projections.window.bodies import message_body, result_body, text_body
+from projections.window.conversation_state import AT_ONCE, EARLY, Call, Entry, Kind, OpenCall, find_call
+from projections.window.recent_ids import Recents
+from projections.window.tool_calls import GuardRun, Used, call_hash
+from projections.window.window import Window
 
 # What Outcome(…) does, without a call of Python for each event.
 _outcome: partial[Outcome] = partial(tuple.__new__, Outcome)

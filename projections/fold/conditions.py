@@ -11,7 +11,7 @@ from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.fold.outcomes import id_hash_of
 from projections.names import parse_position
-from projections.window import Window
+from projections.window.window import Window
 
 _OWN = (
     events.SummaryEvent,

@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from projections.events import types as events
-from projections.meta import InForce
-from projections.window import Window
+from projections.window.meta import InForce
+from projections.window.window import Window
 
 
 class Status(Enum):

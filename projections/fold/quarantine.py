@@ -10,9 +10,9 @@ from typing import Any
 
 from projections.errors import InvalidPosition
 from projections.events.types import AnyEvent, EventDroppedEvent, absolute
-from projections.meta import Parked
 from projections.names import Position, parse_position
-from projections.window import Window
+from projections.window.meta import Parked
+from projections.window.window import Window
 
 MAX_WAITING = 500
 """Offsets of waiting events that a window carries; those of more are looked for in the log."""

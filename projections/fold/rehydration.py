@@ -9,10 +9,10 @@ import msgspec
 from projections.events import types as events
 from projections.events.size_limits import control_body
 from projections.events.types import AnyEvent
-from projections.forms import Shaper
-from projections.groups import Link
-from projections.lanes import RANGES, Entry, Kind
-from projections.openai import message_body, result_body
+from projections.window.bodies import message_body, result_body
+from projections.window.conversation_state import RANGES, Entry, Kind
+from projections.window.groups import Link
+from projections.window.variants import Shaper
 
 _encode = msgspec.json.Encoder().encode
 

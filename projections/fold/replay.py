@@ -13,7 +13,7 @@ from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
-from projections.window import Window, encode_entry, load_window
+from projections.window.window import Window, encode_entry, load_window
 
 Logged = tuple[int, AnyEvent]
 """An event with its offset."""

@@ -18,7 +18,7 @@ from projections.fold.replay import Logged, summary_chain
 from projections.fold.rollback import take_out
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window import Window, encode_entry, load_window
+from projections.window.window import Window, encode_entry, load_window
 
 EVERY = 50
 """Events between two copies, as long as there is room for them, where nothing else is asked for."""

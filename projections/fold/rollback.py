@@ -12,11 +12,11 @@ from projections.events.token_cost import believed
 from projections.fold.outcomes import History, Outcome, Status, id_hash_of
 from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import in_force, made_since, take, take_back
-from projections.lanes import RANGES, Entry, Kind, entry_offsets
-from projections.meta import InForce
 from projections.names import parse_position
-from projections.ranges import abandoned_range, abandoned_since
-from projections.window import Window
+from projections.window.conversation_state import RANGES, Entry, Kind, entry_offsets
+from projections.window.log_ranges import abandoned_range, abandoned_since
+from projections.window.meta import InForce
+from projections.window.window import Window
 
 
 def roll_back(window: Window, offset: int, event: events.RollbackEvent, history: History | None) -> Outcome:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from projections.errors import InvalidPosition
 from projections.events.types import Summary, absolute, delta
-from projections.lanes import RANGES, Entry, Kind, entry_offsets
 from projections.names import parse_position
-from projections.recents import Recents
-from projections.window import Window
+from projections.window.conversation_state import RANGES, Entry, Kind, entry_offsets
+from projections.window.recent_ids import Recents
+from projections.window.window import Window
 
 
 def why_not(window: Window, summary: Summary, tokens: int) -> str | None:

@@ -9,11 +9,11 @@ import msgspec
 from projections.events import types as events
 from projections.fold.rehydration import has_text, refill, tools_of
 from projections.fold.summary_acceptance import drop_span
-from projections.lanes import RANGES
-from projections.meta import InForce
 from projections.names import parse_position
-from projections.steps import Step
-from projections.window import Window
+from projections.window.conversation_state import RANGES
+from projections.window.meta import InForce
+from projections.window.trace_steps import Step
+from projections.window.window import Window
 
 
 def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) -> tuple[int, ...]:

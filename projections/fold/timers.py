@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.window import Window
+from projections.window.window import Window
 
 KEEP_TIMER = -1
 """In place of a time: the one that is stored stays as it is."""

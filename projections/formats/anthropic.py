@@ -1,7 +1,7 @@
 """Anthropic's Messages format, converted from a render in OpenAI's: ``system`` apart, user and assistant in turns, unique ``tool_use`` ids.
 
 The render's bodies are the source, so both formats say the same and obey the same limits; only the common format is joined from stored
-bytes (``projections.openai``).
+bytes (``projections.window.bodies``).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from projections.calls import Used
 from projections.events.json_depth import nested_beyond
 from projections.events.json_limits import MAX_DEPTH
 from projections.formats.anthropic_media import document_block, image_block
 from projections.formats.context_document import context_document
-from projections.groups import Group
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.parts import Render
-from projections.window import Window
+from projections.window.groups import Group
+from projections.window.tool_calls import Used
+from projections.window.window import Window
 
 BEGIN = "[The conversation goes on]"
 """A user's message in front of an assistant's that would stand first: the format wants a user to begin."""

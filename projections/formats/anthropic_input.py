@@ -1,4 +1,4 @@
-"""Anthropic's Messages read into flat events: the way in beside ``projections.openai.to_flat``.
+"""Anthropic's Messages read into flat events: the way in beside ``projections.window.bodies.to_flat``.
 
 One message may become several events: results stand in a user's message there, and are events of their own here.
 """

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from projections.fold.quarantine import parked_of
-from projections.lanes import OpenSuspension
-from projections.meta import InForce, Meta
 from projections.names import Position
 from projections.render.parts import Render
 from projections.render.read_header import View, lead_of, view_of
 from projections.storage.chunks import split_chunk
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
-from projections.window import Window
+from projections.window.conversation_state import OpenSuspension
+from projections.window.meta import InForce, Meta
+from projections.window.window import Window
 
 _encode = msgspec.json.Encoder().encode
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from projections.lanes import Entry, Kind, Pinned
-from projections.meta import InForce
-from projections.openai import to_flat
-from projections.window import Window
+from projections.window.bodies import to_flat
+from projections.window.conversation_state import Entry, Kind, Pinned
+from projections.window.meta import InForce
+from projections.window.window import Window
 
 _TYPE_OF: dict[int, str] = {
     Kind.OPENED: "conversation.opened",

@@ -17,7 +17,7 @@ STUB_TOKENS = 60
 class Limits(NamedTuple):
     """Tokens: ``ceiling`` of any render, ``budget`` of the tail, ``room`` for it under the ceiling, ``hold`` above which it is shortened.
 
-    Up to ``mark`` tokens in the tail no cut is made for their sake; above it ``projections.cuts`` decides. ``messages`` and ``turns`` are
+    Up to ``mark`` tokens in the tail no cut is made for their sake; above it ``projections.window.reductions`` decides. ``messages`` and ``turns`` are
     the most that may be shown. ``counted``: more is to be looked at than tokens.
     """
 

@@ -12,7 +12,7 @@ import msgspec
 
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 
 MOST_LINES = 24
 WIDTH = 160

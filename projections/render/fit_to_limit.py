@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from projections.errors import ThreadfoldError
 from projections.events.truncation import clip
-from projections.forms import Shaper
-from projections.groups import Group
-from projections.lanes import Entry
-from projections.reducers import LEFT_OUT, newest
 from projections.render.parts import Parts, tokens_of
-from projections.steps import Step
+from projections.window.conversation_state import Entry
+from projections.window.groups import Group
+from projections.window.reducers import LEFT_OUT, newest
+from projections.window.trace_steps import Step
+from projections.window.variants import Shaper
 
 LEAST = 160
 """Tokens that a message is shortened to at least."""

@@ -7,14 +7,14 @@ from hashlib import sha256
 
 import msgspec
 
-from projections.groups import ANSWER_TOKENS, Group, answer_of, group_tail
-from projections.lanes import Kind, PinnedResult
-from projections.openai import text_only
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
-from projections.reducers import LEFT_OUT
 from projections.render.read_header import summary_body
-from projections.steps import Step
-from projections.window import Window
+from projections.window.bodies import text_only
+from projections.window.conversation_state import Kind, PinnedResult
+from projections.window.groups import ANSWER_TOKENS, Group, answer_of, group_tail
+from projections.window.reducers import LEFT_OUT
+from projections.window.trace_steps import Step
+from projections.window.window import Window
 
 
 @dataclass(slots=True)

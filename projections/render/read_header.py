@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections.lanes import RENDERED, Lanes, OpenSuspension
-from projections.meta import InForce
 from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.trace import steps_of
-from projections.steps import Step
-from projections.window import Hashed, Window
+from projections.window.conversation_state import RENDERED, Lanes, OpenSuspension
+from projections.window.meta import InForce
+from projections.window.trace_steps import Step
+from projections.window.window import Hashed, Window
 
 MAX_SUSPENDED = 4_096
 """Characters of open suspensions that a view carries: it is written with every batch, and beyond that a reader renders the window."""

@@ -6,15 +6,15 @@ fold left out of the tail stands as one line with its positions. Where the whole
 
 from __future__ import annotations
 
-from projections.groups import ANSWER_TOKENS, group_tail
 from projections.policy.policy import Policy
 from projections.policy.profiles import CompactResults, SummarizeResults
-from projections.reducers import Reduction
 from projections.render.fit_to_limit import sacrifice
 from projections.render.parts import Parts, Render, parts_of
 from projections.render.trace import steps_of
-from projections.steps import Step
-from projections.window import Window
+from projections.window.groups import ANSWER_TOKENS, group_tail
+from projections.window.reducers import Reduction
+from projections.window.trace_steps import Step
+from projections.window.window import Window
 
 
 def render_openai(window: Window, max_tokens: int | None = None) -> Render:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from projections.steps import Step, chain
-from projections.window import Window
+from projections.window.trace_steps import Step, chain
+from projections.window.window import Window
 
 
 def steps_of(window: Window, messages: int, tokens: int) -> list[Step]:

@@ -11,7 +11,7 @@ from operator import sub
 import msgspec
 from msgspec import Struct
 
-from projections.lanes import LAST_RENDERED, RANGES, Call, Entry, Form, Kind
+from projections.window.conversation_state import LAST_RENDERED, RANGES, Call, Entry, Form, Kind
 
 SMALL = 4_080
 """Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""

@@ -17,16 +17,16 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from projections.due import Due
-from projections.lanes import Lanes
-from projections.meta import InForce, Meta, Parked
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.recents import BLOCK, LIMIT, Recents, first_block
 from projections.render.read_header import View, flat_digest, view_of
 from projections.storage.chunks import MERGED, PER_ENTRY, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
-from projections.turns import Turns
-from projections.window import Window
+from projections.window.conversation_state import Lanes
+from projections.window.due import Due
+from projections.window.meta import InForce, Meta, Parked
+from projections.window.recent_ids import BLOCK, LIMIT, Recents, first_block
+from projections.window.turns import Turns
+from projections.window.window import Window
 
 HEAD = b"h"
 BASE = b"b"

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from projections.names import Key
-from projections.window import Window
+from projections.window.window import Window
 
 
 class Listed(NamedTuple):

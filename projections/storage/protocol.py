@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from projections.due import Due
 from projections.errors import CorruptWindow
 from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.recents import Recents
 from projections.storage.layout import HEAD, Mark, changes_of, load_recents, load_window
 from projections.storage.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
-from projections.window import Window
+from projections.window.due import Due
+from projections.window.recent_ids import Recents
+from projections.window.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ import msgspec
 
 from projections.events.types import AnyEvent
 from projections.fold.rehydration import has_text, refill, tools_of
-from projections.forms import Shaper
-from projections.lanes import Entry
-from projections.meta import VERSION as WINDOW_VERSION
-from projections.meta import Meta
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.recents import Recents
-from projections.window import Window
+from projections.window.conversation_state import Entry
+from projections.window.meta import VERSION as WINDOW_VERSION
+from projections.window.meta import Meta
+from projections.window.recent_ids import Recents
+from projections.window.variants import Shaper
+from projections.window.window import Window
 
 VERSION = 4
 """Raised whenever the records below, or what the fold makes of the same events, change: older snapshots are left aside then."""

@@ -24,7 +24,7 @@ from projections.policy.policy import Rules
 from projections.storage.layout import HEAD
 from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
-from projections.window import Window
+from projections.window.window import Window
 from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
 from streams.control import Generation
 from streams.dead_letters import DeadLetters

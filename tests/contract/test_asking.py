@@ -13,7 +13,7 @@ from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, Verdict, WindowStore, write_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.asking import LONGEST, Patience, Wanted
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for

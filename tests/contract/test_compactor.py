@@ -10,7 +10,7 @@ from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor, SpanLost
 from streams.log import Raw
 from streams.requests import Piece, request_for

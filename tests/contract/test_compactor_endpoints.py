@@ -16,7 +16,7 @@ from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for
 from streams.settings import Settings

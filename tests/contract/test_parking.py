@@ -16,7 +16,7 @@ from projections.fold.replay import _copy, apply_with_log
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
-from projections.window import Window
+from projections.window.window import Window
 from streams import dead_letters, rounds
 from streams.folded import Folded
 from streams.healing import heal_from_snapshots

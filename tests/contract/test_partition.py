@@ -14,7 +14,7 @@ from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, WindowStore
-from projections.window import Window
+from projections.window.window import Window
 from streams.kafka import make_producer
 from streams.log import KafkaLog, Log, Raw
 from streams.partition import Fenced, Partition

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from projections import ranges
-from projections import window as windows
 from projections.events.types import decode_event
 from projections.fold.apply import apply
 from projections.fold.outcomes import Outcome, Status
-from projections.lanes import RENDERED, Kind
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.recents import Recents
-from projections.window import Window
+from projections.window import log_ranges
+from projections.window import window as windows
+from projections.window.conversation_state import RENDERED, Kind
+from projections.window.recent_ids import Recents
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.history import fetch_needed
 from streams.requests import request_for
@@ -149,7 +149,7 @@ async def held(live: Live, texts: int, begin: int = 0) -> None:
 async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarised(unknown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "MAX_ENTRIES", 60)
     if unknown == "offsets":
-        monkeypatch.setattr(ranges, "MAX_HELD_POSITIONS", 12)
+        monkeypatch.setattr(log_ranges, "MAX_HELD_POSITIONS", 12)
     live = Live({**SMALL, "compaction": False, "working_budget": 2_000})
     await held(live, 5)
     await live.say({"type": "rollback", "to": "0-2"})
@@ -157,7 +157,7 @@ async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarise
         # As where more events were abandoned than ids are known.
         monkeypatch.setattr(Recents, "between", lambda *_: None)
         await live.user("gone as well")
-        wide = ranges.abandoned_since(live.window.recents, 2, 5)
+        wide = log_ranges.abandoned_since(live.window.recents, 2, 5)
         live.window.replace_tail([wide if entry.kind == Kind.ABANDONED else entry for entry in live.window.tail])
     await held(live, 80, 100)
     head = live.window.tail[0]

@@ -18,7 +18,7 @@ from projections.fold.replay import Logged, replay
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import event_of
 from streams.keys import KeyRing
 from streams.log import Raw

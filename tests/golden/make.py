@@ -18,10 +18,10 @@ from unittest import mock
 import msgspec
 
 from projections.events.validation import Intake, Record
-from projections.meta import VERSION as FOLD
 from projections.names import Key, Position, partition_of
 from projections.policy.policy import Policy
 from projections.storage.snapshots import MARKER_KEY, VERSION, Marker, encode_marker, encode_snapshot, stamp_of
+from projections.window.meta import VERSION as FOLD
 from streams.control import Generation, State
 from streams.keytable import Erasure, encode_key, key_place
 from streams.log import Raw

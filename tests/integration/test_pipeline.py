@@ -15,7 +15,7 @@ from projections.events.types import decode_event
 from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, Position, partition_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import event_of
 from streams.kafka import make_consumer
 from streams.settings import Settings

@@ -12,7 +12,7 @@ from projections.events import types as events
 from projections.events.types import AnyEvent, LoopDetected
 from projections.names import Key, Position, partition_of
 from projections.render.read_header import state_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import event_of
 from streams.publisher import Publisher
 from streams.settings import Settings

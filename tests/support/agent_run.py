@@ -25,7 +25,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for
 from streams.settings import Settings

@@ -22,7 +22,7 @@ from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.protocol import NOTHING, Stored, StoreMark, write_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.requests import CompactionRequest, request_for
 from streams.settings import Settings

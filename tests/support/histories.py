@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from projections.due import Due
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import Status
 from projections.fold.replay import Logged, apply_with_log
-from projections.lanes import entry_offsets
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.conversation_state import entry_offsets
+from projections.window.due import Due
+from projections.window.window import Window
 
 KEY = Key("acme", "c1")
 PARTITION = 3

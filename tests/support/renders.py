@@ -10,11 +10,11 @@ import msgspec
 
 from projections.formats.anthropic import anthropic_document
 from projections.formats.events import window_events
-from projections.lanes import Kind
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.conversation_state import Kind
+from projections.window.window import Window
 from tests.support import anthropic_checker, neutral_checker, openai_checker
 from tests.support.sayings import tokens
 

@@ -8,10 +8,10 @@ from typing import Any
 from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import replay
-from projections.lanes import Entry
 from projections.policy.policy import Rules
 from projections.render.render import Render, render_openai
-from projections.window import Window
+from projections.window.conversation_state import Entry
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, random_talks
 

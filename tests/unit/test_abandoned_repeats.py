@@ -9,11 +9,11 @@ import msgspec
 from projections.events.types import AnyEvent, absolute, decode_event, delta
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
-from projections.lanes import Kind, entry_offsets
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.recents import LIMIT, Recents
-from projections.window import Window
+from projections.window.conversation_state import Kind, entry_offsets
+from projections.window.recent_ids import LIMIT, Recents
+from projections.window.window import Window
 from streams.requests import piece_offsets, request_for
 from tests.support.talks import summary_of
 from threadfold.drafts import Drafter

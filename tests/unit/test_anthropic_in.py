@@ -14,7 +14,7 @@ from projections.events.validation import make_record
 from projections.formats.anthropic import to_anthropic
 from projections.formats.anthropic_input import from_anthropic
 from projections.names import Key
-from projections.openai import message_body, result_body
+from projections.window.bodies import message_body, result_body
 
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
 

@@ -10,10 +10,10 @@ import pytest
 from projections.events import types as events
 from projections.fold.apply import Status, apply
 from projections.fold.summary_acceptance import why_not
-from projections.lanes import Entry, Kind, entry_offsets
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
-from projections.window import MAX_ENTRIES, MAX_HIDDEN, Window
+from projections.window.conversation_state import Entry, Kind, entry_offsets
+from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.talks import Talks, random_talks, summary_of

@@ -13,9 +13,9 @@ from projections.events.size_limits import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAM
 from projections.events.validation import make_record
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
-from projections.lanes import MAX_PINNED
 from projections.names import Key
 from projections.policy.policy import Rules
+from projections.window.conversation_state import MAX_PINNED
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
 CALL = {"id": "a", "name": "look", "arguments": "{}"}

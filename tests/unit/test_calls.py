@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.calls import Used, call_hash
+from projections.window.tool_calls import Used, call_hash
 
 
 @pytest.mark.parametrize(

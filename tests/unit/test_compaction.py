@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.due import Due, choose_cut, due_span
 from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
-from projections.groups import group_tail
-from projections.lanes import Entry, Kind
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.conversation_state import Entry, Kind
+from projections.window.due import Due, choose_cut, due_span
+from projections.window.groups import group_tail
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.talks import Talks, random_talks, summary_of
 

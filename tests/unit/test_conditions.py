@@ -12,7 +12,7 @@ from projections.events.validation import Intake
 from projections.fold.apply import Outcome, Status, apply
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from streams.requests import piece_offsets, request_for
 from tests.support.stories import Story
 

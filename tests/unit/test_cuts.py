@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from projections.events import types as events
-from projections.lanes import Kind
+from projections.window.conversation_state import Kind
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 120

@@ -16,7 +16,7 @@ from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 from threadfold.demo.__main__ import parse, scripts_of
 from threadfold.demo.agents import TOOLS, agent_events, agent_scripts
 from threadfold.demo.parts import AGENT_POLICY, CHAT_POLICY

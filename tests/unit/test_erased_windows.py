@@ -15,7 +15,7 @@ from projections.names import Key
 from projections.storage.layout import changes_of
 from projections.storage.protocol import NOTHING, Checkpoint, write_of
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from threadfold.testing import MemoryStore
 

@@ -19,7 +19,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
-from projections.window import Window, encode_entry, load_window
+from projections.window.window import Window, encode_entry, load_window
 
 KEY = Key("acme", "c1")
 CALL = {"id": "a", "name": "f", "arguments": ""}

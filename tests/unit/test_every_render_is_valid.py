@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from projections.fold.replay import replay
 from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document, stored_context
-from projections.openai import to_flat
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.bodies import to_flat
+from projections.window.window import Window
 from tests.support import anthropic_checker, openai_checker
 from tests.support.generated import KEY, Story
 from tests.support.renders import check_explained, check_kept, check_reasoning, checked

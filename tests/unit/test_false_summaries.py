@@ -11,7 +11,7 @@ from projections.fold.apply import apply
 from projections.formats.anthropic import anthropic_document
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.anthropic_checker import problems
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 

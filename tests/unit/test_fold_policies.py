@@ -19,7 +19,7 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
-from projections.window import Window, encode_entry, load_window
+from projections.window.window import Window, encode_entry, load_window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.stories import Story
 from tests.support.talks import summary_of

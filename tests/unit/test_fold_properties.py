@@ -11,7 +11,7 @@ from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
-from projections.window import Window, encode_entry, load_window
+from projections.window.window import Window, encode_entry, load_window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log, request_of, summary_for
 
 seeds = st.integers(min_value=0, max_value=2**32)

@@ -11,11 +11,11 @@ import pytest
 from projections.events import types as events
 from projections.events.token_cost import measured
 from projections.fold.rehydration import refill
-from projections.forms import Shaper, reducer_of, soft_trimmed
-from projections.lanes import AT_ONCE, Entry, Form, Kind
-from projections.openai import message_body, result_body
 from projections.policy.policy import Rules
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
+from projections.window.bodies import message_body, result_body
+from projections.window.conversation_state import AT_ONCE, Entry, Form, Kind
+from projections.window.variants import Shaper, reducer_of, soft_trimmed
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.stories import Story
 

@@ -12,9 +12,9 @@ import pytest
 
 from projections.events import types as events
 from projections.events.validation import Intake
-from projections.meta import VERSION as FOLD
 from projections.names import Key, Position, parse_key
 from projections.storage.snapshots import MARKER_KEY, VERSION, decode_marker, decode_snapshot, restore, snapshot_offsets, stamp_of
+from projections.window.meta import VERSION as FOLD
 from streams.control import Generation
 from streams.sealing import is_sealed
 from streams.tenants import ApiKey, Tenant
@@ -52,12 +52,14 @@ def test_every_record_is_the_event_it_was(golden: Golden) -> None:
 
 def test_every_window_is_what_this_version_of_the_fold_made_of_it(golden: Golden) -> None:
     path = golden.folder / f"windows-{FOLD}.jsonl.gz"
-    assert path.exists(), "projections.meta.VERSION was raised: run `python -m tests.golden.make --expected` and say why in the CHANGELOG"
+    assert path.exists(), (
+        "projections.window.meta.VERSION was raised: run `python -m tests.golden.make --expected` and say why in the CHANGELOG"
+    )
     then, now = {row["conversation"]: row for row in read_lines(path)}, {row["conversation"]: row for row in golden.folded()}
     assert then.keys() == now.keys()
     for name, window in now.items():
-        assert window["contexts"] == then[name]["contexts"], f"{name}: its context changed: raise projections.meta.VERSION"
-        assert window == then[name], f"{name}: its stored form changed: raise projections.meta.VERSION"
+        assert window["contexts"] == then[name]["contexts"], f"{name}: its context changed: raise projections.window.meta.VERSION"
+        assert window == then[name], f"{name}: its stored form changed: raise projections.window.meta.VERSION"
 
 
 def test_the_control_topic_says_what_it_said(golden: Golden) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.events import types as events
-from projections.groups import Group, Grouper, group_tail
 from projections.policy.policy import Rules
+from projections.window.groups import Group, Grouper, group_tail
 from tests.support.histories import Writer, random_log
 
 ROOMY = Rules({"working_budget": 10**6, "model_window": 10**7, "compaction": False, "trim_tool_results": False})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from projections.calls import call_hash
 from projections.events import types as events
 from projections.fold.apply import Outcome, apply
 from projections.render.read_header import guard_of
-from projections.window import Window
+from projections.window.tool_calls import call_hash
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.stories import Story
 

@@ -19,7 +19,7 @@ from projections.render.render import render_openai
 from projections.storage.chunks import MERGED, SMALL
 from projections.storage.layout import BASE, HEAD
 from projections.storage.protocol import NOTHING, Stored, StoreMark, Write, stored_form, write_of
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 
 seeds = st.integers(0, 2**32)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from projections.fold.replay import replay
-from projections.lanes import RENDERED
 from projections.names import parse_position
 from projections.policy.policy import Rules
 from projections.render.read_header import state_of
 from projections.render.render import render_openai
+from projections.window.conversation_state import RENDERED
 from streams.requests import request_for
 from tests.support import openai_checker
 from tests.support.agent_run import COMPOSED, KEY, PROFILES, Run, agent_run, fold, folded, policy_of, row

@@ -11,13 +11,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from projections.calls import call_hash
 from projections.events import types as events
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.steps import Cut
 from projections.storage.protocol import Checkpoint
+from projections.window.tool_calls import call_hash
+from projections.window.trace_steps import Cut
 from streams.log import Raw
 from streams.partition import Partition
 from streams.publisher import Silence

@@ -9,7 +9,7 @@ import pytest
 from projections.events.types import Undecodable, decode_event
 from projections.fold.apply import apply
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION
 
 

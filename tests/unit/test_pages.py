@@ -11,10 +11,10 @@ from projections.events.types import decode_event
 from projections.events.validation import Record
 from projections.fold.apply import apply
 from projections.fold.replay import replay
-from projections.lanes import Kind
 from projections.names import Key, Position, partition_of
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.conversation_state import Kind
+from projections.window.window import Window
 from streams.log import Raw
 from streams.sealing import Unsealed
 from threadfold.drafts import Drafter, derived_id, new_id

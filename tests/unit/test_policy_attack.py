@@ -12,7 +12,7 @@ from projections.fold.replay import Logged, apply_with_log
 from projections.formats.context_document import context_document, stored_context
 from projections.policy.policy import Callables, Rules
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.requests import request_for
 from streams.settings import Settings

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from projections.forms import reducer_of
 from projections.policy.policy import ALLOW, MAXIMA, Policy, make_policy
 from projections.policy.profiles import (
     DEFAULT_TEMPLATE,
@@ -25,7 +24,8 @@ from projections.policy.profiles import (
     SummarizeResults,
 )
 from projections.render.fit_to_limit import _STEPS
-from projections.steps import ORDER
+from projections.window.trace_steps import ORDER
+from projections.window.variants import reducer_of
 from tests.support.agent_run import Run, render_openai
 
 ROOT = Path(__file__).resolve().parents[2]

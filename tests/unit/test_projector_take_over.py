@@ -10,7 +10,7 @@ from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, write_of
-from projections.window import Window
+from projections.window.window import Window
 from streams.control import Control
 from streams.log import Raw
 from streams.partition import identity

@@ -7,7 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.recents import BLOCK, LIMIT, Recents, Seen, first_block
+from projections.window.recent_ids import BLOCK, LIMIT, Recents, Seen, first_block
 
 
 def hash_of(i: int) -> bytes:

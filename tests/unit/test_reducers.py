@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from projections.events import types as events
-from projections.groups import group_tail
-from projections.lanes import Kind
-from projections.reducers import Reduction
+from projections.window.conversation_state import Kind
+from projections.window.groups import group_tail
+from projections.window.reducers import Reduction
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 20

@@ -23,12 +23,12 @@ from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log
 from projections.formats.context_document import context_document
 from projections.names import Key
-from projections.openai import message_body, to_flat
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.read_header import SUMMARY_MARK
 from projections.render.render import Render, render_openai
-from projections.window import Window
+from projections.window.bodies import message_body, to_flat
+from projections.window.window import Window
 from streams.requests import request_for
 from tests.support.conversations import conversations
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log

@@ -11,7 +11,7 @@ import pytest
 from projections.policy.policy import Rules
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.window import Window
 from tests.support import sayings
 from tests.support.generated import Story
 

@@ -11,9 +11,9 @@ from projections.events.types import absolute, delta
 from projections.fold.apply import apply
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
-from projections.lanes import Kind
 from projections.storage.protocol import DueChange, write_of
-from projections.window import MAX_HIDDEN, Window
+from projections.window.conversation_state import Kind
+from projections.window.window import MAX_HIDDEN, Window
 from streams.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 

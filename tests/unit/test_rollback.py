@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from projections.events import types as events
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import apply_with_log, history_from, replay
-from projections.lanes import RENDERED
 from projections.render.render import render_openai
-from projections.window import Window
+from projections.window.conversation_state import RENDERED
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, event_for, random_talks, summary_of
 

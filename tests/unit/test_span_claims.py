@@ -7,7 +7,7 @@ import pytest
 from projections.events import types as events
 from projections.fold.apply import Status, apply
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, make_event
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from projections.errors import EventTooLarge, InvalidEvent, InvalidRequest, SpillLost
 from projections.events.types import ToolResultChunkEvent, decode_event
 from projections.fold.replay import replay
-from projections.lanes import Kind
 from projections.names import Key, Position
 from projections.policy.policy import Policy, Rules
 from projections.render.render import render_openai
+from projections.window.conversation_state import Kind
 from streams.log import Raw
 from streams.sealing import Unsealed
 from threadfold.drafts import Drafter

@@ -7,7 +7,7 @@ from typing import Any
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window import Window
+from projections.window.window import Window
 from streams.compactor import Compactor
 from streams.partition import Partition
 from streams.requests import request_for

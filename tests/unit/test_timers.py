@@ -8,7 +8,7 @@ from projections.events import types as events
 from projections.fold.apply import apply
 from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, expiry_ms, fired, next_timer, timed
 from projections.storage.protocol import NOTHING, StoreMark, Write, write_of
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 
 T0 = 1_700_000_000_000

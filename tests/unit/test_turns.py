@@ -16,8 +16,8 @@ from projections.fold.timers import KEEP_TIMER, changed_timer, fired, timed
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.read_header import state_of
-from projections.turns import MAX_WAITING, Turns
-from projections.window import Window
+from projections.window.turns import MAX_WAITING, Turns
+from projections.window.window import Window
 
 KEY = Key("acme", "c")
 SOURCE = KEY.source

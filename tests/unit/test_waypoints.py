@@ -11,7 +11,7 @@ from projections.fold.apply import Status, apply
 from projections.fold.outcomes import History
 from projections.fold.replay import Logged, history_from, replay
 from projections.fold.replay_checkpoints import Waypoints
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 
 

@@ -14,7 +14,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.storage.layout import HEAD, decode_head
-from projections.window import Window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, random_log
 from tests.unit.test_layout import Fields, long_talk, say
 from threadfold.window_cache import WindowCache

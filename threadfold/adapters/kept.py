@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from projections.openai import to_flat
+from projections.window.bodies import to_flat
 from threadfold.client import AsyncClient, NotFound
 
 _COMPARED = ("type", "role", "name", "content", "tool_calls", "tool_call_id")

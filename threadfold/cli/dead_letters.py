@@ -11,8 +11,8 @@ import click
 from aiokafka import TopicPartition
 
 from projections.errors import InvalidPosition, ThreadfoldError
-from projections.meta import Parked
 from projections.names import Key, Position, parse_key, parse_position, partition_of
+from projections.window.meta import Parked
 from streams.dead_letters import DeadLetters, closing, decoded
 from streams.kafka import SharedProducer, kafka_errors, sequential_consumer
 from streams.log import KafkaLog, Raw

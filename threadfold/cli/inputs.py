@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from projections.errors import MalformedInput
-from projections.openai import to_flat
+from projections.window.bodies import to_flat
 
 
 def open_lines(path: Path | None) -> Iterator[tuple[int, bytes]]:

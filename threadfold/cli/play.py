@@ -18,8 +18,8 @@ from projections.errors import InvalidEvent, WaitTimedOut
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, partition_of
-from projections.openai import to_flat
 from projections.policy.policy import Policy
+from projections.window.bodies import to_flat
 from streams.reach import Reach, reach
 from streams.settings import Settings
 from threadfold.cli.common import Finite, data_option, load_settings, run, say

@@ -8,7 +8,7 @@ import msgspec
 
 from projections.events import token_cost
 from projections.events import types as events
-from projections.openai import to_flat
+from projections.window.bodies import to_flat
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 

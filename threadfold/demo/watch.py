@@ -13,7 +13,7 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.storage.protocol import Checkpoint, WindowStore
-from projections.window import Window
+from projections.window.window import Window
 from threadfold.demo.validity import faults, recount
 
 FAR = 1 << 52

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.formats.anthropic_input import from_anthropic
-from projections.openai import to_flat
+from projections.window.bodies import to_flat
 from threadfold.appended import Appended, Applied
 from threadfold.backend import MAX_PAGE
 from threadfold.documents import FORMATS, check_format

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from projections.errors import Healing, TooFarBehind
 from projections.names import Key, Position
-from projections.window import Window
+from projections.window.window import Window
 from streams.history import pieces_backwards
 from streams.log import Log, Row
 from threadfold.backend import Backend

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from projections.errors import ThreadfoldError
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position
-from projections.recents import Recents
+from projections.window.recent_ids import Recents
 from streams.log import Row
 from streams.sealing import Seals
 from threadfold.live.decoding import Told, told

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from projections.errors import Erased, InvalidPosition, KafkaUnavailable, RedisUnavailable, ThreadfoldError
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
-from projections.recents import Recents
+from projections.window.recent_ids import Recents
 from streams.tasks import end_tasks
 from threadfold.appended import Appended
 from threadfold.backend import Backend

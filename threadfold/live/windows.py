@@ -11,14 +11,14 @@ import msgspec
 from projections.errors import Erased, ThreadfoldError
 from projections.fold.apply import id_hash_of
 from projections.formats.context_document import summary_of, suspension_of
-from projections.meta import InForce
 from projections.names import Key, Position, partition_of
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.read_header import view_of
 from projections.render.render import render_openai
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import stored_form
-from projections.window import Window
+from projections.window.meta import InForce
+from projections.window.window import Window
 from streams.log import Log
 from threadfold.backend import Backend
 from threadfold.live.decoding import previous_of

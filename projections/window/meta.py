@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from projections.due import Due
-from projections.lanes import Lanes
-from projections.turns import Turns
+from projections.window.conversation_state import Lanes
+from projections.window.due import Due
+from projections.window.turns import Turns
 
 VERSION = 5
 """Raised whenever windows are stored in another form, or the fold makes something else of the same events."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from projections.forms import Shaper, result_text
-from projections.groups import Group, Link
-from projections.lanes import Entry, Kind
 from projections.policy.policy import Policy
 from projections.policy.profiles import CALLABLE, DEFAULT_TEMPLATE, CompactResults, KeepMessages, KeepTurns, Reducer, SummarizeResults
+from projections.window.conversation_state import Entry, Kind
+from projections.window.groups import Group, Link
+from projections.window.variants import Shaper, result_text
 
 LEFT_OUT = "leave_out_oldest"
 CLOSED = "session_closed"

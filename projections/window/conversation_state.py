@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections.calls import GuardRun, Used
 from projections.events import types as events
 from projections.events.truncation import clip
 from projections.policy.policy import Policy
+from projections.window.tool_calls import GuardRun, Used
 
 MAX_SUSPENSIONS = 32
 MAX_OPEN_CALLS = 64
@@ -26,7 +26,7 @@ EARLY = (-1, 0)
 Call = tuple[str, str, bytes]
 """A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its canonical arguments."""
 Form = tuple[int, str, int]
-"""A shortening of an entry: the offset of the event at which it was cut, its form (``projections.forms``), its tokens since."""
+"""A shortening of an entry: the offset of the event at which it was cut, its form (``projections.window.variants``), its tokens since."""
 AT_ONCE = -1
 """The cut of what came too large to be kept whole at all."""
 

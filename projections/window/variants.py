@@ -1,6 +1,6 @@
 """Forms: what a shortened message looks like. Each is a pure function of the whole message, so that it can be made again from the log.
 
-An entry records its forms by name (``projections.lanes.Entry.forms``):
+An entry records its forms by name (``projections.window.conversation_state.Entry.forms``):
 
 ===================  =================================================================================================
 ``soft:N``           a tool result: the first and last characters of its text, N together, and a note in between
@@ -28,10 +28,10 @@ import msgspec
 from projections.events.token_cost import CALL_OVERHEAD
 from projections.events.tokenizer import MESSAGE_OVERHEAD, count
 from projections.events.truncation import clip
-from projections.lanes import Entry, Form, Kind
 from projections.policy.policy import Callables
 from projections.policy.profiles import DEFAULT_TEMPLATE
-from projections.tables import head_of
+from projections.window.conversation_state import Entry, Form, Kind
+from projections.window.tables import head_of
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode

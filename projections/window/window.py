@@ -12,20 +12,20 @@ from typing import Any
 
 import msgspec
 
-from projections.cuts import MAX_TAIL_BYTES, settle, shorten
 from projections.events.provider_limits import call_ids
 from projections.events.truncation import clip
-from projections.forms import Shaper, result_text
-from projections.lanes import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, PinnedResult, pin, step, step_message
-from projections.meta import Meta
 from projections.names import Key, Position
-from projections.openai import result_call_id, with_call_id
 from projections.policy.policy import Policy, Rules
 from projections.policy.thresholds import Limits
-from projections.ranges import held_range
-from projections.recents import Recents
-from projections.steps import Cut, Step, chain
-from projections.sums import Sums
+from projections.window.bodies import result_call_id, with_call_id
+from projections.window.conversation_state import AT_ONCE, EARLY, RANGES, RENDERED, Entry, Kind, PinnedResult, pin, step, step_message
+from projections.window.log_ranges import held_range
+from projections.window.meta import Meta
+from projections.window.recent_ids import Recents
+from projections.window.reductions import MAX_TAIL_BYTES, settle, shorten
+from projections.window.tail_statistics import Sums
+from projections.window.trace_steps import Cut, Step, chain
+from projections.window.variants import Shaper, result_text
 
 MAX_ENTRIES = 4_096
 MAX_HIDDEN = 384

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from projections.forms import reducer_of, shown_calls
-from projections.lanes import EARLY, RENDERED, Entry, Kind, Lanes
-from projections.meta import Meta
-from projections.openai import has_attachments
-from projections.reducers import LEFT_OUT
+from projections.window.bodies import has_attachments
+from projections.window.conversation_state import EARLY, RENDERED, Entry, Kind, Lanes
+from projections.window.meta import Meta
+from projections.window.reducers import LEFT_OUT
+from projections.window.variants import reducer_of, shown_calls
 
 
 class Sums:

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from projections.due import Due, due_span, kept_offsets, span_to
-from projections.groups import Group, group_tail
-from projections.lanes import Kind
 from projections.policy.profiles import CompactResults, SummarizeResults
-from projections.reducers import CLOSED, Reduction
+from projections.window.conversation_state import Kind
+from projections.window.due import Due, due_span, kept_offsets, span_to
+from projections.window.groups import Group, group_tail
+from projections.window.reducers import CLOSED, Reduction
 
 if TYPE_CHECKING:
-    from projections.window import Window
+    from projections.window.window import Window
 
 MAX_TAIL_BYTES = 16 << 20
 FAIR = 8

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from projections.groups import Group, group_tail
-from projections.lanes import RENDERED, Entry, Kind, Lanes, entry_offsets
 from projections.policy.policy import Policy
-from projections.reducers import newest
+from projections.window.conversation_state import RENDERED, Entry, Kind, Lanes, entry_offsets
+from projections.window.groups import Group, group_tail
+from projections.window.reducers import newest
 
 
 class Due(Struct, array_like=True, frozen=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from projections.events.types import absolute, delta
-from projections.lanes import RENDERED, Entry, Kind, entry_offsets
-from projections.recents import Recents
-from projections.reducers import LEFT_OUT
+from projections.window.conversation_state import RENDERED, Entry, Kind, entry_offsets
+from projections.window.recent_ids import Recents
+from projections.window.reducers import LEFT_OUT
 
 MAX_HELD_POSITIONS = 4_096
 MAX_VOIDS = 256

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from projections.events.provider_limits import call_ids
-from projections.forms import shown_calls
-from projections.lanes import RENDERED, Entry, Kind
+from projections.window.conversation_state import RENDERED, Entry, Kind
+from projections.window.variants import shown_calls
 
 SYNTHETIC_TEXT = "[no result: the call was not answered]"
 WAITING_TEXT = "[no result yet: waiting for an approval or an answer]"
