@@ -45,9 +45,9 @@ from projections.window.bodies import to_flat
 from projections.window.conversation_state import RENDERED
 from projections.window.trace_steps import Step
 from projections.window.window import Window
-from streams.compactor import Compactor
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import CompactionRequest, request_for
 from streams.history import fetch_needed
-from streams.requests import CompactionRequest, request_for
 from streams.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 

@@ -17,9 +17,9 @@ from projections.names import Key
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, WindowStore, stored_form
 from projections.window.window import Window
+from streams.compaction.requests import CompactionRequest, request_for
 from streams.partition import Partition
 from streams.publisher import Publisher
-from streams.requests import CompactionRequest, request_for
 
 GROWTH = 2
 LONGEST = 16

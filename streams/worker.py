@@ -20,7 +20,7 @@ from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
 from streams.asking import Wanted
 from streams.collector import rest_collector
-from streams.compactor import Compactor, decode_request
+from streams.compaction.compactor import Compactor, decode_request
 from streams.control import Control
 from streams.damping import damp
 from streams.keys import KeyRing, encrypting

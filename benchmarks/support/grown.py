@@ -16,9 +16,9 @@ from projections.fold.apply import Status, apply
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.compactor import Compactor
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import request_for
 from streams.history import fetch_needed
-from streams.requests import request_for
 from streams.settings import Settings
 from streams.summarizers.base import SummaryInput, SummaryText
 from threadfold.testing.memory_log import MemoryLog

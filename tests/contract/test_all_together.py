@@ -26,6 +26,7 @@ from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
+from streams.compaction.requests import CompactionRequest, request_for
 from streams.control import Generation
 from streams.dead_letters import DeadLetters
 from streams.generations import heal_to_live
@@ -37,7 +38,6 @@ from streams.mending import mend
 from streams.partition import Fenced, Partition
 from streams.publisher import Silence
 from streams.recent_log import RecentLog
-from streams.requests import CompactionRequest, request_for
 from streams.revival import Revival
 from streams.reviving import Reviving
 from streams.rounds import Rounds

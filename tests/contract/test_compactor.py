@@ -11,9 +11,9 @@ from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.compactor import Compactor, SpanLost
+from streams.compaction.compactor import Compactor, SpanLost
+from streams.compaction.requests import Piece, request_for
 from streams.log import Raw
-from streams.requests import Piece, request_for
 from streams.settings import Settings
 from threadfold.testing import MemoryLog
 

@@ -17,8 +17,8 @@ from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.compactor import Compactor
-from streams.requests import CompactionRequest, request_for
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import CompactionRequest, request_for
 from streams.settings import Settings
 from streams.summarizers.lines import read_summary
 from streams.worker import answer

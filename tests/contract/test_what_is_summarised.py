@@ -20,9 +20,9 @@ from projections.window import window as windows
 from projections.window.conversation_state import RENDERED, Kind
 from projections.window.recent_ids import Recents
 from projections.window.window import Window
-from streams.compactor import Compactor
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import request_for
 from streams.history import fetch_needed
-from streams.requests import request_for
 from streams.settings import Settings
 from streams.summarizers.base import SummaryInput, SummaryText
 from threadfold.drafts import Conditions, Drafter

@@ -26,8 +26,8 @@ from projections.policy.policy import Rules
 from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.window.window import Window
-from streams.compactor import Compactor
-from streams.requests import CompactionRequest, request_for
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import CompactionRequest, request_for
 from streams.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 

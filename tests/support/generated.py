@@ -23,8 +23,8 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.protocol import NOTHING, Stored, StoreMark, write_of
 from projections.window.window import Window
-from streams.compactor import Compactor
-from streams.requests import CompactionRequest, request_for
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import CompactionRequest, request_for
 from streams.settings import Settings
 from streams.summarizers.base import SummaryInput, SummaryText
 from tests.support import sayings

@@ -17,7 +17,7 @@ from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.requests import CompactionRequest, piece_offsets, request_for
+from streams.compaction.requests import CompactionRequest, piece_offsets, request_for
 from tests.support.histories import _EVENT_OF, RULES
 
 Row = tuple[bytes | None, bytes | None]

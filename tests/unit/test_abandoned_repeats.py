@@ -14,7 +14,7 @@ from projections.policy.policy import Rules
 from projections.window.conversation_state import Kind, entry_offsets
 from projections.window.recent_ids import LIMIT, Recents
 from projections.window.window import Window
-from streams.requests import piece_offsets, request_for
+from streams.compaction.requests import piece_offsets, request_for
 from tests.support.talks import summary_of
 from threadfold.drafts import Drafter
 from threadfold.pages import page

@@ -14,7 +14,7 @@ from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.window.conversation_state import Entry, Kind, entry_offsets
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
-from streams.requests import piece_offsets, request_for
+from streams.compaction.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.talks import Talks, random_talks, summary_of
 

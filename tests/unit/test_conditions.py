@@ -13,7 +13,7 @@ from projections.fold.apply import Outcome, Status, apply
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.requests import piece_offsets, request_for
+from streams.compaction.requests import piece_offsets, request_for
 from tests.support.stories import Story
 
 KEY = Key("acme", "c")

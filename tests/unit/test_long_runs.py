@@ -14,7 +14,7 @@ from projections.policy.policy import Rules
 from projections.render.read_header import state_of
 from projections.render.render import render_openai
 from projections.window.conversation_state import RENDERED
-from streams.requests import request_for
+from streams.compaction.requests import request_for
 from tests.support import openai_checker
 from tests.support.agent_run import COMPOSED, KEY, PROFILES, Run, agent_run, fold, folded, policy_of, row
 from tests.unit.test_policy_docs import TEXT, table

@@ -13,8 +13,8 @@ from projections.formats.context_document import context_document, stored_contex
 from projections.policy.policy import Callables, Rules
 from projections.render.render import render_openai
 from projections.window.window import Window
-from streams.compactor import Compactor
-from streams.requests import request_for
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import request_for
 from streams.settings import Settings
 from tests.support.generated import KEY, Mirror, Terse
 from threadfold.testing.memory_log import MemoryLog

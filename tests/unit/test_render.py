@@ -29,7 +29,7 @@ from projections.render.read_header import SUMMARY_MARK
 from projections.render.render import Render, render_openai
 from projections.window.bodies import message_body, to_flat
 from projections.window.window import Window
-from streams.requests import request_for
+from streams.compaction.requests import request_for
 from tests.support.conversations import conversations
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 from tests.support.openai_checker import problems

@@ -10,7 +10,7 @@ import pytest
 
 from projections.errors import ThreadfoldError
 from projections.events.tokenizer import count
-from streams.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
+from streams.compaction.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
 from streams.summarizers.base import SpanMessage, SummaryInput, SummaryText
 from streams.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
 

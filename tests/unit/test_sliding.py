@@ -6,7 +6,7 @@ from typing import Any
 
 from projections.events import types as events
 from projections.policy.policy import Rules
-from streams.requests import request_for
+from streams.compaction.requests import request_for
 from tests.support.histories import RULES
 from tests.support.stories import Story
 

@@ -8,9 +8,9 @@ from projections.events.validation import make_record
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.compactor import Compactor
+from streams.compaction.compactor import Compactor
+from streams.compaction.requests import request_for
 from streams.partition import Partition
-from streams.requests import request_for
 from streams.settings import Settings
 from threadfold.testing import MemoryLog, MemoryStore
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from projections.events.types import CONTENT_TYPE, full_type
+from streams.compaction.requests import CompactionRequest
 from streams.control import Generation
 from streams.keytable import Erasure, KeyRecord
-from streams.requests import CompactionRequest
 from streams.tenants import ApiKey, Tenant
 from streams.topics import SPECS, TopicSpec
 from threadfold.schemas.forms import LOG_TYPES, RENDER_TOPIC, SUMMARY_TOPIC, envelope

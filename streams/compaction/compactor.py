@@ -24,10 +24,10 @@ from projections.fold.apply import id_hash_of
 from projections.fold.replay import Logged
 from projections.names import Key, Position
 from projections.window.recent_ids import LIMIT
+from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
+from streams.compaction.segments import summarize
 from streams.history import event_of, read_events
 from streams.log import Log
-from streams.requests import CompactionRequest, Piece, piece_offsets
-from streams.segments import summarize
 from streams.settings import Settings
 from streams.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.summarizers.options import EXTRACTIVE
