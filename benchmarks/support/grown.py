@@ -18,9 +18,9 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
+from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.history import fetch_needed
 from streams.settings import Settings
-from streams.summarizers.base import SummaryInput, SummaryText
 from threadfold.testing.memory_log import MemoryLog
 
 SENTENCE = "The customer asked where the parcel was, was told the depot and the day, and accepted what was proposed. "

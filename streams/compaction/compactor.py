@@ -26,12 +26,12 @@ from projections.names import Key, Position
 from projections.window.recent_ids import LIMIT
 from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
 from streams.compaction.segments import summarize
+from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
+from streams.compaction.summarizers.registry import ENDPOINT_SHARE, Summarizers
 from streams.history import event_of, read_events
 from streams.log import Log
 from streams.settings import Settings
-from streams.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.summarizers.options import EXTRACTIVE
-from streams.summarizers.registry import ENDPOINT_SHARE, Summarizers
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ written anew where spans are of 2,000 tokens, one in three where they are long.
 from __future__ import annotations
 
 from projections.events.tokenizer import count, count_many
-from streams.summarizers.base import Summarizer, SummaryInput, SummaryText
+from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
 
 ANEW = 2
 SEGMENT = 5

@@ -19,8 +19,8 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
+from streams.compaction.summarizers.lines import read_summary
 from streams.settings import Settings
-from streams.summarizers.lines import read_summary
 from streams.worker import answer
 from tests.support.model_server import (
     Behaviour,

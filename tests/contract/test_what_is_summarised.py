@@ -22,9 +22,9 @@ from projections.window.recent_ids import Recents
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
+from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.history import fetch_needed
 from streams.settings import Settings
-from streams.summarizers.base import SummaryInput, SummaryText
 from threadfold.drafts import Conditions, Drafter
 from threadfold.testing import MemoryLog
 

@@ -25,8 +25,8 @@ from projections.storage.protocol import NOTHING, Stored, StoreMark, write_of
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
+from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.settings import Settings
-from streams.summarizers.base import SummaryInput, SummaryText
 from tests.support import sayings
 from threadfold.testing.memory_log import MemoryLog
 

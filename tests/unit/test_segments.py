@@ -11,8 +11,8 @@ import pytest
 from projections.errors import ThreadfoldError
 from projections.events.tokenizer import count
 from streams.compaction.segments import ANEW, LEAST, SEGMENT, SPAN, summarize
-from streams.summarizers.base import SpanMessage, SummaryInput, SummaryText
-from streams.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
+from streams.compaction.summarizers.base import SpanMessage, SummaryInput, SummaryText
+from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
 
 ENCODING = "o200k_base"
 WORDS = ["parcel", "address", "street", "refund", "delivery", "Oslo", "Lima", "morning", "signature", "invoice", "garden", "label"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.summarizers.breaker import Breaker
+from streams.compaction.summarizers.breaker import Breaker
 
 
 class Clock:

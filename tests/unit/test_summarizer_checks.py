@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.events.tokenizer import count
-from streams.summarizers.base import SpanMessage, SummaryInput
-from streams.summarizers.checks import Said, finish, shorten
-from streams.summarizers.extractive import summarize_extractive
-from streams.summarizers.facts import Fact
-from streams.summarizers.failures import SummaryRejected
-from streams.summarizers.lines import read_summary
-from streams.summarizers.tasks import open_tasks, says
+from streams.compaction.summarizers.base import SpanMessage, SummaryInput
+from streams.compaction.summarizers.checks import Said, finish, shorten
+from streams.compaction.summarizers.extractive import summarize_extractive
+from streams.compaction.summarizers.facts import Fact
+from streams.compaction.summarizers.failures import SummaryRejected
+from streams.compaction.summarizers.lines import read_summary
+from streams.compaction.summarizers.tasks import open_tasks, says
 
 ENCODING = "o200k_base"
 SPAN = (

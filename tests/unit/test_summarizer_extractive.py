@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy
 from projections.events.tokenizer import count
+from streams.compaction.summarizers import extractive
+from streams.compaction.summarizers.base import SpanMessage, SummaryInput, SummaryText
+from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
+from streams.compaction.summarizers.lines import read_summary, write_summary
+from streams.compaction.summarizers.registry import Summarizers
 from streams.settings import Settings
-from streams.summarizers import extractive
-from streams.summarizers.base import SpanMessage, SummaryInput, SummaryText
-from streams.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
-from streams.summarizers.lines import read_summary, write_summary
-from streams.summarizers.registry import Summarizers
 
 ROOT = Path(extractive.__file__).resolve().parents[2]
 ENCODING = "o200k_base"
@@ -176,8 +176,8 @@ def test_two_hundred_rounds_stay_within_budget_and_early_facts_fade_slowly() -> 
 def test_equal_requests_give_equal_bytes_whatever_the_hash_seed() -> None:
     program = (
         "import sys, msgspec\n"
-        "from streams.summarizers.base import SummaryInput\n"
-        "from streams.summarizers.extractive import summarize_extractive\n"
+        "from streams.compaction.summarizers.base import SummaryInput\n"
+        "from streams.compaction.summarizers.extractive import summarize_extractive\n"
         "request = msgspec.json.decode(sys.stdin.buffer.read(), type=SummaryInput)\n"
         "sys.stdout.buffer.write(summarize_extractive(request).text.encode())\n"
     )

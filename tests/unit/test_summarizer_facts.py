@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from streams.summarizers.facts import MAX_FACT_CHARS, find_facts, is_fact
+from streams.compaction.summarizers.facts import MAX_FACT_CHARS, find_facts, is_fact
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.summarizers.lexrank import Candidates, lexrank, select, similarities, terms
+from streams.compaction.summarizers.lexrank import Candidates, lexrank, select, similarities, terms
 
 TALK = [
     "The flight to Oslo was delayed by the storm.",

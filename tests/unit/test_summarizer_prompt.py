@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections.events.tokenizer import count
-from streams.summarizers.base import SpanMessage, SummaryInput
-from streams.summarizers.prompt import make_prompt
+from streams.compaction.summarizers.base import SpanMessage, SummaryInput
+from streams.compaction.summarizers.prompt import make_prompt
 
 ENCODING = "o200k_base"
 

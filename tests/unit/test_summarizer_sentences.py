@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.summarizers.sentences import MAX_CHARS, flatten, split_sentences
+from streams.compaction.summarizers.sentences import MAX_CHARS, flatten, split_sentences
 
 
 @pytest.mark.parametrize(

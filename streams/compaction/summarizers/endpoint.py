@@ -16,9 +16,9 @@ import aiohttp
 import msgspec
 
 from projections.events.tokenizer import count
-from streams.summarizers.base import SummaryInput, SummaryText
-from streams.summarizers.checks import finish
-from streams.summarizers.failures import (
+from streams.compaction.summarizers.base import SummaryInput, SummaryText
+from streams.compaction.summarizers.checks import finish
+from streams.compaction.summarizers.failures import (
     AnswerUnreadable,
     EndpointBusy,
     EndpointRefused,
@@ -28,8 +28,8 @@ from streams.summarizers.failures import (
     SummaryAttemptFailed,
     SummaryRejected,
 )
+from streams.compaction.summarizers.prompt import Prompt, make_prompt
 from streams.summarizers.options import EndpointSettings
-from streams.summarizers.prompt import Prompt, make_prompt
 
 LONGEST_WAIT = 3600.0
 """Seconds of a Retry-After that are believed."""

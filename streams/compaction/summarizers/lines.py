@@ -16,9 +16,9 @@ import re
 
 import msgspec
 
-from streams.summarizers.base import SpanMessage
-from streams.summarizers.facts import Fact, find_facts, is_fact
-from streams.summarizers.sentences import flatten, split_sentences
+from streams.compaction.summarizers.base import SpanMessage
+from streams.compaction.summarizers.facts import Fact, find_facts, is_fact
+from streams.compaction.summarizers.sentences import flatten, split_sentences
 
 FACTS = "Facts: "
 EARLIER = "summary"

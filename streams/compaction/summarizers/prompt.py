@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from projections.events.tokenizer import count, count_many
-from streams.summarizers.base import SummaryInput
+from streams.compaction.summarizers.base import SummaryInput
 
 LINE_TOKENS = 24
 """Tokens of a line beside its text: role, position, quotes, escapes; measured 18 to 24 with o200k_base."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from streams.summarizers.base import SummaryInput
-from streams.summarizers.lexrank import terms
-from streams.summarizers.lines import Line, lines_of_message, read_summary
+from streams.compaction.summarizers.base import SummaryInput
+from streams.compaction.summarizers.lexrank import terms
+from streams.compaction.summarizers.lines import Line, lines_of_message, read_summary
 
 MAX_TASKS = 3
 """Open sentences that are checked for: the newest, for older ones are more often done."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import aiohttp
 
 from projections.errors import InvalidPolicy
+from streams.compaction.summarizers.base import Summarizer
+from streams.compaction.summarizers.breaker import Breaker
+from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
+from streams.compaction.summarizers.extractive import ExtractiveSummarizer
+from streams.compaction.summarizers.guarded import GuardedSummarizer
 from streams.settings import Settings
-from streams.summarizers.base import Summarizer
-from streams.summarizers.breaker import Breaker
-from streams.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
-from streams.summarizers.extractive import ExtractiveSummarizer
-from streams.summarizers.guarded import GuardedSummarizer
 from streams.summarizers.options import CHEAP, EXTRACTIVE
 
 ENDPOINT_SHARE = 0.8

@@ -10,11 +10,11 @@ import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 from tenacity.stop import stop_base
 
-from streams.summarizers.base import Summarizer, SummaryInput, SummaryText
-from streams.summarizers.breaker import Breaker
-from streams.summarizers.endpoint import EndpointSummarizer
-from streams.summarizers.failures import EndpointTimedOut, SummaryAttemptFailed
-from streams.summarizers.prompt import Prompt
+from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
+from streams.compaction.summarizers.breaker import Breaker
+from streams.compaction.summarizers.endpoint import EndpointSummarizer
+from streams.compaction.summarizers.failures import EndpointTimedOut, SummaryAttemptFailed
+from streams.compaction.summarizers.prompt import Prompt
 
 logger = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ from itertools import islice
 from typing import TypeVar
 
 from projections.events.tokenizer import count
-from streams.summarizers.base import SummaryInput
-from streams.summarizers.extractive import FACTS_SHARE, FACTS_TOKENS, weigh_facts
-from streams.summarizers.facts import Fact, find_facts
-from streams.summarizers.failures import SummaryRejected
-from streams.summarizers.lexrank import terms
-from streams.summarizers.lines import FACTS, Line, speaks, write_summary
-from streams.summarizers.prompt import clean
-from streams.summarizers.tasks import open_tasks, says
+from streams.compaction.summarizers.base import SummaryInput
+from streams.compaction.summarizers.extractive import FACTS_SHARE, FACTS_TOKENS, weigh_facts
+from streams.compaction.summarizers.facts import Fact, find_facts
+from streams.compaction.summarizers.failures import SummaryRejected
+from streams.compaction.summarizers.lexrank import terms
+from streams.compaction.summarizers.lines import FACTS, Line, speaks, write_summary
+from streams.compaction.summarizers.prompt import clean
+from streams.compaction.summarizers.tasks import open_tasks, says
 
 T = TypeVar("T")
 

@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 
 from projections.events.tokenizer import count, count_many
-from streams.summarizers.base import SummaryInput, SummaryText
-from streams.summarizers.facts import Fact, find_facts
-from streams.summarizers.lexrank import MAX_SENTENCES, Candidates, lexrank, select, similarities, terms
-from streams.summarizers.lines import Line, lines_of_message, read_summary, write_summary
+from streams.compaction.summarizers.base import SummaryInput, SummaryText
+from streams.compaction.summarizers.facts import Fact, find_facts
+from streams.compaction.summarizers.lexrank import MAX_SENTENCES, Candidates, lexrank, select, similarities, terms
+from streams.compaction.summarizers.lines import Line, lines_of_message, read_summary, write_summary
 
 MAX_CANDIDATES = 20_000
 """Sentences looked at in one request; of more, the first quarter and the last three quarters of them."""
