@@ -20,7 +20,7 @@ from projections.errors import ThreadfoldError
 from streams.build_processes import Job, Said
 from streams.building import Bounds, Builder, Stopped
 from streams.collector import rest_collector
-from streams.generations import known_generation
+from streams.control.generations import known_generation
 from streams.reach import reach
 
 EVERY = 0.2

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from projections.storage.protocol import Checkpoint, WindowStore
-from streams.control import Control, Generation
-from streams.generations import known_generation
+from streams.control.follower import Control, Generation
+from streams.control.generations import known_generation
 from streams.histories import Histories
 from streams.incarnation import why_other
 from streams.log import Log

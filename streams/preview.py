@@ -19,7 +19,7 @@ from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.render.differences import Seen, diff_lines, difference, seen, spread
 from projections.window.window import Window
-from streams.control import Control
+from streams.control.follower import Control
 from streams.histories import Histories
 from streams.history import event_of
 from streams.log import Log, Row

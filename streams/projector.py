@@ -23,7 +23,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.asking import Asker
 from streams.commits import Commits
-from streams.control import Control
+from streams.control.follower import Control
 from streams.feed import Feed, left_of
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start

@@ -17,8 +17,8 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.storage.protocol import WindowStore
 from streams.build_processes import build_in_processes, shares
 from streams.building import Bounds, Builder, left_to_fold
-from streams.control import Control, Generation
-from streams.generations import Hold, begin, known_generation, make_live
+from streams.control.follower import Control, Generation
+from streams.control.generations import Hold, begin, known_generation, make_live
 from streams.log import Log
 from streams.settings import Settings
 from streams.truncation import check_whole

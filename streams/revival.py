@@ -19,7 +19,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Stored
 from projections.storage.snapshots import body_of
 from projections.storage.stubs import Stub, encode_stub, pack, seal_of, unpack
-from streams.control import Control
+from streams.control.follower import Control
 from streams.log import Log, Raw
 from streams.refold import refold
 from streams.sealing import NotAuthentic, kid_of_body, open_body

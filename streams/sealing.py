@@ -2,7 +2,7 @@
 
 The envelope stays (id, type, source, time, tokens); ``data`` becomes ``{"kid", "nonce", "ciphertext"}`` (base64), AES-256-GCM over the JSON
 bytes that were ``data``. Type, id and source are authenticated with it, so a payload cannot be moved to another event or conversation. What
-is opened is the value as it was before it was sealed, byte for byte. ``streams.keys`` has the keys.
+is opened is the value as it was before it was sealed, byte for byte. ``streams.control.key_ring`` has the keys.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Row(Protocol):
 
 
 class Seals(Protocol):
-    """Who seals and opens; ``streams.keys.KeyRing`` is the real one. Conversations are named as in keys: ``tenant/conversation``."""
+    """Who seals and opens; ``streams.control.key_ring.KeyRing`` is the real one. Conversations are named as in keys: ``tenant/conversation``."""
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
         """The records as they may stand in a topic: those of conversations that are encrypted are sealed.

@@ -73,7 +73,7 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
 class Tenant(msgspec.Struct, omit_defaults=True):
     """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first recorded with.
 
-    ``version`` counts its records: of two that were written at once, with the same one, the first counts (``streams.control``).
+    ``version`` counts its records: of two that were written at once, with the same one, the first counts (``streams.control.follower``).
     """
 
     name: str

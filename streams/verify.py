@@ -22,7 +22,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
 from projections.storage.snapshots import stamp_of
 from streams.comparing import TOO_MANY, UNREADABLE, difference, misplaced, named
-from streams.control import Generation
+from streams.control.follower import Generation
 from streams.folded import Folded
 from streams.log import Log
 from streams.mending import mend

@@ -21,9 +21,9 @@ from projections.redis.store import RedisStore
 from streams.asking import Wanted
 from streams.collector import rest_collector
 from streams.compaction.compactor import Compactor, decode_request
-from streams.control import Control
+from streams.control.follower import Control
+from streams.control.key_ring import KeyRing, encrypting
 from streams.damping import damp
-from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.progress import AnswerProgress, FoldProgress
 from streams.projector import Projector

@@ -21,8 +21,8 @@ from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, Stored, stored_form
 from projections.window.recent_ids import Recents
 from projections.window.window import Window
-from streams.control import Control, State
-from streams.keys import KeyRing, encrypting
+from streams.control.follower import Control, State
+from streams.control.key_ring import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving

@@ -28,7 +28,7 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
-from streams.control import Control
+from streams.control.follower import Control
 from streams.history import event_of, pieces_backwards, read_events
 from streams.log import KafkaLog, Log, Raw
 from streams.sealing import NotAuthentic, Seals, open_value

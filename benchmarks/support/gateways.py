@@ -16,7 +16,7 @@ from benchmarks.support.children import job_of, start_side
 from benchmarks.support.http import Asker
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT
-from streams.control import Control
+from streams.control.follower import Control
 from streams.settings import Settings
 from streams.tenants import Quota
 from streams.topics import create_topics

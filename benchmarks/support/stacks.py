@@ -17,9 +17,9 @@ import redis as sync_redis
 from benchmarks.harness import say
 from benchmarks.support.machine import note_load, note_servers
 from projections.events.validation import Record
-from streams.control import Control
+from streams.control.follower import Control
+from streams.control.key_ring import KeyRing, encrypting
 from streams.kafka import admin_client
-from streams.keys import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics

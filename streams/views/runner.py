@@ -26,7 +26,8 @@ from projections.errors import (
 )
 from projections.storage.protocol import Checkpoint
 from streams.commits import Commits
-from streams.control import Control
+from streams.control.custom_projections import ViewRecord, change_record
+from streams.control.follower import Control
 from streams.incarnation import why_other
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Log, Row
@@ -37,7 +38,6 @@ from streams.truncation import check_reach, said_of_begins
 from streams.views.fold import ViewPartition
 from streams.views.persistence import ViewStore, place_of
 from streams.views.projection import Projection, check_projection
-from streams.views.record import ViewRecord, change_record
 
 logger = logging.getLogger(__name__)
 POLL = 0.2

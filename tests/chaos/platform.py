@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import psutil
 
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 from streams.topics import create_topics
 from tests.chaos.model_server import Troubled, troubled_model

@@ -27,9 +27,9 @@ from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.control import Generation
+from streams.control.follower import Generation
+from streams.control.generations import heal_to_live
 from streams.dead_letters import DeadLetters
-from streams.generations import heal_to_live
 from streams.healing import heal_from_snapshots
 from streams.histories import Histories
 from streams.incarnation import find_start

@@ -19,8 +19,8 @@ from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
+from streams.control.key_ring import KeyRing
 from streams.history import event_of
-from streams.keys import KeyRing
 from streams.log import Raw
 from streams.sealing import Seals, Unsealed, read_event
 from streams.settings import Settings

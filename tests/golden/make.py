@@ -22,7 +22,8 @@ from projections.names import Key, Position, partition_of
 from projections.policy.policy import Policy
 from projections.storage.snapshots import MARKER_KEY, VERSION, Marker, encode_marker, encode_snapshot, stamp_of
 from projections.window.meta import VERSION as FOLD
-from streams.control import Generation, State
+from streams.control.custom_projections import ViewGeneration, ViewRecord
+from streams.control.follower import Generation, State
 from streams.keytable import Erasure, encode_key, key_place
 from streams.log import Raw
 from streams.masters import master_keys_of
@@ -30,7 +31,6 @@ from streams.partition import identity
 from streams.sealing import AESGCM, KEY_BYTES, KID_BYTES, seal_event
 from streams.settings import Settings
 from streams.tenants import ApiKey, Quota, Tenant, hash_key
-from streams.views.record import ViewGeneration, ViewRecord
 from tests.golden.files import HERE, Golden, releases, text_of, valued, write_lines
 from tests.golden.stories import STORIES
 from tests.support.histories import RULES

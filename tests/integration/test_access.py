@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 from streams.tenants import ApiKey, hash_key, key_id, rfc3339
 from tests.support.gateway import POLICY, PROBLEM, say

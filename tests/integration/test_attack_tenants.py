@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from projections.errors import TenantExists
-from streams.control import Control, State
+from streams.control.follower import Control, State
 from streams.masters import new_master
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota, Tenant, read_quota

@@ -15,7 +15,7 @@ from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
-from streams.control import Control
+from streams.control.follower import Control
 from streams.log import KafkaLog
 from streams.projector import FETCH_ROWS, Projector
 from streams.settings import Settings

@@ -15,7 +15,7 @@ import redis.asyncio as aredis
 
 from projections.errors import Erased, KeyUnusable, UnknownConversation, UnknownUser, WaitTimedOut
 from projections.names import Key, partition_of
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.keytable import Erasure
 from streams.masters import new_master
 from streams.rebuild import rebuild

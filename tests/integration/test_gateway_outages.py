@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.control import Control
+from streams.control.follower import Control
 from streams.settings import Settings
 from streams.topics import create_topics
 from tests.support.gateway import is_problem, say

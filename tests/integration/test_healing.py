@@ -13,7 +13,7 @@ from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from streams import rounds
-from streams.control import Control
+from streams.control.follower import Control
 from streams.log import KafkaLog
 from streams.rebuild import rebuild
 from streams.settings import Settings

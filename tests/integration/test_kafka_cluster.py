@@ -17,7 +17,7 @@ import redis.asyncio as aredis
 from projections.events.types import SummaryEvent, decode_event
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from streams.control import Control
+from streams.control.follower import Control
 from streams.kafka import admin_client
 from streams.log import KafkaLog
 from streams.settings import Settings

@@ -15,7 +15,7 @@ from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.events.validation import Record, make_record
 from projections.names import Key
 from projections.redis.store import RedisStore
-from streams.control import Control
+from streams.control.follower import Control
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics

@@ -19,11 +19,12 @@ import redis.asyncio as aredis
 
 from projections.events.validation import make_record
 from projections.names import Key, partition_of
-from streams import build_processes, generations
+from streams import build_processes
 from streams.build_processes import BuildFailed
 from streams.building import Bounds, left_to_fold
-from streams.control import Control
-from streams.generations import GenerationBusy, Hold, begin, drop
+from streams.control import generations
+from streams.control.follower import Control
+from streams.control.generations import GenerationBusy, Hold, begin, drop
 from streams.preview import Preview
 from streams.rebuild import rebuild
 from streams.settings import Settings

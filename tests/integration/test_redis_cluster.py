@@ -15,7 +15,7 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, make_key
 from projections.redis.store import RedisStore
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.log import KafkaLog
 from streams.rebuild import rebuild
 from streams.settings import Settings

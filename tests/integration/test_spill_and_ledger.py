@@ -13,7 +13,7 @@ import httpx
 import orjson
 import pytest
 
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.gateway import Client, is_problem, say

@@ -13,7 +13,7 @@ import pytest
 
 from projections.errors import InvalidPosition, TooFarBehind
 from projections.names import make_key, parse_position, partition_of
-from streams.control import Control
+from streams.control.follower import Control
 from streams.settings import Settings
 from streams.topics import create_topics
 from tests.integration.test_streams import Pair, pair, say

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 from tests.support.gateway import POLICY
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from projections.names import Key, partition_of
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 from streams.tenants import DEFAULT_SCOPES
 from tests.support.gateway import POLICY, say

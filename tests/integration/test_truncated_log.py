@@ -19,7 +19,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
 from streams import projector, rounds
-from streams.control import Control
+from streams.control.follower import Control
 from streams.kafka import admin_client, make_producer
 from streams.log import KafkaLog
 from streams.rebuild import rebuild

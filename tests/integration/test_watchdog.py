@@ -16,7 +16,7 @@ from aiokafka.admin import RecordsToDelete
 
 from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.kafka import admin_client, make_consumer
 from streams.log import KafkaLog
 from streams.progress import AnswerProgress, FoldProgress

@@ -19,7 +19,7 @@ from projections.events.validation import Record
 from projections.names import Key
 from projections.redis.store import RedisStore
 from streams.appender import Appender
-from streams.control import Control
+from streams.control.follower import Control
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import create_topics

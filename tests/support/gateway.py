@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend

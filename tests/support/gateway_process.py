@@ -17,7 +17,7 @@ from typing import Any
 
 import redis as sync_redis
 
-from streams.control import Control
+from streams.control.follower import Control
 from streams.settings import Settings
 from streams.topics import create_topics
 from tests.conftest import fresh_settings

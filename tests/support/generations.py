@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.settings import Settings
 
 

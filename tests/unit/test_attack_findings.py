@@ -21,7 +21,7 @@ from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.storage.protocol import NOTHING, Stored, write_of
 from streams.appender import Appender
-from streams.control import Control
+from streams.control.follower import Control
 from streams.feed import Feed
 from streams.log import Raw
 from streams.partition import Partition

@@ -15,10 +15,10 @@ from projections.events.validation import Intake
 from projections.names import Key, Position, parse_key
 from projections.storage.snapshots import MARKER_KEY, VERSION, decode_marker, decode_snapshot, restore, snapshot_offsets, stamp_of
 from projections.window.meta import VERSION as FOLD
-from streams.control import Generation
+from streams.control.custom_projections import ViewRecord
+from streams.control.follower import Generation
 from streams.sealing import is_sealed
 from streams.tenants import ApiKey, Tenant
-from streams.views.record import ViewRecord
 from tests.golden import make as golden_make
 from tests.golden.files import HERE, Golden, bytes_of, read_lines, releases, write_lines
 from tests.golden.make import state_of

@@ -6,7 +6,7 @@ import asyncio
 
 from aiokafka import TopicPartition
 
-from streams.control import Control
+from streams.control.follower import Control
 from streams.projector import Projector
 from streams.settings import Settings
 from threadfold.testing import MemoryLog, MemoryStore

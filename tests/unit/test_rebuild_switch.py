@@ -7,8 +7,8 @@ import msgspec
 from projections.storage.protocol import Checkpoint
 from streams.build_processes import shares
 from streams.building import Bounds, _Unwritten, spoken
-from streams.control import Generation, State
-from streams.generations import candidate, heal_to_live, kept_rules
+from streams.control.follower import Generation, State
+from streams.control.generations import candidate, heal_to_live, kept_rules
 from streams.tenants import Tenant
 from threadfold.testing import MemoryStore
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidKey, InvalidQuota, InvalidSettings
-from streams.control import Generation, State
+from streams.control.follower import Generation, State
 from streams.settings import Settings
 from streams.tenants import ApiKey, Quota, Tenant, check_expiry, check_scopes, hash_key, read_quota, shown_key
 from threadfold.gateway.credentials import check_exposure

@@ -17,7 +17,7 @@ import click
 from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.kafka import admin_client
 from streams.log import KafkaLog
 from streams.settings import Settings

@@ -14,8 +14,8 @@ import click
 
 from streams.building import left_to_fold
 from streams.collector import rest_collector
-from streams.control import Generation, State
-from streams.generations import candidate, drop
+from streams.control.follower import Generation, State
+from streams.control.generations import candidate, drop
 from streams.preview import SAMPLE, Preview
 from streams.reach import Reach, reach
 from streams.rebuild import RebuildReport

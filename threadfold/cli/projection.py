@@ -10,7 +10,7 @@ import click
 
 from projections.errors import InvalidProjection
 from streams.collector import rest_collector
-from streams.control import State
+from streams.control.follower import State
 from streams.settings import Settings
 from streams.views.projection import Projection, check_projection
 from threadfold.cli.common import data_option, load_settings, run

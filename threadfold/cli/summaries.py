@@ -8,8 +8,8 @@ import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.names import check_name, parse_key
+from streams.control.key_ring import KeyRing
 from streams.kafka import kafka_errors, make_consumer, start_client
-from streams.keys import KeyRing
 from streams.sealing import NotAuthentic, open_value
 from streams.settings import Settings
 from streams.topics import partition_count

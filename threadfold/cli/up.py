@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from projections.errors import InvalidSettings, TopicMismatch
-from streams.control import Control
+from streams.control.follower import Control
 from streams.masters import new_master
 from streams.settings import PREFIX, Settings
 from streams.topics import check_shapes, create_topics, lost_beginning, partition_count

@@ -14,7 +14,7 @@ import msgspec
 import redis.asyncio as aredis
 
 from projections.errors import ThreadfoldError
-from streams.control import Control, Generation
+from streams.control.follower import Control, Generation
 from streams.kafka import admin_client
 from streams.settings import PREFIX, Settings
 from streams.topics import SPECS

@@ -23,7 +23,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
-from streams.control import Control
+from streams.control.follower import Control
 from streams.kafka import kafka_errors, make_consumer, start_client
 from streams.log import KafkaLog
 from streams.settings import Settings

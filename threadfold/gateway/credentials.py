@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from projections.errors import InvalidSettings, Unauthorized
-from streams.control import State
+from streams.control.follower import State
 from streams.settings import Settings
 from streams.tenants import SCOPES, moment
 from threadfold.gateway.key_sets import KeySet

@@ -8,7 +8,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import QuotaExceeded, ThreadfoldError
-from streams.control import State
+from streams.control.follower import State
 from threadfold.gateway.access import INSIDE, PRINCIPAL, Connection
 from threadfold.gateway.holding import Holding
 from threadfold.gateway.problems import of_error

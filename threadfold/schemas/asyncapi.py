@@ -8,7 +8,7 @@ import msgspec
 
 from projections.events.types import CONTENT_TYPE, full_type
 from streams.compaction.requests import CompactionRequest
-from streams.control import Generation
+from streams.control.follower import Generation
 from streams.keytable import Erasure, KeyRecord
 from streams.tenants import ApiKey, Tenant
 from streams.topics import SPECS, TopicSpec

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from projections.events.validation import Intake
 from projections.names import make_key
+from streams.control.custom_projections import ViewGeneration, ViewRecord
 from streams.views.fold import ViewPartition
 from streams.views.projection import Projection, check_projection
-from streams.views.record import ViewGeneration, ViewRecord
 from streams.views.verify import ViewReport, verify_view
 from threadfold.testing.memory_log import MemoryLog
 from threadfold.testing.memory_view_store import MemoryViewStore

@@ -3,9 +3,9 @@
 ``docs/projections.md`` has an example. :class:`threadfold.testing.MemoryView` is for the unit tests of one.
 """
 
+from streams.control.custom_projections import ViewRecord
 from streams.views.events import Event
 from streams.views.projection import Projection
-from streams.views.record import ViewRecord
 from streams.views.result import Result
 from streams.views.verify import ViewReport
 from threadfold.views.access import drop, rebuild, run, verify

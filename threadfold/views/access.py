@@ -9,15 +9,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from projections.errors import TopicMismatch, UnknownProjection
-from streams.control import Control
-from streams.keys import KeyRing, encrypting
+from streams.control.custom_projections import ViewRecord, change_record, record_of
+from streams.control.follower import Control
+from streams.control.key_ring import KeyRing, encrypting
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import partition_count
 from streams.truncation import check_whole
 from streams.views.persistence import place_of
 from streams.views.projection import Projection, check_projection
-from streams.views.record import ViewRecord, change_record, record_of
 from streams.views.runner import ViewRunner
 from streams.views.store import RedisViewStore
 from streams.views.verify import ViewReport, verify_view

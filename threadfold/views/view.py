@@ -12,11 +12,11 @@ import msgspec
 from projections.errors import Healing
 from projections.names import check_name
 from projections.storage.protocol import Checkpoint
-from streams.control import Control
+from streams.control.custom_projections import ViewRecord, record_of
+from streams.control.follower import Control
 from streams.settings import Settings
 from streams.views.persistence import ViewStore, place_of
 from streams.views.projection import Projection, check_projection
-from streams.views.record import ViewRecord, record_of
 from streams.views.result import Cell
 from streams.views.store import RedisViewStore
 

@@ -9,8 +9,8 @@ import msgspec
 
 from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
+from streams.control.custom_projections import ViewRecord, take_record
 from streams.tenants import ApiKey, Tenant, hash_key
-from streams.views.record import ViewRecord, take_record
 
 logger = logging.getLogger(__name__)
 

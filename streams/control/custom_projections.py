@@ -15,7 +15,7 @@ import msgspec
 from projections.errors import Conflict, UnknownProjection
 
 if TYPE_CHECKING:
-    from streams.control import Control
+    from streams.control.follower import Control
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20

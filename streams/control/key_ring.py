@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.errors import Erased, ThreadfoldError, TopicMismatch
 from projections.events.types import full_type
 from projections.events.validation import Record
-from streams.control import Control, State
+from streams.control.follower import Control, State
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.keytable import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.masters import MasterKeys, master_keys_of

@@ -20,7 +20,7 @@ import msgspec
 from projections.errors import Conflict, Healing, ThreadfoldError
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Verdict, WindowStore
-from streams.control import Control, Generation, State
+from streams.control.follower import Control, Generation, State
 from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
