@@ -11,11 +11,11 @@ import redis.asyncio as aredis
 
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.storage.protocol import Checkpoint, Verdict
+from streams.custom.ids import BLOCK, LIMIT, Ids
+from streams.custom.persistence import NO_WRITE, Hash, ViewStore, ViewWrite, place_of, write_of
+from streams.custom.result import Cell
+from streams.custom.store import RedisViewStore
 from streams.settings import Settings
-from streams.views.ids import BLOCK, LIMIT, Ids
-from streams.views.persistence import NO_WRITE, Hash, ViewStore, ViewWrite, place_of, write_of
-from streams.views.result import Cell
-from streams.views.store import RedisViewStore
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryViewStore
 

@@ -19,11 +19,11 @@ from examples.usage import Usage
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, TopicMismatch, UnknownProjection
 from projections.events.validation import make_record
 from projections.names import Key
+from streams.custom.persistence import place_of
+from streams.custom.runner import ViewRunner
 from streams.kafka import admin_client
 from streams.settings import Settings
 from streams.topics import create_topics
-from streams.views.persistence import place_of
-from streams.views.runner import ViewRunner
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, start
 from tests.support.generations import open_generation

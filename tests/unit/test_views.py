@@ -18,12 +18,12 @@ from projections.events.validation import make_record
 from projections.names import Key
 from projections.storage.protocol import Applied, Checkpoint
 from streams.control.custom_projections import ViewGeneration, ViewRecord, take_record
+from streams.custom.fold import ViewPartition
+from streams.custom.persistence import ViewWrite
+from streams.custom.verify import verify_view
 from streams.log import Raw
 from streams.partition import Fenced, identity
 from streams.sealing import seal_event
-from streams.views.fold import ViewPartition
-from streams.views.persistence import ViewWrite
-from streams.views.verify import verify_view
 from threadfold.testing import MemoryLog, MemoryView, MemoryViewStore
 from threadfold.views import Event, Projection, Result
 

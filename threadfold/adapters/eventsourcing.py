@@ -25,9 +25,9 @@ from eventsourcing.persistence import IntegrityError, OperationalError, Tracking
 from projections.errors import RedisUnavailable  # noqa: E402
 from projections.names import check_name  # noqa: E402
 from projections.storage.protocol import Checkpoint, Verdict  # noqa: E402
-from streams.views.persistence import NO_WRITE, ViewWrite, write_of  # noqa: E402
-from streams.views.result import Result  # noqa: E402
-from streams.views.store import RedisViewStore  # noqa: E402
+from streams.custom.persistence import NO_WRITE, ViewWrite, write_of  # noqa: E402
+from streams.custom.result import Result  # noqa: E402
+from streams.custom.store import RedisViewStore  # noqa: E402
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
     together, so a runner begins again from what is left. Methods may be called from any thread; ``close`` (or ``with``) ends its own.
 
     Args:
-        url, prefix, timeout: as for ``streams.views.store.RedisViewStore``.
+        url, prefix, timeout: as for ``streams.custom.store.RedisViewStore``.
         name: whose places these are; two recorders of one name share them.
     """
 

@@ -11,8 +11,8 @@ import click
 from projections.errors import InvalidProjection
 from streams.collector import rest_collector
 from streams.control.follower import State
+from streams.custom.projection import Projection, check_projection
 from streams.settings import Settings
-from streams.views.projection import Projection, check_projection
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
 from threadfold.cli.tenants import open_control

@@ -10,9 +10,9 @@ from uuid import uuid4
 from projections.events.validation import Intake
 from projections.names import make_key
 from streams.control.custom_projections import ViewGeneration, ViewRecord
-from streams.views.fold import ViewPartition
-from streams.views.projection import Projection, check_projection
-from streams.views.verify import ViewReport, verify_view
+from streams.custom.fold import ViewPartition
+from streams.custom.projection import Projection, check_projection
+from streams.custom.verify import ViewReport, verify_view
 from threadfold.testing.memory_log import MemoryLog
 from threadfold.testing.memory_view_store import MemoryViewStore
 from threadfold.views.view import View

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from projections.storage.protocol import Applied, Checkpoint, Verdict
-from streams.views.persistence import Hash, ViewWrite
-from streams.views.result import Cell
+from streams.custom.persistence import Hash, ViewWrite
+from streams.custom.result import Cell
 
 
 @dataclass
@@ -18,7 +18,7 @@ class _Place:
 
 
 class MemoryViewStore:
-    """A :class:`streams.views.persistence.ViewStore` kept in this process, for tests; it passes the same suite as the one in Redis."""
+    """A :class:`streams.custom.persistence.ViewStore` kept in this process, for tests; it passes the same suite as the one in Redis."""
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}

@@ -4,10 +4,10 @@
 """
 
 from streams.control.custom_projections import ViewRecord
-from streams.views.events import Event
-from streams.views.projection import Projection
-from streams.views.result import Result
-from streams.views.verify import ViewReport
+from streams.custom.events import Event
+from streams.custom.projection import Projection
+from streams.custom.result import Result
+from streams.custom.verify import ViewReport
 from threadfold.views.access import drop, rebuild, run, verify
 from threadfold.views.view import View
 

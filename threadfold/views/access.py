@@ -12,15 +12,15 @@ from projections.errors import TopicMismatch, UnknownProjection
 from streams.control.custom_projections import ViewRecord, change_record, record_of
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
+from streams.custom.persistence import place_of
+from streams.custom.projection import Projection, check_projection
+from streams.custom.runner import ViewRunner
+from streams.custom.store import RedisViewStore
+from streams.custom.verify import ViewReport, verify_view
 from streams.log import KafkaLog
 from streams.settings import Settings
 from streams.topics import partition_count
 from streams.truncation import check_whole
-from streams.views.persistence import place_of
-from streams.views.projection import Projection, check_projection
-from streams.views.runner import ViewRunner
-from streams.views.store import RedisViewStore
-from streams.views.verify import ViewReport, verify_view
 from threadfold.testing.memory_view_store import MemoryViewStore
 
 Progress = Callable[[int, int], None]

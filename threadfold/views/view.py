@@ -14,11 +14,11 @@ from projections.names import check_name
 from projections.storage.protocol import Checkpoint
 from streams.control.custom_projections import ViewRecord, record_of
 from streams.control.follower import Control
+from streams.custom.persistence import ViewStore, place_of
+from streams.custom.projection import Projection, check_projection
+from streams.custom.result import Cell
+from streams.custom.store import RedisViewStore
 from streams.settings import Settings
-from streams.views.persistence import ViewStore, place_of
-from streams.views.projection import Projection, check_projection
-from streams.views.result import Cell
-from streams.views.store import RedisViewStore
 
 
 class View:

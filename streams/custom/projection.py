@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from projections.errors import InvalidProjection
-from streams.views.events import Event
-from streams.views.result import Result
+from streams.custom.events import Event
+from streams.custom.result import Result
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from projections.errors import CorruptWindow, InvalidProjection, ProjectionFailed, ThreadfoldError
 from projections.storage.protocol import Checkpoint, Verdict
+from streams.custom.events import Event, event_of_row
+from streams.custom.ids import Ids
+from streams.custom.persistence import NO_WRITE, Hash, ViewStore, place_of, write_of
+from streams.custom.projection import Projection
+from streams.custom.result import Cell, Result
 from streams.log import Log, Row
 from streams.partition import Fenced, identity
-from streams.views.events import Event, event_of_row
-from streams.views.ids import Ids
-from streams.views.persistence import NO_WRITE, Hash, ViewStore, place_of, write_of
-from streams.views.projection import Projection
-from streams.views.result import Cell, Result
 
 logger = logging.getLogger(__name__)
 _ITS_OWN = (Exception, SystemExit)

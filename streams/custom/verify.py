@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
+from streams.custom.fold import ViewPartition
+from streams.custom.persistence import ViewStore, place_of
+from streams.custom.projection import Projection
+from streams.custom.result import Cell
 from streams.log import Log, Raw
-from streams.views.fold import ViewPartition
-from streams.views.persistence import ViewStore, place_of
-from streams.views.projection import Projection
-from streams.views.result import Cell
 
 GROUP = 100
 BATCH = 97

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Protocol
 
 from projections.storage.protocol import Applied, Checkpoint
-from streams.views.result import Cell
+from streams.custom.result import Cell
 
 
 class Hash(NamedTuple):
@@ -46,7 +46,7 @@ def place_of(name: str, generation: int, partition: int) -> str:
 class ViewStore(Protocol):
     """Values and their checkpoints, by place: each place is written by one owner at a time, the others are fenced.
 
-    ``streams.views.store.RedisViewStore`` is the real one, ``threadfold.testing`` has one in memory. All of them raise ``RedisUnavailable``
+    ``streams.custom.store.RedisViewStore`` is the real one, ``threadfold.testing`` has one in memory. All of them raise ``RedisUnavailable``
     when the server does not answer, and ``CorruptWindow`` when something else lies under a key.
     """
 
@@ -57,7 +57,7 @@ class ViewStore(Protocol):
         """Values as they are stored, None for one that is not there, in the order of ``cells``."""
 
     async def ids(self, place: str, conversations: list[str]) -> list[dict[bytes, bytes]]:
-        """The recent ids of conversations (``tenant/conversation``) as stored (``streams.views.ids``), in that order."""
+        """The recent ids of conversations (``tenant/conversation``) as stored (``streams.custom.ids``), in that order."""
 
     async def read(self, place: str, cells: list[Cell]) -> tuple[Checkpoint | None, list[bytes | None]]:
         """The same as :meth:`load`, with the checkpoint of that very moment."""

@@ -20,8 +20,8 @@ from projections.errors import CorruptWindow, RedisUnavailable
 from projections.redis.address import shown
 from projections.redis.router import Node, Script, Servers
 from projections.storage.protocol import Applied, Checkpoint, Verdict
-from streams.views.persistence import ViewWrite
-from streams.views.result import Cell
+from streams.custom.persistence import ViewWrite
+from streams.custom.result import Cell
 
 T = TypeVar("T")
 SCAN = 500
@@ -29,14 +29,14 @@ _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target")
 
 
 class RedisViewStore:
-    """A :class:`streams.views.persistence.ViewStore` on a Redis or Valkey server (6.2 or later)."""
+    """A :class:`streams.custom.persistence.ViewStore` on a Redis or Valkey server (6.2 or later)."""
 
     def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0) -> None:
         """Nothing is connected yet. ``url``, ``prefix`` and ``timeout`` (seconds) as for ``projections.redis.store.RedisStore``."""
         self.url = url
         self.prefix = prefix
         self._servers = Servers(url, timeout=timeout)
-        self._apply = Script(files("streams").joinpath("views/apply.lua").read_text())
+        self._apply = Script(files("streams.custom").joinpath("apply.lua").read_text())
         self._unlink = Script(files("projections.redis").joinpath("unlink.lua").read_text())
 
     async def close(self) -> None:
