@@ -27,10 +27,10 @@ from projections.storage.protocol import Checkpoint, Stored, Write, stub_write, 
 from projections.storage.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
 from projections.storage.stubs import is_packed, stub_of, unpack
 from projections.window.window import Window
+from streams.encryption.payload_cipher import NotAuthentic, Seals, kid_of_body, open_body
 from streams.history import event_of
 from streams.log import Log, Raw
 from streams.partition import Partition, identity
-from streams.sealing import NotAuthentic, Seals, kid_of_body, open_body
 from streams.snapshots import SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)

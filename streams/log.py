@@ -23,6 +23,7 @@ from projections.names import Key, Position, partition_of
 from streams.appender import HEADERS as HEADERS
 from streams.appender import Appender, Brokers, Pair
 from streams.collector import Sweep
+from streams.encryption.payload_cipher import Seals, Unsealed
 from streams.kafka import (
     LOST_PLACE,
     MAX_REQUEST,
@@ -34,7 +35,6 @@ from streams.kafka import (
     stop_client,
 )
 from streams.replicas import Replicas
-from streams.sealing import Seals, Unsealed
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
@@ -135,7 +135,7 @@ class Log(Protocol):
         """Append records in order (per conversation) and return their positions once they are safe; payloads are sealed here.
 
         Raises:
-            Erased, KeyUnusable: as ``streams.sealing.Seals.seal`` says; nothing was appended.
+            Erased, KeyUnusable: as ``streams.encryption.payload_cipher.Seals.seal`` says; nothing was appended.
             EventTooLarge: one of them is over what Kafka takes in one message; nothing was appended.
             Overloaded: too much is on its way already; nothing was appended.
             KafkaUnavailable: unknown whether they are in; repeat with the same ids.

@@ -20,10 +20,10 @@ from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Verdict
 from projections.storage.snapshots import encode_snapshot, stamp_of
 from projections.window.window import Window
 from streams.comparing import has_timer, is_due
+from streams.encryption.payload_cipher import body_sealer
 from streams.folded import Folded
 from streams.log import Log
 from streams.partition import Fenced
-from streams.sealing import body_sealer
 from streams.snapshots import SnapshotTopic
 
 ATTEMPTS = 60

@@ -23,9 +23,9 @@ from projections.fold.quarantine import cause_of, dropped_offset, is_poison, par
 from projections.names import Key, Position, parse_key
 from projections.window.meta import Parked
 from projections.window.window import Window, encode_entry, load_window
+from streams.encryption.payload_cipher import Seals, read_event
 from streams.history import fetch_needed
 from streams.log import Log, Row
-from streams.sealing import Seals, read_event
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"

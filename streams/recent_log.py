@@ -14,8 +14,8 @@ from operator import attrgetter
 
 from projections.events.validation import Record
 from projections.names import Position
+from streams.encryption.payload_cipher import Seals
 from streams.log import Log, Raw, Row
-from streams.sealing import Seals
 
 STREAMED_BYTES = 64 << 20
 READ_BYTES = 32 << 20

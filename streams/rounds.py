@@ -30,10 +30,10 @@ from projections.names import Key, parse_key
 from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
 from projections.window.window import Window
+from streams.encryption.payload_cipher import body_sealer
 from streams.hibernation import put_to_sleep, sleepers
 from streams.log import Log
 from streams.partition import Fenced, Partition
-from streams.sealing import body_sealer
 from streams.snapshots import Row, SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)

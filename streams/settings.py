@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     as ``NAME = "package.module:function"`` (``streams.callables``).
 
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file`` (one a line) wrap the data keys of
-    encrypted conversations (``streams.masters``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
+    encrypted conversations (``streams.encryption.master_keys``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
     A worker that has something to do, does nothing of it and does not say why ends after ``watchdog_seconds`` (``streams.watchdog``; 0:
     it never does so).

@@ -22,9 +22,9 @@ from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of
 from projections.storage.protocol import NOTHING, Verdict, write_of
 from projections.window.window import Window
+from streams.encryption.key_table import Erasure
+from streams.encryption.payload_cipher import is_sealed
 from streams.history import pieces_backwards
-from streams.keytable import Erasure
-from streams.sealing import is_sealed
 from streams.topics import topic_configs
 from threadfold.backend import Backend
 from threadfold.lists import of_user

@@ -29,9 +29,9 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.control.follower import Control
+from streams.encryption.payload_cipher import NotAuthentic, Seals, open_value
 from streams.history import event_of, pieces_backwards, read_events
 from streams.log import KafkaLog, Log, Raw
-from streams.sealing import NotAuthentic, Seals, open_value
 from streams.settings import Settings
 from streams.topics import partition_count
 from threadfold.documents import Messages, document, messages_of

@@ -17,9 +17,9 @@ from projections.errors import InvalidPosition
 from projections.events.types import present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
+from streams.encryption.payload_cipher import Seals, open_value
 from streams.history import event_of, pieces_backwards
 from streams.log import Log, Raw
-from streams.sealing import Seals, open_value
 from threadfold import cursors
 
 _PLACE = struct.Struct(">qq")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.support.stacks import Bench
-from streams.masters import new_master
+from streams.encryption.master_keys import new_master
 from streams.settings import Settings
 
 

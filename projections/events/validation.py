@@ -28,7 +28,7 @@ OWN = frozenset({"tool.result.chunk"})
 """Types that only threadfold itself writes."""
 _ENVELOPE = ("conversation", "id", "time", "traceparent")
 _SEALED = {"kid", "nonce", "ciphertext"}
-"""The fields of a sealed payload (``streams.sealing``): an event of just these would be taken for one, and would not be sealed."""
+"""The fields of a sealed payload (``streams.encryption.payload_cipher``): an event of just these would be taken for one, and would not be sealed."""
 _FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")

@@ -1,4 +1,4 @@
-"""The keys topic, followed: every process that seals or opens holds all of it (``streams.keytable``), unwrapped only the keys in use.
+"""The keys topic, followed: every process that seals or opens holds all of it (``streams.encryption.key_table``), unwrapped only the keys in use.
 
 The topic has one partition, so keys and erasures have one order for everybody. A new key is acknowledged by all in-sync replicas before an
 event sealed with it is appended; several processes that begin with a conversation at once make several keys, and all of them are good. So a
@@ -24,10 +24,10 @@ from projections.errors import Erased, ThreadfoldError, TopicMismatch
 from projections.events.types import full_type
 from projections.events.validation import Record
 from streams.control.follower import Control, State
+from streams.encryption.key_table import ERASED, Erasure, KeyTable, encode_key, key_place
+from streams.encryption.master_keys import MasterKeys, master_keys_of
+from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
 from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
-from streams.keytable import ERASED, Erasure, KeyTable, encode_key, key_place
-from streams.masters import MasterKeys, master_keys_of
-from streams.sealing import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
 from streams.settings import Settings
 from streams.tasks import end_tasks
 
@@ -66,7 +66,7 @@ def encrypting(control: Control) -> Callable[[str], bool]:
 
 
 class KeyRing:
-    """A :class:`streams.sealing.Seals` over the keys topic. Start it before use, stop it after; for one event loop."""
+    """A :class:`streams.encryption.payload_cipher.Seals` over the keys topic. Start it before use, stop it after; for one event loop."""
 
     def __init__(self, settings: Settings, encrypts: Callable[[str], bool]) -> None:
         """Args: ``encrypts`` says of a tenant whether its new events are sealed. Raises InvalidSettings for wrong master keys."""
@@ -207,7 +207,7 @@ class KeyRing:
     # -- sealing -------------------------------------------------------------------------------------------------------------
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
-        """As :class:`streams.sealing.Seals` says. A conversation that has a key is sealed even when its tenant's policy does not ask for it
+        """As :class:`streams.encryption.payload_cipher.Seals` says. A conversation that has a key is sealed even when its tenant's policy does not ask for it
         any more."""
         table = self.table
         names = {record.key: str(record.key).encode() for record in records}

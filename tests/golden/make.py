@@ -24,11 +24,11 @@ from projections.storage.snapshots import MARKER_KEY, VERSION, Marker, encode_ma
 from projections.window.meta import VERSION as FOLD
 from streams.control.custom_projections import ViewGeneration, ViewRecord
 from streams.control.follower import Generation, State
-from streams.keytable import Erasure, encode_key, key_place
+from streams.encryption.key_table import Erasure, encode_key, key_place
+from streams.encryption.master_keys import master_keys_of
+from streams.encryption.payload_cipher import AESGCM, KEY_BYTES, KID_BYTES, seal_event
 from streams.log import Raw
-from streams.masters import master_keys_of
 from streams.partition import identity
-from streams.sealing import AESGCM, KEY_BYTES, KID_BYTES, seal_event
 from streams.settings import Settings
 from streams.tenants import ApiKey, Quota, Tenant, hash_key
 from tests.golden.files import HERE, Golden, releases, text_of, valued, write_lines

@@ -20,7 +20,7 @@ import redis.asyncio as aredis
 from projections.errors import Erased, KeyUnusable
 from projections.names import Key, partition_of
 from streams.control.follower import Control, Generation
-from streams.masters import new_master
+from streams.encryption.master_keys import new_master
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.topics import create_topics

@@ -13,7 +13,7 @@ import pytest
 
 from projections.errors import TenantExists
 from streams.control.follower import Control, State
-from streams.masters import new_master
+from streams.encryption.master_keys import new_master
 from streams.settings import Settings
 from streams.tenants import NO_QUOTA, Quota, Tenant, read_quota
 from tests.support.grep import raw_records, redis_keys_with, topics_with

@@ -16,8 +16,8 @@ import redis.asyncio as aredis
 from projections.errors import Erased, KeyUnusable, UnknownConversation, UnknownUser, WaitTimedOut
 from projections.names import Key, partition_of
 from streams.control.follower import Control, Generation
-from streams.keytable import Erasure
-from streams.masters import new_master
+from streams.encryption.key_table import Erasure
+from streams.encryption.master_keys import new_master
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.verify import verify

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streams.masters import master_keys_of
+from streams.encryption.master_keys import master_keys_of
 from streams.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.grep import raw_records

@@ -22,10 +22,10 @@ from projections.storage.protocol import Stored
 from projections.storage.snapshots import body_of
 from projections.storage.stubs import is_packed
 from streams import rounds
+from streams.encryption.master_keys import new_master
+from streams.encryption.payload_cipher import kid_of_body
 from streams.kafka import admin_client
-from streams.masters import new_master
 from streams.rebuild import rebuild
-from streams.sealing import kid_of_body
 from streams.settings import Settings
 from streams.topics import create_topics
 from streams.verify import verify

@@ -10,8 +10,8 @@ import pytest
 from projections.errors import InvalidPosition
 from projections.events.validation import make_record
 from projections.names import Key, Position
+from streams.encryption.payload_cipher import Unsealed
 from streams.log import Raw
-from streams.sealing import Unsealed
 from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told, told_summary
 from threadfold.live.reader import SLOW, Reader

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from projections.errors import InvalidSettings, KeyUnusable
-from streams.keytable import Erasure, KeyTable, encode_key, key_place
-from streams.masters import MasterKeys, master_keys_of, new_master
-from streams.sealing import KID_BYTES
+from streams.encryption.key_table import Erasure, KeyTable, encode_key, key_place
+from streams.encryption.master_keys import MasterKeys, master_keys_of, new_master
+from streams.encryption.payload_cipher import KID_BYTES
 from streams.settings import Settings
 
 NAME = b"acme/c1"

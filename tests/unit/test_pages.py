@@ -15,8 +15,8 @@ from projections.names import Key, Position, partition_of
 from projections.policy.policy import Rules
 from projections.window.conversation_state import Kind
 from projections.window.window import Window
+from streams.encryption.payload_cipher import Unsealed
 from streams.log import Raw
-from streams.sealing import Unsealed
 from threadfold.drafts import Drafter, derived_id, new_id
 from threadfold.pages import Place, flat_event, page, read_cursor, write_cursor
 from threadfold.testing.memory_log import MemoryLog

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.events.types import MessageEvent, OpenedEvent, OtherEvent, Undecodable
 from projections.events.validation import make_record
 from projections.names import Key
-from streams.sealing import (
+from streams.encryption.payload_cipher import (
     KID_BYTES,
     NotAuthentic,
     Unsealed,

@@ -19,8 +19,8 @@ from projections.events.versions import EventTypes
 from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.render.render import render_openai
+from streams.encryption.payload_cipher import Unsealed, open_value, seal_event
 from streams.log import Raw
-from streams.sealing import Unsealed, open_value, seal_event
 from tests.support.histories import RULES
 from tests.unit.test_views import Last
 from threadfold.live.decoding import told

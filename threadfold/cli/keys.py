@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from streams.masters import new_master as make_master
+from streams.encryption.master_keys import new_master as make_master
 from streams.reach import reach
 from streams.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run

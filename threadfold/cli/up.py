@@ -12,7 +12,7 @@ import click
 
 from projections.errors import InvalidSettings, TopicMismatch
 from streams.control.follower import Control
-from streams.masters import new_master
+from streams.encryption.master_keys import new_master
 from streams.settings import PREFIX, Settings
 from streams.topics import check_shapes, create_topics, lost_beginning, partition_count
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, run, say

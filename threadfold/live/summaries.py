@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from projections.errors import ThreadfoldError
 from projections.names import parse_key
+from streams.encryption.payload_cipher import Seals
 from streams.log import KafkaLog, Row
-from streams.sealing import Seals
 from streams.settings import Settings
 from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told_summary

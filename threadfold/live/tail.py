@@ -15,9 +15,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from projections.errors import KafkaUnavailable
+from streams.encryption.payload_cipher import Seals
 from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
 from streams.log import Row
-from streams.sealing import Seals
 from streams.settings import Settings
 from streams.tasks import end_tasks
 

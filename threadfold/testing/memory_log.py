@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 
 from projections.events.validation import Record
 from projections.names import Position, partition_of
+from streams.encryption.payload_cipher import Seals, Unsealed
 from streams.log import Raw, Row
-from streams.sealing import Seals, Unsealed
 
 
 class MemoryLog:

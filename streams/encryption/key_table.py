@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from projections.names import parse_key
-from streams.masters import WRAPPED_BYTES
-from streams.sealing import KID_BYTES
+from streams.encryption.master_keys import WRAPPED_BYTES
+from streams.encryption.payload_cipher import KID_BYTES
 
 logger = logging.getLogger(__name__)
 

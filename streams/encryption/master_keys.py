@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import InvalidSettings, KeyUnusable
-from streams.sealing import KEY_BYTES, NONCE_BYTES
+from streams.encryption.payload_cipher import KEY_BYTES, NONCE_BYTES
 from streams.settings import Settings
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
