@@ -31,7 +31,7 @@ from benchmarks.support.meters import MIB
 from benchmarks.support.stacks import running_stack
 from projections.redis.store import RedisStore
 from streams.control.follower import Control
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
 from streams.settings import Settings
 from streams.verify import VerifyReport, verify
 

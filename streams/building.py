@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.generations import known_generation
-from streams.histories import Histories
 from streams.incarnation import why_other
-from streams.log import Log
+from streams.log.log import Log
+from streams.log.rollback_cache import Histories
+from streams.log.text_cache import RecentLog
 from streams.partition import Fenced, Partition
 from streams.publisher import Silence
-from streams.recent_log import RecentLog
 from streams.settings import Settings
 
 ATTEMPTS = 5

@@ -26,14 +26,14 @@ from projections.storage.listing import PARKED, Found
 from projections.storage.protocol import Checkpoint, StoreMark, Verdict, WindowStore, write_of
 from projections.window.meta import Parked
 from projections.window.window import Window
-from streams.history import fetch_needed
-from streams.log import Log, Raw
+from streams.log.history import fetch_needed
+from streams.log.log import Log, Raw
+from streams.log.retention import WHAT_TO_DO
 from streams.mending import publish
 from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
 from streams.partition import Fenced
 from streams.snapshots import SnapshotTopic
 from streams.spoken import DeadLetter, Spoken, Voice
-from streams.truncation import WHAT_TO_DO
 
 PAGE = 500
 WAITING = "waiting"

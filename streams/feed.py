@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from streams.log import Log, Row
+from streams.log.log import Log, Row
 from streams.partition import Partition
 
 

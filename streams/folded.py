@@ -11,7 +11,7 @@ from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.healing import restored_at_marker
-from streams.log import Log, Row
+from streams.log.log import Log, Row
 from streams.parking import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
 from streams.partition import Partition
 from streams.snapshots import SnapshotTopic

@@ -28,8 +28,8 @@ from projections.storage.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, d
 from projections.storage.stubs import is_packed, stub_of, unpack
 from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, Seals, kid_of_body, open_body
-from streams.history import event_of
-from streams.log import Log, Raw
+from streams.log.history import event_of
+from streams.log.log import Log, Raw
 from streams.partition import Partition, identity
 from streams.snapshots import SnapshotTopic, find_marker
 

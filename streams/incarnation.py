@@ -29,9 +29,9 @@ from projections.errors import ThreadfoldError
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
 from streams.healing import is_of
-from streams.log import Log, Row
+from streams.log.log import Log, Row
+from streams.log.topic_ids import topic_id
 from streams.partition import identity
-from streams.topic_ids import topic_id
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ async def settled_end(log: Log, number: int, known: int) -> int:
 async def why_other(log: Log, number: int, checkpoint: Checkpoint | None, begin: int, end: int) -> str | None:
     """Why the log, which has a partition's records from ``begin`` to before ``end``, is not the one a checkpoint was made of.
 
-    None: it is, as far as can be told: a record that is gone with the log's beginning (:mod:`streams.truncation`) tells nothing.
+    None: it is, as far as can be told: a record that is gone with the log's beginning (:mod:`streams.log.log.retention`) tells nothing.
     Raises KafkaUnavailable.
     """
     if checkpoint is None or checkpoint.offset < begin:

@@ -22,7 +22,7 @@ from projections.window.window import Window
 from streams.comparing import has_timer, is_due
 from streams.encryption.payload_cipher import body_sealer
 from streams.folded import Folded
-from streams.log import Log
+from streams.log.log import Log
 from streams.partition import Fenced
 from streams.snapshots import SnapshotTopic
 

@@ -24,8 +24,8 @@ from projections.names import Key, Position, parse_key
 from projections.window.meta import Parked
 from projections.window.window import Window, encode_entry, load_window
 from streams.encryption.payload_cipher import Seals, read_event
-from streams.history import fetch_needed
-from streams.log import Log, Row
+from streams.log.history import fetch_needed
+from streams.log.log import Log, Row
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"

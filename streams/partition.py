@@ -30,8 +30,8 @@ from projections.policy.policy import Rules
 from projections.storage.layout import Mark
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
 from projections.window.window import Window
-from streams.history import fetch_needed
-from streams.log import Log, Raw, Row
+from streams.log.history import fetch_needed
+from streams.log.log import Log, Raw, Row
 from streams.parking import (
     POISON,
     WAITING,

@@ -20,10 +20,10 @@ from projections.policy.policy import Rules
 from projections.render.differences import Seen, diff_lines, difference, seen, spread
 from projections.window.window import Window
 from streams.control.follower import Control
-from streams.histories import Histories
-from streams.history import event_of
-from streams.log import Log, Row
-from streams.recent_log import RecentLog
+from streams.log.history import event_of
+from streams.log.log import Log, Row
+from streams.log.rollback_cache import Histories
+from streams.log.text_cache import RecentLog
 
 SAMPLE = 1_000
 """Conversations compared where nothing else is said."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.storage.protocol import WindowStore
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
-from streams.log import KafkaLog
+from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.log import KafkaLog
 from streams.projector import Projector
 from streams.settings import Settings
 from streams.watchdog import Look

@@ -22,17 +22,18 @@ from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUn
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.asking import Asker
-from streams.commits import Commits
 from streams.control.follower import Control
 from streams.feed import Feed, left_of
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
-from streams.log import Log, Row
+from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.commits import Commits
+from streams.log.log import Log, Row
+from streams.log.rebalances import Rebalances
+from streams.log.retention import check_reach
 from streams.partition import Fenced, Partition
 from streams.poison import PoisonShare
 from streams.publisher import Publisher
-from streams.rebalances import Rebalances
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.rounds import Rounds
@@ -40,7 +41,6 @@ from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
 from streams.timers import ring
-from streams.truncation import check_reach
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from projections.events.validation import Record, make_record
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.compaction.requests import CompactionRequest
-from streams.kafka import SharedProducer, kafka_errors
-from streams.log import HEADERS, Log, Raw
+from streams.log.clients import SharedProducer, kafka_errors
+from streams.log.log import HEADERS, Log, Raw
 from streams.settings import Settings
 from streams.spans import compaction_span
 from streams.spoken import Spoken

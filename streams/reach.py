@@ -10,7 +10,7 @@ from projections.redis.store import RedisStore
 from projections.storage.protocol import WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.settings import Settings

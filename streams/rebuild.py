@@ -19,9 +19,9 @@ from streams.build_processes import build_in_processes, shares
 from streams.building import Bounds, Builder, left_to_fold
 from streams.control.follower import Control, Generation
 from streams.control.generations import Hold, begin, known_generation, make_live
-from streams.log import Log
+from streams.log.log import Log
+from streams.log.retention import check_whole
 from streams.settings import Settings
-from streams.truncation import check_whole
 
 Progress = Callable[[int, int], None]
 

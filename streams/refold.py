@@ -14,7 +14,7 @@ from projections.storage.protocol import Stored
 from projections.storage.stubs import Stub, encode_stub
 from projections.window.window import Window
 from streams.folded import Folded
-from streams.log import Log
+from streams.log.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from projections.storage.snapshots import body_of
 from projections.storage.stubs import Stub, encode_stub, pack, seal_of, unpack
 from streams.control.follower import Control
 from streams.encryption.payload_cipher import NotAuthentic, kid_of_body, open_body
-from streams.log import Log, Raw
+from streams.log.log import Log, Raw
 from streams.refold import refold
 from streams.snapshots import SnapshotTopic
 

@@ -32,7 +32,7 @@ from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, encode_mark
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
 from streams.hibernation import put_to_sleep, sleepers
-from streams.log import Log
+from streams.log.log import Log
 from streams.partition import Fenced, Partition
 from streams.snapshots import Row, SnapshotTopic, find_marker
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from projections.errors import KafkaUnavailable, TopicMismatch
 from projections.names import Position
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
-from streams.kafka import SharedProducer, kafka_errors
-from streams.log import KafkaLog, Log, Raw
+from streams.log.clients import SharedProducer, kafka_errors
+from streams.log.log import KafkaLog, Log, Raw
+from streams.log.random_reads import PointReads
+from streams.log.topics import partition_count
 from streams.partition import identity
-from streams.points import PointReads
 from streams.settings import Settings
-from streams.topics import partition_count
 
 Row = tuple[bytes, bytes | None]
 """Key and value of a record to be written; no value deletes the key's snapshot."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from projections.events.types import LoopDetected
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.parking import RECORD
 
 

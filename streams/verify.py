@@ -24,7 +24,7 @@ from projections.storage.snapshots import stamp_of
 from streams.comparing import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.control.follower import Generation
 from streams.folded import Folded
-from streams.log import Log
+from streams.log.log import Log
 from streams.mending import mend
 from streams.parking import belongs, read_row
 from streams.partition import Partition

@@ -24,11 +24,11 @@ from streams.compaction.compactor import Compactor, decode_request
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.damping import damp
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import partition_count
 from streams.progress import AnswerProgress, FoldProgress
 from streams.projector import Projector
 from streams.settings import Settings
-from streams.topics import partition_count
 from streams.watchdog import Look, Watchdog, end_process
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.support.redis_cluster import RedisCluster
 from threadfold.embedded.stack import EmbeddedStack
 

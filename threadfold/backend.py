@@ -23,13 +23,13 @@ from projections.window.recent_ids import Recents
 from projections.window.window import Window
 from streams.control.follower import Control, State
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import partition_count
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.spans import compaction_span
-from streams.topics import partition_count
 from threadfold.appended import Appended, Applied, applied_of, make_appended
 from threadfold.documents import check_format, document_of
 from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
@@ -140,7 +140,7 @@ class Backend:
 
         Raises:
             InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was appended.
-            Overloaded: too much is on its way into the log already (``streams.log``); nothing was appended.
+            Overloaded: too much is on its way into the log already (``streams.log.log``); nothing was appended.
             Erased: one of the conversations was erased; nothing was appended.
             KeyUnusable: the tenant's payloads are to be sealed, and no master key is configured; nothing was appended.
             KafkaUnavailable: after at most ``append_timeout`` seconds; unknown whether they are in, repeat with the same ids.

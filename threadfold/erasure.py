@@ -24,8 +24,8 @@ from projections.storage.protocol import NOTHING, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed
-from streams.history import pieces_backwards
-from streams.topics import topic_configs
+from streams.log.history import pieces_backwards
+from streams.log.topics import topic_configs
 from threadfold.backend import Backend
 from threadfold.lists import of_user
 

@@ -30,10 +30,10 @@ from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.control.follower import Control
 from streams.encryption.payload_cipher import NotAuthentic, Seals, open_value
-from streams.history import event_of, pieces_backwards, read_events
-from streams.log import KafkaLog, Log, Raw
+from streams.log.history import event_of, pieces_backwards, read_events
+from streams.log.log import KafkaLog, Log, Raw
+from streams.log.topics import partition_count
 from streams.settings import Settings
-from streams.topics import partition_count
 from threadfold.documents import Messages, document, messages_of
 from threadfold.drafts import new_id
 
@@ -100,7 +100,7 @@ class Ledger:
         Raises:
             InvalidName, InvalidEvent, InvalidPosition, EventTooLarge: the call is not described as it must be; nothing was recorded.
             TopicMismatch: there is no renders topic.
-            Overloaded, KafkaUnavailable: as ``streams.log.Log.append`` says; a repeat is a record of its own.
+            Overloaded, KafkaUnavailable: as ``streams.log.log.Log.append`` says; a repeat is a record of its own.
         """
         key = make_key(tenant, conversation)
         called = read_called(body)

@@ -22,7 +22,7 @@ from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.listing import Found, user_name
 from projections.storage.protocol import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
-from streams.history import event_of
+from streams.log.history import event_of
 from threadfold.backend import Backend
 from threadfold.cursors import read_cursor, write_cursor
 from threadfold.pages import flat_event

@@ -1,6 +1,6 @@
 """Pages of a conversation's history, newest first, straight from the log.
 
-A page follows the tail's positions and then the summaries' spans (``streams.history``). Its cursor names the last event given and the
+A page follows the tail's positions and then the summaries' spans (``streams.log.log.history``). Its cursor names the last event given and the
 summary event whose span that one is in, so the next page begins there, however deep it is.
 """
 
@@ -18,8 +18,8 @@ from projections.events.types import present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Seals, open_value
-from streams.history import event_of, pieces_backwards
-from streams.log import Log, Raw
+from streams.log.history import event_of, pieces_backwards
+from streams.log.log import Log, Raw
 from threadfold import cursors
 
 _PLACE = struct.Struct(">qq")

@@ -18,8 +18,8 @@ from projections.events import types as events
 from projections.events.validation import Record, make_record
 from projections.names import Key, Position, parse_position
 from projections.policy.policy import Policy
-from streams.history import event_of
-from streams.log import Log
+from streams.log.history import event_of
+from streams.log.log import Log
 
 MAX_CHUNKS = 256
 """Pieces of one result at most: where ``spill_chars`` would make more, the pieces are larger."""
@@ -155,7 +155,7 @@ async def append_drafts(log: Log, drafts: Drafts) -> list[Position]:
     Pieces whose result did not follow (Kafka went away between) stay in the log and are named by nothing.
 
     Raises:
-        EventTooLarge, Overloaded, KafkaUnavailable: as ``streams.log.Log.append`` says; nothing of the list's own events is in, or unknown.
+        EventTooLarge, Overloaded, KafkaUnavailable: as ``streams.log.log.Log.append`` says; nothing of the list's own events is in, or unknown.
     """
     if not drafts.spilled:
         return await log.append(drafts.records)

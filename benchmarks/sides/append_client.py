@@ -22,8 +22,8 @@ from projections.events import token_cost, tokenizer
 from projections.events.validation import Record
 from projections.names import partition_of
 from projections.policy.policy import Rules
-from streams.appender import HEADERS
-from streams.kafka import MAX_REQUEST
+from streams.log.appender import HEADERS
+from streams.log.clients import MAX_REQUEST
 from streams.settings import Settings
 from threadfold.backend import Backend
 from threadfold.drafts import Drafter
@@ -75,7 +75,7 @@ async def backend(settings: Settings, lists: list[Items], callers: int, groups: 
 
 
 def producer(settings: Settings, linger_ms: int) -> AIOKafkaProducer:
-    """The bare peers' producer: our own settings (``streams.kafka.make_producer``), and a linger of its own."""
+    """The bare peers' producer: our own settings (``streams.log.log.clients.make_producer``), and a linger of its own."""
     return AIOKafkaProducer(
         bootstrap_servers=settings.kafka,
         enable_idempotence=True,

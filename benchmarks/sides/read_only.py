@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from streams.kafka import make_consumer
+from streams.log.clients import make_consumer
 from streams.settings import Settings
 
 

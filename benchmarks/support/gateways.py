@@ -17,9 +17,9 @@ from benchmarks.support.http import Asker
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT
 from streams.control.follower import Control
+from streams.log.topics import create_topics
 from streams.settings import Settings
 from streams.tenants import Quota
-from streams.topics import create_topics
 from threadfold.backend import Backend
 
 STARTS = 60.0

@@ -19,10 +19,10 @@ from benchmarks.support.machine import note_load, note_servers
 from projections.events.validation import Record
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.kafka import admin_client
-from streams.log import KafkaLog
+from streams.log.clients import admin_client
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from threadfold.embedded.stack import EmbeddedStack
 
 APPEND_AT_ONCE = 5_000

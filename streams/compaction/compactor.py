@@ -28,8 +28,8 @@ from streams.compaction.requests import CompactionRequest, Piece, piece_offsets
 from streams.compaction.segments import summarize
 from streams.compaction.summarizers.base import SpanMessage, Summarizer, SummaryInput, SummaryText
 from streams.compaction.summarizers.registry import ENDPOINT_SHARE, Summarizers
-from streams.history import event_of, read_events
-from streams.log import Log
+from streams.log.history import event_of, read_events
+from streams.log.log import Log
 from streams.settings import Settings
 from streams.summarizers.options import EXTRACTIVE
 

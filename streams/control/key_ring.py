@@ -27,7 +27,7 @@ from streams.control.follower import Control, State
 from streams.encryption.key_table import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.encryption.master_keys import MasterKeys, master_keys_of
 from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
-from streams.kafka import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.settings import Settings
 from streams.tasks import end_tasks
 

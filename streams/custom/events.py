@@ -11,7 +11,7 @@ import msgspec
 from projections.events.types import AnyEvent, OtherEvent, Undecodable, decode_event, decode_opaque, short_type
 from projections.names import Key, Position, parse_key
 from streams.encryption.payload_cipher import MARK, NotAuthentic, Seals, open_value
-from streams.log import Row
+from streams.log.log import Row
 
 MOST_TOKENS = 2**31 - 1
 """A claim beyond it counts as none: no event has room for so much."""

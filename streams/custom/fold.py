@@ -13,7 +13,7 @@ from streams.custom.ids import Ids
 from streams.custom.persistence import NO_WRITE, Hash, ViewStore, place_of, write_of
 from streams.custom.projection import Projection
 from streams.custom.result import Cell, Result
-from streams.log import Log, Row
+from streams.log.log import Log, Row
 from streams.partition import Fenced, identity
 
 logger = logging.getLogger(__name__)

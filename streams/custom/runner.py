@@ -25,19 +25,19 @@ from projections.errors import (
     ThreadfoldError,
 )
 from projections.storage.protocol import Checkpoint
-from streams.commits import Commits
 from streams.control.custom_projections import ViewRecord, change_record
 from streams.control.follower import Control
 from streams.custom.fold import ViewPartition
 from streams.custom.persistence import ViewStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.incarnation import why_other
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
-from streams.log import Log, Row
+from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.commits import Commits
+from streams.log.log import Log, Row
+from streams.log.rebalances import Rebalances
+from streams.log.retention import check_reach, said_of_begins
 from streams.partition import Fenced
-from streams.rebalances import Rebalances
 from streams.settings import Settings
-from streams.truncation import check_reach, said_of_begins
 
 logger = logging.getLogger(__name__)
 POLL = 0.2

@@ -14,7 +14,7 @@ from streams.custom.fold import ViewPartition
 from streams.custom.persistence import ViewStore, place_of
 from streams.custom.projection import Projection
 from streams.custom.result import Cell
-from streams.log import Log, Raw
+from streams.log.log import Log, Raw
 
 GROUP = 100
 BATCH = 97

@@ -21,8 +21,8 @@ import aiohttp
 import psutil
 
 from streams.control.follower import Control, Generation
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.chaos.model_server import Troubled, troubled_model
 from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan

@@ -31,13 +31,13 @@ from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
 from streams.dead_letters import DeadLetters
 from streams.healing import heal_from_snapshots
-from streams.histories import Histories
 from streams.incarnation import find_start
-from streams.log import Raw
+from streams.log.log import Raw
+from streams.log.rollback_cache import Histories
+from streams.log.text_cache import RecentLog
 from streams.mending import mend
 from streams.partition import Fenced, Partition
 from streams.publisher import Silence
-from streams.recent_log import RecentLog
 from streams.revival import Revival
 from streams.reviving import Reviving
 from streams.rounds import Rounds

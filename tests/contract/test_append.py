@@ -12,7 +12,7 @@ from aiokafka.errors import ProducerClosed
 from projections.errors import KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key
-from streams.log import KafkaLog, Load
+from streams.log.log import KafkaLog, Load
 from streams.settings import Settings
 
 PARTITIONS = 4

@@ -13,7 +13,7 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor, SpanLost
 from streams.compaction.requests import Piece, request_for
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.settings import Settings
 from threadfold.testing import MemoryLog
 

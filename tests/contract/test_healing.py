@@ -19,7 +19,7 @@ from projections.storage.protocol import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
 from streams import healing, rounds
 from streams.healing import heal_from_snapshots
-from streams.log import KafkaLog, Log, Raw
+from streams.log.log import KafkaLog, Log, Raw
 from streams.partition import Fenced, Partition
 from streams.rounds import Rounds
 from streams.settings import Settings

@@ -21,7 +21,7 @@ from projections.storage.snapshots import MARKER_KEY, body_of
 from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
 from streams import healing, revival, rounds
 from streams.hibernation import sleepers
-from streams.log import KafkaLog, Row
+from streams.log.log import KafkaLog, Row
 from streams.partition import Partition
 from streams.revival import Revival
 from streams.reviving import Reviving

@@ -14,8 +14,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from streams.log import KafkaLog, Log
-from streams.recent_log import RecentLog
+from streams.log.log import KafkaLog, Log
+from streams.log.text_cache import RecentLog
 from streams.settings import Settings
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
@@ -133,7 +133,7 @@ async def test_a_range_over_the_end_or_before_the_beginning_gives_what_there_is(
 async def test_an_empty_partition_ends_at_zero_and_is_read_as_empty(log: Log, settings: Settings) -> None:
     fresh: Log = MemoryLog(PARTITIONS)
     if isinstance(log, KafkaLog):
-        from streams.topics import create_topics
+        from streams.log.topics import create_topics
 
         other = Settings.load(env={}, **{**{n: getattr(settings, n) for n in settings.__struct_fields__}, "topic_prefix": "empty"})
         await create_topics(other)

@@ -20,7 +20,7 @@ from projections.window.window import Window
 from streams import dead_letters, rounds
 from streams.folded import Folded
 from streams.healing import heal_from_snapshots
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.mending import mend, whole_write
 from streams.parking import Spoiled, Told, go_on, spoiled_by, with_history
 from streams.partition import Fenced, Partition

@@ -15,8 +15,8 @@ from projections.names import Key, Position
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, WindowStore
 from projections.window.window import Window
-from streams.kafka import make_producer
-from streams.log import KafkaLog, Log, Raw
+from streams.log.clients import make_producer
+from streams.log.log import KafkaLog, Log, Raw
 from streams.partition import Fenced, Partition
 from streams.settings import Settings
 from streams.spoken import Spoken

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from projections.errors import KafkaUnavailable
-from streams.kafka import admin_client
-from streams.points import PointReads
+from streams.log.clients import admin_client
+from streams.log.random_reads import PointReads
+from streams.log.topics import create_topics
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.support.ports import closed_port
 from tests.support.worker import until

@@ -16,7 +16,7 @@ from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.redis.store import RedisStore
 from streams import timers
-from streams.log import KafkaLog, Log, Raw
+from streams.log.log import KafkaLog, Log, Raw
 from streams.partition import Fenced, Partition
 from streams.settings import Settings
 from streams.timers import AGAIN_MS, ring

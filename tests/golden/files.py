@@ -21,8 +21,8 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.control.key_ring import KeyRing
 from streams.encryption.payload_cipher import Seals, Unsealed, read_event
-from streams.history import event_of
-from streams.log import Raw
+from streams.log.history import event_of
+from streams.log.log import Raw
 from streams.settings import Settings
 from threadfold.documents import FORMATS, document
 

@@ -21,9 +21,9 @@ from projections.errors import Erased, KeyUnusable
 from projections.names import Key, partition_of
 from streams.control.follower import Control, Generation
 from streams.encryption.master_keys import new_master
+from streams.log.topics import create_topics
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.topics import create_topics
 from streams.verify import verify
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk

@@ -16,10 +16,10 @@ from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from streams.control.follower import Control
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.projector import FETCH_ROWS, Projector
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.contract.test_compactor_endpoints import POLICY as ENDPOINT_POLICY
 from tests.contract.test_compactor_endpoints import talk

@@ -19,8 +19,8 @@ import pytest
 
 from projections.errors import InvalidSettings
 from streams.control.follower import Control
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.support.gateway import is_problem, say
 from tests.support.worker import running_worker, until
 from threadfold.embedded.kafka import EmbeddedKafka

@@ -14,11 +14,11 @@ from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from streams import rounds
 from streams.control.follower import Control
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import check_topics, create_topics
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.topics import check_topics, create_topics
 from streams.verify import verify
 from streams.worker import Runtime
 from tests.conftest import fresh_settings

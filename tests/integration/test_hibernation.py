@@ -24,10 +24,10 @@ from projections.storage.stubs import is_packed
 from streams import rounds
 from streams.encryption.master_keys import new_master
 from streams.encryption.payload_cipher import kid_of_body
-from streams.kafka import admin_client
+from streams.log.clients import admin_client
+from streams.log.topics import create_topics
 from streams.rebuild import rebuild
 from streams.settings import Settings
-from streams.topics import create_topics
 from streams.verify import verify
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import no_text

@@ -21,12 +21,12 @@ from projections.events.types import SummaryEvent, decode_event
 from projections.events.validation import Record, make_record
 from projections.names import partition_of
 from streams import rounds
-from streams.kafka import admin_client
-from streams.log import KafkaLog, Row
+from streams.log.clients import admin_client
+from streams.log.log import KafkaLog, Row
+from streams.log.topic_ids import topic_id
+from streams.log.topics import create_topics
 from streams.settings import Settings
 from streams.tasks import end_tasks
-from streams.topic_ids import topic_id
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, count_messages, messages, verified
 from tests.integration.test_pipeline import POLICY

@@ -9,7 +9,7 @@ from projections.events.validation import Record, make_record
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.storage.protocol import Applied, Checkpoint, Write
-from streams.history import event_of
+from streams.log.history import event_of
 from streams.settings import Settings
 from streams.worker import Runtime
 from tests.support.worker import running_worker, until

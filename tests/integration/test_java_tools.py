@@ -11,10 +11,10 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
-from streams.kafka import make_consumer
-from streams.log import KafkaLog
+from streams.log.clients import make_consumer
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, verified
 from tests.integration.test_pipeline import POLICY

@@ -18,8 +18,8 @@ from projections.events.types import SummaryEvent, decode_event
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from streams.control.follower import Control
-from streams.kafka import admin_client
-from streams.log import KafkaLog
+from streams.log.clients import admin_client
+from streams.log.log import KafkaLog
 from streams.settings import Settings
 from streams.verify import verify
 from tests.conftest import fresh_settings

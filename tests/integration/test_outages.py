@@ -16,9 +16,9 @@ from projections.events.validation import Record, make_record
 from projections.names import Key
 from projections.redis.store import RedisStore
 from streams.control.follower import Control
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from streams.verify import VerifyReport, verify
 from tests.conftest import fresh_settings
 from tests.integration.test_pipeline import POLICY, sentence

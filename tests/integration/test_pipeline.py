@@ -16,8 +16,8 @@ from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Key, Position, partition_of
 from projections.window.window import Window
-from streams.history import event_of
-from streams.kafka import make_consumer
+from streams.log.clients import make_consumer
+from streams.log.history import event_of
 from streams.settings import Settings
 from streams.worker import Runtime
 from tests.support.generations import open_generation
@@ -187,7 +187,7 @@ async def test_a_repeat_is_recognised_and_a_rollback_into_summarised_history_res
 async def test_poison_records_become_dead_letters_and_hold_nobody_up(runtime: Runtime, settings: Settings) -> None:
     key = Key("acme", "poison")
     partition = partition_of(key, settings.partitions)
-    from streams.kafka import make_producer
+    from streams.log.clients import make_producer
 
     producer = make_producer(settings)
     await producer.start()
@@ -255,7 +255,7 @@ async def test_a_window_that_cannot_be_read_makes_its_partition_fold_anew(runtim
 
 
 async def test_a_control_record_of_nobodys_making_does_not_stop_the_follower(runtime: Runtime, settings: Settings) -> None:
-    from streams.kafka import make_producer
+    from streams.log.clients import make_producer
 
     producer = make_producer(settings)
     await producer.start()

@@ -6,7 +6,7 @@ import msgspec
 
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
-from streams.kafka import make_producer
+from streams.log.clients import make_producer
 from streams.settings import Settings
 from tests.support.commands import cli
 from tests.support.generations import open_generation

@@ -21,9 +21,9 @@ from projections.events.validation import make_record
 from projections.names import Key
 from streams.custom.persistence import place_of
 from streams.custom.runner import ViewRunner
-from streams.kafka import admin_client
+from streams.log.clients import admin_client
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, start
 from tests.support.generations import open_generation

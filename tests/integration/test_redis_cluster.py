@@ -16,10 +16,10 @@ from projections.names import Key, make_key
 from projections.redis.store import RedisStore
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
 from streams.control.follower import Control, Generation
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.rebuild import rebuild
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import worker
 from tests.support.commands import cli

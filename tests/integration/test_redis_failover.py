@@ -17,8 +17,8 @@ from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, Verdict
 from streams import projector
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.support.gateway import serving
 from tests.support.redis_cluster import RedisCluster

@@ -14,8 +14,8 @@ import pytest
 from projections.errors import InvalidPosition, TooFarBehind
 from projections.names import make_key, parse_position, partition_of
 from streams.control.follower import Control
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.integration.test_streams import Pair, pair, say
 from tests.support.streaming import serving, subscribed
 from tests.support.worker import running_worker, until

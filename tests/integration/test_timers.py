@@ -13,7 +13,7 @@ from projections.events.types import AnyEvent, LoopDetected
 from projections.names import Key, Position, partition_of
 from projections.render.read_header import state_of
 from projections.window.window import Window
-from streams.history import event_of
+from streams.log.history import event_of
 from streams.publisher import Publisher
 from streams.settings import Settings
 from streams.spoken import Spoken

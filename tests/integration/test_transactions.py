@@ -13,11 +13,11 @@ from aiokafka import AIOKafkaProducer
 from projections.errors import Healing
 from projections.events.validation import make_record
 from projections.names import Key
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.progress import FoldProgress
 from streams.rebuild import rebuild
 from streams.settings import Settings
-from streams.topics import create_topics
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import verified
 from tests.support.generations import open_generation

@@ -20,14 +20,14 @@ from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
 from streams import projector, rounds
 from streams.control.follower import Control
-from streams.kafka import admin_client, make_producer
-from streams.log import KafkaLog
+from streams.log.clients import admin_client, make_producer
+from streams.log.log import KafkaLog
+from streams.log.retention import check_whole
+from streams.log.topics import check_topics, create_topics
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
-from streams.topics import check_topics, create_topics
-from streams.truncation import check_whole
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_healing import covered, flush

@@ -17,11 +17,11 @@ from aiokafka.admin import RecordsToDelete
 from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
 from streams.control.follower import Control, Generation
-from streams.kafka import admin_client, make_consumer
-from streams.log import KafkaLog
+from streams.log.clients import admin_client, make_consumer
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.progress import AnswerProgress, FoldProgress
 from streams.settings import Settings
-from streams.topics import create_topics
 from streams.verify import verify
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, messages

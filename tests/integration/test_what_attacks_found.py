@@ -18,11 +18,11 @@ from projections.errors import InvalidPolicy, KafkaUnavailable, ThreadfoldError
 from projections.events.validation import Record
 from projections.names import Key
 from projections.redis.store import RedisStore
-from streams.appender import Appender
 from streams.control.follower import Control
-from streams.log import KafkaLog
+from streams.log.appender import Appender
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_healing import differing, flush

@@ -7,9 +7,9 @@ from typing import Any
 import redis.asyncio as aredis
 from aiokafka import TopicPartition
 
-from streams.kafka import make_consumer
+from streams.log.clients import make_consumer
+from streams.log.topics import SPECS, partition_count
 from streams.settings import Settings
-from streams.topics import SPECS, partition_count
 
 
 async def raw_records(settings: Settings, topic: str) -> list[tuple[bytes, bytes | None]]:

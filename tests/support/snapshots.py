@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from projections.errors import KafkaUnavailable
 from projections.names import Position
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.snapshots import Row
 
 

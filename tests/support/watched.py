@@ -13,7 +13,7 @@ from typing import Any
 from projections.errors import Healing, RedisUnavailable, ThreadfoldError
 from projections.names import make_key
 from streams.control.follower import Control
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
 from streams.settings import Settings
 from streams.verify import verify
 from tests.support.gateway import Client, say

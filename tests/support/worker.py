@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer
 
-from streams.kafka import make_consumer
+from streams.log.clients import make_consumer
 from streams.settings import Settings
 from streams.tasks import end_tasks
 from streams.worker import Runtime, answer

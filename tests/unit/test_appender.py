@@ -9,7 +9,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from streams.appender import Appender, Brokers
+from streams.log.appender import Appender, Brokers
 from tests.support.worker import until
 
 

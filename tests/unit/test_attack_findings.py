@@ -20,10 +20,10 @@ from projections.names import Position
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.storage.protocol import NOTHING, Stored, write_of
-from streams.appender import Appender
 from streams.control.follower import Control
 from streams.feed import Feed
-from streams.log import Raw
+from streams.log.appender import Appender
+from streams.log.log import Raw
 from streams.partition import Partition
 from streams.projector import Projector
 from streams.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from projections.names import Position
 from streams.feed import Feed
-from streams.log import Raw, Row
+from streams.log.log import Raw, Row
 from tests.support.worker import until
 
 

@@ -11,11 +11,11 @@ from projections.events import types as events
 from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.storage.protocol import Checkpoint
-from streams.histories import Histories
-from streams.log import Raw
+from streams.log.log import Raw
+from streams.log.rollback_cache import Histories
+from streams.log.text_cache import RecentLog
 from streams.partition import Partition
 from streams.publisher import Silence
-from streams.recent_log import RecentLog
 from tests.support.histories import RULES
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore

@@ -10,7 +10,7 @@ from aiokafka.client import ConnectionGroup
 from projections.storage.protocol import Checkpoint
 from streams import incarnation
 from streams.incarnation import Watch, settled_end, why_other
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.partition import identity
 from threadfold.testing import MemoryLog
 

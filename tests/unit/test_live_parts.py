@@ -11,7 +11,7 @@ from projections.errors import InvalidPosition
 from projections.events.validation import make_record
 from projections.names import Key, Position
 from streams.encryption.payload_cipher import Unsealed
-from streams.log import Raw
+from streams.log.log import Raw
 from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told, told_summary
 from threadfold.live.reader import SLOW, Reader

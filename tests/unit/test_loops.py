@@ -18,7 +18,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
 from projections.window.tool_calls import call_hash
 from projections.window.trace_steps import Cut
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.partition import Partition
 from streams.publisher import Silence
 from streams.spans import compaction_span

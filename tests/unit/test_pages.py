@@ -16,7 +16,7 @@ from projections.policy.policy import Rules
 from projections.window.conversation_state import Kind
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Unsealed
-from streams.log import Raw
+from streams.log.log import Raw
 from threadfold.drafts import Drafter, derived_id, new_id
 from threadfold.pages import Place, flat_event, page, read_cursor, write_cursor
 from threadfold.testing.memory_log import MemoryLog

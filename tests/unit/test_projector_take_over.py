@@ -12,7 +12,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, write_of
 from projections.window.window import Window
 from streams.control.follower import Control
-from streams.log import Raw
+from streams.log.log import Raw
 from streams.partition import identity
 from streams.projector import Projector
 from streams.settings import Settings

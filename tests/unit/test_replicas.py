@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.replicas import faults_of
+from streams.log.replication import faults_of
 
 
 def partition(number: int, leader: int, isr: list[int]) -> dict[str, Any]:

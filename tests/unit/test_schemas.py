@@ -14,8 +14,8 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from projections.events.types import DATA_TYPES, full_type
 from projections.events.validation import make_record
 from projections.names import Key
+from streams.log.topics import SPECS
 from streams.settings import Settings
-from streams.topics import SPECS
 from threadfold.gateway import create_gateway
 from threadfold.schemas.documents import documents, texts
 from threadfold.schemas.forms import APPENDED

@@ -19,7 +19,7 @@ from projections.policy.policy import Policy, Rules
 from projections.render.render import render_openai
 from projections.window.conversation_state import Kind
 from streams.encryption.payload_cipher import Unsealed
-from streams.log import Raw
+from streams.log.log import Raw
 from threadfold.drafts import Drafter
 from threadfold.pages import flat_event, page
 from threadfold.spill import MAX_CHUNKS, Drafts, append_drafts, check_page, preview_of, unfold

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from streams.log.topics import replication_for
 from streams.settings import Settings
-from streams.topics import replication_for
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.render.render import render_openai
 from streams.encryption.payload_cipher import Unsealed, open_value, seal_event
-from streams.log import Raw
+from streams.log.log import Raw
 from tests.support.histories import RULES
 from tests.unit.test_views import Last
 from threadfold.live.decoding import told

@@ -14,14 +14,14 @@ from projections.errors import InvalidPosition, ThreadfoldError
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Parked
 from streams.dead_letters import DeadLetters, closing, decoded
-from streams.kafka import SharedProducer, kafka_errors, sequential_consumer
-from streams.log import KafkaLog, Raw
+from streams.log.clients import SharedProducer, kafka_errors, sequential_consumer
+from streams.log.log import KafkaLog, Raw
+from streams.log.topics import partition_count
 from streams.parking import POISON, RECORD, read_row
 from streams.publisher import Publisher
 from streams.reach import Reach, reach
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.topics import partition_count
 from threadfold.cli.common import Finite, data_option, load_settings, print_json, print_line, run
 
 FIRST_BYTES = 400

@@ -18,10 +18,10 @@ from projections.errors import KafkaUnavailable, RedisUnavailable, ThreadfoldErr
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
 from streams.control.follower import Control, Generation
-from streams.kafka import admin_client
-from streams.log import KafkaLog
+from streams.log.clients import admin_client
+from streams.log.log import KafkaLog
+from streams.log.topics import check_topics, partition_count, replication_for
 from streams.settings import Settings
-from streams.topics import check_topics, partition_count, replication_for
 from threadfold.cli.common import data_option, load_settings, run
 
 REDIS_MINIMUM = (6, 2)

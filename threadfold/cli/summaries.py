@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from projections.names import check_name, parse_key
 from streams.control.key_ring import KeyRing
 from streams.encryption.payload_cipher import NotAuthentic, open_value
-from streams.kafka import kafka_errors, make_consumer, start_client
+from streams.log.clients import kafka_errors, make_consumer, start_client
+from streams.log.topics import partition_count
 from streams.settings import Settings
-from streams.topics import partition_count
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from streams.collector import rest_collector
+from streams.log.retention import check_whole
 from streams.reach import reach
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.truncation import check_whole
 from streams.verify import VerifyReport
 from streams.verify import verify as verify_windows
 from threadfold.cli.common import data_option, load_settings, run

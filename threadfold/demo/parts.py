@@ -15,9 +15,9 @@ import redis.asyncio as aredis
 
 from projections.errors import ThreadfoldError
 from streams.control.follower import Control, Generation
-from streams.kafka import admin_client
+from streams.log.clients import admin_client
+from streams.log.topics import SPECS
 from streams.settings import PREFIX, Settings
-from streams.topics import SPECS
 from threadfold.demo.agents import AGENTS
 from threadfold.demo.watch import PromiseBroken
 from threadfold.embedded.process import GuardedProcess

@@ -14,7 +14,7 @@ from projections.errors import KafkaUnavailable
 from projections.events.validation import Record, make_record
 from projections.names import Key
 from projections.storage.protocol import Checkpoint
-from streams.log import Log
+from streams.log.log import Log
 from threadfold.demo.sources import Flat
 
 BATCH = 100

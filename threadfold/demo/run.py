@@ -24,10 +24,10 @@ from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
 from streams.control.follower import Control
-from streams.kafka import kafka_errors, make_consumer, start_client
-from streams.log import KafkaLog
+from streams.log.clients import kafka_errors, make_consumer, start_client
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
 from streams.settings import Settings
-from streams.topics import create_topics
 from threadfold.demo.display import Display, Progress
 from threadfold.demo.parts import Subscriber, check_alive, delete_topics, flush, last_lines, make_generation, worker_process
 from threadfold.demo.player import Player

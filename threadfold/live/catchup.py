@@ -13,8 +13,8 @@ from itertools import pairwise
 from projections.errors import Healing, TooFarBehind
 from projections.names import Key, Position
 from projections.window.window import Window
-from streams.history import pieces_backwards
-from streams.log import Log, Row
+from streams.log.history import pieces_backwards
+from streams.log.log import Log, Row
 from threadfold.backend import Backend
 
 SCAN = 10_000

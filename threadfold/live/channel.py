@@ -16,7 +16,7 @@ from projections.fold.apply import id_hash_of
 from projections.names import Key, Position
 from projections.window.recent_ids import Recents
 from streams.encryption.payload_cipher import Seals
-from streams.log import Row
+from streams.log.log import Row
 from threadfold.live.decoding import Told, told
 from threadfold.live.reader import Reader
 from threadfold.live.saying import Delta, Saying

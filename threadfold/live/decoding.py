@@ -10,8 +10,8 @@ from projections.errors import InvalidPosition
 from projections.events.types import ErasedEvent, MessageEvent, SummaryEvent, ToolResultChunkEvent, is_outdated, short_type
 from projections.names import Key, Position, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, Seals, Unsealed, open_value
-from streams.history import event_of
-from streams.log import Raw, Row
+from streams.log.history import event_of
+from streams.log.log import Raw, Row
 from threadfold.live.sent import Sent
 from threadfold.pages import flat_event
 

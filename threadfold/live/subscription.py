@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from projections.errors import ThreadfoldError
 from projections.fold.apply import id_hash_of
-from streams.log import Row
+from streams.log.log import Row
 from threadfold.live.catchup import Missed
 from threadfold.live.channel import GONE, Channel
 from threadfold.live.decoding import told

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from projections.errors import ThreadfoldError
 from projections.names import parse_key
 from streams.encryption.payload_cipher import Seals
-from streams.log import KafkaLog, Row
+from streams.log.log import KafkaLog, Row
 from streams.settings import Settings
 from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told_summary

@@ -16,8 +16,8 @@ from aiokafka.errors import KafkaError
 
 from projections.errors import KafkaUnavailable
 from streams.encryption.payload_cipher import Seals
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
-from streams.log import Row
+from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.log import Row
 from streams.settings import Settings
 from streams.tasks import end_tasks
 

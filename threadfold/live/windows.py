@@ -19,7 +19,7 @@ from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, deco
 from projections.storage.protocol import stored_form
 from projections.window.meta import InForce
 from projections.window.window import Window
-from streams.log import Log
+from streams.log.log import Log
 from threadfold.backend import Backend
 from threadfold.live.decoding import previous_of
 from threadfold.live.sent import Sent

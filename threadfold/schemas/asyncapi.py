@@ -10,8 +10,8 @@ from projections.events.types import CONTENT_TYPE, full_type
 from streams.compaction.requests import CompactionRequest
 from streams.control.follower import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
+from streams.log.topics import SPECS, TopicSpec
 from streams.tenants import ApiKey, Tenant
-from streams.topics import SPECS, TopicSpec
 from threadfold.schemas.forms import LOG_TYPES, RENDER_TOPIC, SUMMARY_TOPIC, envelope
 from threadfold.schemas.structs import ABOUT, DATA, Schema, components
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from projections.events.validation import Record
 from projections.names import Position, partition_of
 from streams.encryption.payload_cipher import Seals, Unsealed
-from streams.log import Raw, Row
+from streams.log.log import Raw, Row
 
 
 class MemoryLog:
-    """A :class:`streams.log.Log` kept in this process, for tests.
+    """A :class:`streams.log.log.Log` kept in this process, for tests.
 
     It partitions by key as Kafka does, so a conversation has the same partition in both. Offsets of a partition start at 0 and have no
     gaps (Kafka's may have). An instance belongs to one event loop; calls of several tasks may interleave.

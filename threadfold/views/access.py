@@ -17,10 +17,10 @@ from streams.custom.projection import Projection, check_projection
 from streams.custom.runner import ViewRunner
 from streams.custom.store import RedisViewStore
 from streams.custom.verify import ViewReport, verify_view
-from streams.log import KafkaLog
+from streams.log.log import KafkaLog
+from streams.log.retention import check_whole
+from streams.log.topics import partition_count
 from streams.settings import Settings
-from streams.topics import partition_count
-from streams.truncation import check_whole
 from threadfold.testing.memory_view_store import MemoryViewStore
 
 Progress = Callable[[int, int], None]

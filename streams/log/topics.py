@@ -15,10 +15,10 @@ from aiokafka.admin import NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from projections.errors import TopicMismatch
-from streams.kafka import MAX_REQUEST, admin_client
-from streams.replicas import config_of, short_of_replicas
+from streams.log.clients import MAX_REQUEST, admin_client
+from streams.log.replication import config_of, short_of_replicas
+from streams.log.retention import said_of_begins, topic_begins
 from streams.settings import Settings
-from streams.truncation import said_of_begins, topic_begins
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}

@@ -15,7 +15,7 @@ from operator import attrgetter
 from projections.events.validation import Record
 from projections.names import Position
 from streams.encryption.payload_cipher import Seals
-from streams.log import Log, Raw, Row
+from streams.log.log import Log, Raw, Row
 
 STREAMED_BYTES = 64 << 20
 READ_BYTES = 32 << 20
@@ -26,7 +26,7 @@ _offset = attrgetter("offset")
 
 
 class RecentLog:
-    """A :class:`streams.log.Log` in front of another one. For one reader, in one event loop; records never change."""
+    """A :class:`streams.log.log.Log` in front of another one. For one reader, in one event loop; records never change."""
 
     def __init__(self, log: Log, streamed_bytes: int = STREAMED_BYTES, read_bytes: int = READ_BYTES) -> None:
         self._log = log

@@ -1,7 +1,7 @@
 """The log: append records and learn their positions, read them back at positions and in ranges.
 
 An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it may still land later, so it is repeated
-with the same ids, and the fold recognises the repeat. A list for one partition goes out in one record batch (``streams.appender``), so a
+with the same ids, and the fold recognises the repeat. A list for one partition goes out in one record batch (``streams.log.log.appender``), so a
 retry cannot reorder it; what is on its way has a bound.
 """
 
@@ -20,11 +20,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from streams.appender import HEADERS as HEADERS
-from streams.appender import Appender, Brokers, Pair
 from streams.collector import Sweep
 from streams.encryption.payload_cipher import Seals, Unsealed
-from streams.kafka import (
+from streams.log.appender import HEADERS as HEADERS
+from streams.log.appender import Appender, Brokers, Pair
+from streams.log.clients import (
     LOST_PLACE,
     MAX_REQUEST,
     SharedProducer,
@@ -34,7 +34,7 @@ from streams.kafka import (
     start_client,
     stop_client,
 )
-from streams.replicas import Replicas
+from streams.log.replication import Replicas
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
@@ -121,7 +121,7 @@ class Load:
 
 
 class Log(Protocol):
-    """The unbounded store. ``streams.log.KafkaLog`` is the real one, ``threadfold.testing`` has one in memory."""
+    """The unbounded store. ``streams.log.log.KafkaLog`` is the real one, ``threadfold.testing`` has one in memory."""
 
     @property
     def partitions(self) -> int:
@@ -163,7 +163,7 @@ class Log(Protocol):
         """
 
     async def begins(self) -> dict[int, int]:
-        """For each partition the offset of its first record: above 0 the log has lost its beginning (:mod:`streams.truncation`)."""
+        """For each partition the offset of its first record: above 0 the log has lost its beginning (:mod:`streams.log.log.retention`)."""
 
 
 class KafkaLog:

@@ -13,7 +13,7 @@ from projections.names import Key, Position, parse_position
 from projections.window.conversation_state import entry_offsets
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Seals, read_event
-from streams.log import Log, Row
+from streams.log.log import Log, Row
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""

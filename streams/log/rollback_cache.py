@@ -14,8 +14,8 @@ from projections.fold.replay import Logged
 from projections.fold.replay_checkpoints import COPIES_BYTES, Waypoints
 from projections.names import Key, Position
 from projections.window.window import Window
-from streams.history import event_of, fetch_needed, offsets_backwards
-from streams.log import Log
+from streams.log.history import event_of, fetch_needed, offsets_backwards
+from streams.log.log import Log
 
 KEPT_BYTES = 64 << 20
 """Bytes of events and windows kept at most, of all conversations together; one that is larger by itself is read again each time."""
@@ -37,7 +37,7 @@ class _Known:
 
 
 class Histories:
-    """What :func:`streams.history.fetch_needed` answers, with a memory. For one event loop."""
+    """What :func:`streams.log.log.history.fetch_needed` answers, with a memory. For one event loop."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, copies_bytes: int = COPIES_BYTES) -> None:
         self._known: OrderedDict[Key, _Known] = OrderedDict()

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from aiokafka import TopicPartition
 
 from projections.errors import LogTruncated
-from streams.kafka import kafka_errors, make_consumer, start_client, stop_client
-from streams.log import Log
+from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.log import Log
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)

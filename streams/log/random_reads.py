@@ -26,8 +26,8 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from projections.names import Position
-from streams.kafka import kafka_errors
-from streams.log import Raw
+from streams.log.clients import kafka_errors
+from streams.log.log import Raw
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from streams.kafka import LAST_WORDS
+from streams.log.clients import LAST_WORDS
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from projections.errors import ThreadfoldError
-from streams.kafka import admin_client
+from streams.log.clients import admin_client
 from streams.settings import Settings
 from streams.tasks import end_tasks
 
