@@ -32,8 +32,8 @@ from benchmarks.support.stacks import running_stack
 from projections.redis.store import RedisStore
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
+from streams.maintenance.verify import VerifyReport, verify
 from streams.settings import Settings
-from streams.verify import VerifyReport, verify
 
 TENANTS = ("soak-a", "soak-b", "soak-c")
 CONVERSATIONS = 60

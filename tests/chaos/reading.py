@@ -16,7 +16,7 @@ from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
-from streams.verify import verify
+from streams.maintenance.verify import verify
 from tests.chaos.evidence import Ack, Evidence, Row, Seen
 from tests.chaos.platform import Platform
 

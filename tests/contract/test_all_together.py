@@ -25,23 +25,24 @@ from projections.storage.layout import HEAD
 from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
-from streams import dead_letters, healing, hibernation, incarnation, revival, rounds
+from streams import healing, hibernation, incarnation, revival, rounds
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
-from streams.dead_letters import DeadLetters
 from streams.healing import heal_from_snapshots
 from streams.incarnation import find_start
 from streams.log.log import Raw
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
-from streams.mending import mend
+from streams.maintenance import dead_letters
+from streams.maintenance.dead_letters import DeadLetters
+from streams.maintenance.repair import mend
+from streams.maintenance.verify import verify
 from streams.partition import Fenced, Partition
 from streams.publisher import Silence
 from streams.revival import Revival
 from streams.reviving import Reviving
 from streams.rounds import Rounds
-from streams.verify import verify
 from tests.contract.test_parking import AnyEar, Code, Expected, bare, rules_of
 from tests.contract.test_partition import NUMBER
 from tests.support.snapshots import MemorySnapshots

@@ -17,11 +17,12 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
 from projections.window.window import Window
-from streams import dead_letters, rounds
+from streams import rounds
 from streams.folded import Folded
 from streams.healing import heal_from_snapshots
 from streams.log.log import Raw
-from streams.mending import mend, whole_write
+from streams.maintenance import dead_letters
+from streams.maintenance.repair import mend, whole_write
 from streams.parking import Spoiled, Told, go_on, spoiled_by, with_history
 from streams.partition import Fenced, Partition
 from streams.rounds import Rounds

@@ -22,9 +22,9 @@ from projections.names import Key, partition_of
 from streams.control.follower import Control, Generation
 from streams.encryption.master_keys import new_master
 from streams.log.topics import create_topics
+from streams.maintenance.verify import verify
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.verify import verify
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
 from tests.support.commands import start

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from projections.names import Key, Position, partition_of
+from streams.maintenance.verify import verify
 from streams.settings import Settings
-from streams.verify import verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied
 from tests.support.generations import open_generation

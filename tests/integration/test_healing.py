@@ -16,10 +16,10 @@ from streams import rounds
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import check_topics, create_topics
+from streams.maintenance.verify import verify
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.verify import verify
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, messages

@@ -26,9 +26,9 @@ from streams.encryption.master_keys import new_master
 from streams.encryption.payload_cipher import kid_of_body
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
+from streams.maintenance.verify import verify
 from streams.rebuild import rebuild
 from streams.settings import Settings
-from streams.verify import verify
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import no_text
 from tests.integration.test_outages import environment

@@ -18,8 +18,8 @@ from projections.redis.store import RedisStore
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
+from streams.maintenance.verify import VerifyReport, verify
 from streams.settings import Settings
-from streams.verify import VerifyReport, verify
 from tests.conftest import fresh_settings
 from tests.integration.test_pipeline import POLICY, sentence
 from tests.support.generations import open_generation

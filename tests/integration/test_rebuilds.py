@@ -25,10 +25,10 @@ from streams.building import Bounds, left_to_fold
 from streams.control import generations
 from streams.control.follower import Control
 from streams.control.generations import GenerationBusy, Hold, begin, drop
+from streams.maintenance.verify import verify
 from streams.preview import Preview
 from streams.rebuild import rebuild
 from streams.settings import Settings
-from streams.verify import verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import sentence
 from tests.support.commands import cli, ok

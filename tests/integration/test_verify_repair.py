@@ -13,9 +13,9 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
+from streams.maintenance.verify import VerifyReport, verify
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.verify import VerifyReport, verify
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation

@@ -14,8 +14,8 @@ from projections.errors import Healing, RedisUnavailable, ThreadfoldError
 from projections.names import make_key
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
+from streams.maintenance.verify import verify
 from streams.settings import Settings
-from streams.verify import verify
 from tests.support.gateway import Client, say
 from tests.support.worker import until
 from threadfold.backend import Backend

@@ -13,10 +13,10 @@ from aiokafka import TopicPartition
 from projections.errors import InvalidPosition, ThreadfoldError
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Parked
-from streams.dead_letters import DeadLetters, closing, decoded
 from streams.log.clients import SharedProducer, kafka_errors, sequential_consumer
 from streams.log.log import KafkaLog, Raw
 from streams.log.topics import partition_count
+from streams.maintenance.dead_letters import DeadLetters, closing, decoded
 from streams.parking import POISON, RECORD, read_row
 from streams.publisher import Publisher
 from streams.reach import Reach, reach

@@ -21,11 +21,11 @@ from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
 from projections.storage.snapshots import stamp_of
-from streams.comparing import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.control.follower import Generation
 from streams.folded import Folded
 from streams.log.log import Log
-from streams.mending import mend
+from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, misplaced, named
+from streams.maintenance.repair import mend
 from streams.parking import belongs, read_row
 from streams.partition import Partition
 from streams.publisher import Silence

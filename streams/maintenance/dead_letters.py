@@ -29,7 +29,7 @@ from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
-from streams.mending import publish
+from streams.maintenance.repair import publish
 from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
 from streams.partition import Fenced
 from streams.snapshots import SnapshotTopic

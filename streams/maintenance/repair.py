@@ -19,10 +19,10 @@ from projections.storage.listing import Listing, listed
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
 from projections.storage.snapshots import encode_snapshot, stamp_of
 from projections.window.window import Window
-from streams.comparing import has_timer, is_due
 from streams.encryption.payload_cipher import body_sealer
 from streams.folded import Folded
 from streams.log.log import Log
+from streams.maintenance.compare import has_timer, is_due
 from streams.partition import Fenced
 from streams.snapshots import SnapshotTopic
 
