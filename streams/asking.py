@@ -18,7 +18,7 @@ from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, WindowStore, stored_form
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.partition import Partition
+from streams.partition.partition import Partition
 from streams.publisher import Publisher
 
 GROWTH = 2

@@ -18,7 +18,7 @@ from streams.incarnation import why_other
 from streams.log.log import Log
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
-from streams.partition import Fenced, Partition
+from streams.partition.partition import Fenced, Partition
 from streams.publisher import Silence
 from streams.settings import Settings
 

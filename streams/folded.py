@@ -12,8 +12,8 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.healing import restored_at_marker
 from streams.log.log import Log, Row
-from streams.parking import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
-from streams.partition import Partition
+from streams.partition.partition import Partition
+from streams.partition.step import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
 from streams.snapshots import SnapshotTopic
 
 FAR = 2_000

@@ -30,7 +30,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, Seals, kid_of_body, open_body
 from streams.log.history import event_of
 from streams.log.log import Log, Raw
-from streams.partition import Partition, identity
+from streams.partition.partition import Partition, identity
 from streams.snapshots import SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)

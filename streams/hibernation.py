@@ -20,7 +20,7 @@ from projections.storage.protocol import Checkpoint, Stored, rest_write, stored_
 from projections.storage.snapshots import Stamp, encode_packed
 from projections.storage.stubs import STUB, Stub, decode_stub, pack, stub_of
 from streams.encryption.payload_cipher import body_sealer
-from streams.partition import Partition
+from streams.partition.partition import Partition
 from streams.snapshots import Row, SnapshotTopic
 
 logger = logging.getLogger(__name__)

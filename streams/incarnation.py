@@ -31,7 +31,7 @@ from projections.storage.protocol import Checkpoint
 from streams.healing import is_of
 from streams.log.log import Log, Row
 from streams.log.topic_ids import topic_id
-from streams.partition import identity
+from streams.partition.partition import identity
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.asking import Asker
 from streams.control.follower import Control
-from streams.feed import Feed, left_of
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
@@ -31,8 +30,9 @@ from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
 from streams.log.retention import check_reach
-from streams.partition import Fenced, Partition
-from streams.poison import PoisonShare
+from streams.partition.failure_share import PoisonShare
+from streams.partition.partition import Fenced, Partition
+from streams.partition.queue import Feed, left_of
 from streams.publisher import Publisher
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving

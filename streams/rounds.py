@@ -33,7 +33,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
 from streams.hibernation import put_to_sleep, sleepers
 from streams.log.log import Log
-from streams.partition import Fenced, Partition
+from streams.partition.partition import Fenced, Partition
 from streams.snapshots import Row, SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import KafkaLog, Log, Raw
 from streams.log.random_reads import PointReads
 from streams.log.topics import partition_count
-from streams.partition import identity
+from streams.partition.partition import identity
 from streams.settings import Settings
 
 Row = tuple[bytes, bytes | None]

@@ -18,7 +18,7 @@ from projections.events.validation import Record, make_record
 from projections.fold.timers import fired, next_timer, timed
 from projections.names import Key, Position, partition_of
 from projections.window.window import Window
-from streams.partition import Partition
+from streams.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 

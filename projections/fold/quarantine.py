@@ -1,7 +1,7 @@
 """Parked conversations: the fold failed on an event, so the window stays as it was before it, and what comes after waits in the log.
 
 Where a conversation is parked is part of its window, so a restart, a snapshot, a rebuild and a verify all know it, and a replay parks it
-at the same event. Everything here is pure; ``streams.parking`` reads the log for what a parked conversation goes on with.
+at the same event. Everything here is pure; ``streams.partition.step`` reads the log for what a parked conversation goes on with.
 """
 
 from __future__ import annotations

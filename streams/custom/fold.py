@@ -14,7 +14,7 @@ from streams.custom.persistence import NO_WRITE, Hash, ViewStore, place_of, writ
 from streams.custom.projection import Projection
 from streams.custom.result import Cell, Result
 from streams.log.log import Log, Row
-from streams.partition import Fenced, identity
+from streams.partition.partition import Fenced, identity
 
 logger = logging.getLogger(__name__)
 _ITS_OWN = (Exception, SystemExit)

@@ -36,7 +36,7 @@ from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
 from streams.log.retention import check_reach, said_of_begins
-from streams.partition import Fenced
+from streams.partition.partition import Fenced
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)

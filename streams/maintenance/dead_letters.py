@@ -30,10 +30,10 @@ from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.maintenance.repair import publish
-from streams.parking import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
-from streams.partition import Fenced
+from streams.partition.effects import DeadLetter, Spoken, Voice
+from streams.partition.partition import Fenced
+from streams.partition.step import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
 from streams.snapshots import SnapshotTopic
-from streams.spoken import DeadLetter, Spoken, Voice
 
 PAGE = 500
 WAITING = "waiting"

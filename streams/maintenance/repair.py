@@ -23,7 +23,7 @@ from streams.encryption.payload_cipher import body_sealer
 from streams.folded import Folded
 from streams.log.log import Log
 from streams.maintenance.compare import has_timer, is_due
-from streams.partition import Fenced
+from streams.partition.partition import Fenced
 from streams.snapshots import SnapshotTopic
 
 ATTEMPTS = 60

@@ -26,8 +26,8 @@ from streams.folded import Folded
 from streams.log.log import Log
 from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.maintenance.repair import mend
-from streams.parking import belongs, read_row
-from streams.partition import Partition
+from streams.partition.partition import Partition
+from streams.partition.step import belongs, read_row
 from streams.publisher import Silence
 from streams.snapshots import SnapshotTopic, find_marker
 

@@ -20,7 +20,7 @@ from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snap
 from streams import healing, rounds
 from streams.healing import heal_from_snapshots
 from streams.log.log import KafkaLog, Log, Raw
-from streams.partition import Fenced, Partition
+from streams.partition.partition import Fenced, Partition
 from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots, SnapshotTopic, find_marker

@@ -22,7 +22,7 @@ from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_p
 from streams import healing, revival, rounds
 from streams.hibernation import sleepers
 from streams.log.log import KafkaLog, Row
-from streams.partition import Partition
+from streams.partition.partition import Partition
 from streams.revival import Revival
 from streams.reviving import Reviving
 from streams.rounds import Rounds

@@ -23,8 +23,8 @@ from streams.healing import heal_from_snapshots
 from streams.log.log import Raw
 from streams.maintenance import dead_letters
 from streams.maintenance.repair import mend, whole_write
-from streams.parking import Spoiled, Told, go_on, spoiled_by, with_history
-from streams.partition import Fenced, Partition
+from streams.partition.partition import Fenced, Partition
+from streams.partition.step import Spoiled, Told, go_on, spoiled_by, with_history
 from streams.rounds import Rounds
 from tests.contract.test_partition import NUMBER, Ear, Parts, parts, split
 from tests.support.snapshots import MemorySnapshots

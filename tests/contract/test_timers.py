@@ -17,7 +17,7 @@ from projections.names import Key, Position, partition_of
 from projections.redis.store import RedisStore
 from streams import timers
 from streams.log.log import KafkaLog, Log, Raw
-from streams.partition import Fenced, Partition
+from streams.partition.partition import Fenced, Partition
 from streams.settings import Settings
 from streams.timers import AGAIN_MS, ring
 from tests.contract.test_partition import NUMBER, Parts

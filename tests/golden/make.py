@@ -28,7 +28,7 @@ from streams.encryption.key_table import Erasure, encode_key, key_place
 from streams.encryption.master_keys import master_keys_of
 from streams.encryption.payload_cipher import AESGCM, KEY_BYTES, KID_BYTES, seal_event
 from streams.log.log import Raw
-from streams.partition import identity
+from streams.partition.partition import identity
 from streams.settings import Settings
 from streams.tenants import ApiKey, Quota, Tenant, hash_key
 from tests.golden.files import HERE, Golden, releases, text_of, valued, write_lines

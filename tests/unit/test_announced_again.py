@@ -6,9 +6,9 @@ import pytest
 
 from projections.events.validation import make_record
 from projections.names import Key
+from streams.partition.effects import Spoken
 from streams.publisher import Publisher
 from streams.settings import Settings
-from streams.spoken import Spoken
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "again")

@@ -21,10 +21,10 @@ from projections.policy.policy import Rules
 from projections.render.render import render_openai
 from projections.storage.protocol import NOTHING, Stored, write_of
 from streams.control.follower import Control
-from streams.feed import Feed
 from streams.log.appender import Appender
 from streams.log.log import Raw
-from streams.partition import Partition
+from streams.partition.partition import Partition
+from streams.partition.queue import Feed
 from streams.projector import Projector
 from streams.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log

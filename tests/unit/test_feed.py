@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from projections.names import Position
-from streams.feed import Feed
 from streams.log.log import Raw, Row
+from streams.partition.queue import Feed
 from tests.support.worker import until
 
 

@@ -14,7 +14,7 @@ from projections.storage.protocol import Checkpoint
 from streams.log.log import Raw
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
-from streams.partition import Partition
+from streams.partition.partition import Partition
 from streams.publisher import Silence
 from tests.support.histories import RULES
 from tests.support.talks import Talks, random_talks

@@ -11,7 +11,7 @@ from projections.storage.protocol import Checkpoint
 from streams import incarnation
 from streams.incarnation import Watch, settled_end, why_other
 from streams.log.log import Raw
-from streams.partition import identity
+from streams.partition.partition import identity
 from threadfold.testing import MemoryLog
 
 

@@ -19,10 +19,10 @@ from projections.storage.protocol import Checkpoint
 from projections.window.tool_calls import call_hash
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
-from streams.partition import Partition
+from streams.partition.effects import Spoken, Voice
+from streams.partition.partition import Partition
 from streams.publisher import Silence
 from streams.spans import compaction_span
-from streams.spoken import Spoken, Voice
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "c1")

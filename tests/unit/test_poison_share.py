@@ -6,8 +6,8 @@ import pytest
 
 from projections.errors import TooMuchPoison
 from projections.names import Position
-from streams.poison import LEAST, WINDOW, PoisonShare
-from streams.spoken import DeadLetter
+from streams.partition.effects import DeadLetter
+from streams.partition.failure_share import LEAST, WINDOW, PoisonShare
 
 
 def dead(*offsets: int, kind: str = "record") -> list[DeadLetter]:

@@ -13,7 +13,7 @@ from projections.storage.protocol import Checkpoint, write_of
 from projections.window.window import Window
 from streams.control.follower import Control
 from streams.log.log import Raw
-from streams.partition import identity
+from streams.partition.partition import identity
 from streams.projector import Projector
 from streams.settings import Settings
 from tests.support.talks import event_for

@@ -10,7 +10,7 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
-from streams.partition import Partition
+from streams.partition.partition import Partition
 from streams.settings import Settings
 from threadfold.testing import MemoryLog, MemoryStore
 

@@ -23,7 +23,7 @@ from streams.custom.persistence import ViewWrite
 from streams.custom.verify import verify_view
 from streams.encryption.payload_cipher import seal_event
 from streams.log.log import Raw
-from streams.partition import Fenced, identity
+from streams.partition.partition import Fenced, identity
 from threadfold.testing import MemoryLog, MemoryView, MemoryViewStore
 from threadfold.views import Event, Projection, Result
 

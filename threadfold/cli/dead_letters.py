@@ -17,7 +17,7 @@ from streams.log.clients import SharedProducer, kafka_errors, sequential_consume
 from streams.log.log import KafkaLog, Raw
 from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
-from streams.parking import POISON, RECORD, read_row
+from streams.partition.step import POISON, RECORD, read_row
 from streams.publisher import Publisher
 from streams.reach import Reach, reach
 from streams.settings import Settings

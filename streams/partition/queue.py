@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from streams.log.log import Log, Row
-from streams.partition import Partition
+from streams.partition.partition import Partition
 
 
 class Feed:

@@ -10,7 +10,7 @@ from projections.events.types import LoopDetected
 from projections.names import Key, Position
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
-from streams.parking import RECORD
+from streams.partition.step import RECORD
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ The same object serves the live projector and a rebuild; what differs is whether
 1. decode: a record that is nobody's event becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
 3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored from a snapshot has already is passed
-   over; what cannot be decoded or fails parks its conversation (``streams.parking``), and no other;
+   over; what cannot be decoded or fails parks its conversation (``streams.partition.step``), and no other;
 4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a crash repeats them and never loses
    them (whether a summary is accepted is a fact of the log, so even a fenced writer never tells subscribers anything untrue);
 5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
@@ -32,7 +32,9 @@ from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Stored,
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
-from streams.parking import (
+from streams.partition.effects import DeadLetter, Spoken, Voice
+from streams.partition.failure_share import PoisonShare
+from streams.partition.step import (
     POISON,
     WAITING,
     Fetch,
@@ -47,8 +49,6 @@ from streams.parking import (
     step_aside,
     with_history,
 )
-from streams.poison import PoisonShare
-from streams.spoken import DeadLetter, Spoken, Voice
 
 logger = logging.getLogger(__name__)
 

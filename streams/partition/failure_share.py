@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from projections.errors import TooMuchPoison
-from streams.parking import WAITING
-from streams.spoken import DeadLetter
+from streams.partition.effects import DeadLetter
+from streams.partition.step import WAITING
 
 WINDOW = 1_000
 """Records of one worker over which the share is taken."""
