@@ -19,7 +19,7 @@ from streams.log.log import Log
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
 from streams.partition.partition import Fenced, Partition
-from streams.publisher import Silence
+from streams.projector.effect_sink import Silence
 from streams.settings import Settings
 
 ATTEMPTS = 5

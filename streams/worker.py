@@ -18,7 +18,6 @@ import faust
 
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
-from streams.asking import Wanted
 from streams.collector import rest_collector
 from streams.compaction.compactor import Compactor, decode_request
 from streams.control.follower import Control
@@ -26,8 +25,9 @@ from streams.control.key_ring import KeyRing, encrypting
 from streams.damping import damp
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
-from streams.progress import AnswerProgress, FoldProgress
-from streams.projector import Projector
+from streams.projector.compaction_scheduler import Wanted
+from streams.projector.progress import AnswerProgress, FoldProgress
+from streams.projector.projector import Projector
 from streams.settings import Settings
 from streams.watchdog import Look, Watchdog, end_process
 

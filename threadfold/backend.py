@@ -25,11 +25,11 @@ from streams.control.follower import Control, State
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
+from streams.projector.tracing import compaction_span
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
-from streams.spans import compaction_span
 from threadfold.appended import Appended, Applied, applied_of, make_appended
 from threadfold.documents import check_format, document_of
 from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy

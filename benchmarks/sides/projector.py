@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.collector import rest_collector
-from streams.projector import Projector
+from streams.projector.projector import Projector
 from streams.settings import Settings
 from streams.worker import Runtime
 

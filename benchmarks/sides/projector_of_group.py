@@ -16,7 +16,7 @@ from benchmarks.sides.projector import until
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.collector import rest_collector
-from streams.projector import Projector
+from streams.projector.projector import Projector
 from streams.settings import Settings
 from streams.worker import Runtime
 

@@ -28,7 +28,7 @@ from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, mispla
 from streams.maintenance.repair import mend
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
-from streams.publisher import Silence
+from streams.projector.effect_sink import Silence
 from streams.snapshots import SnapshotTopic, find_marker
 
 GROUP = 100

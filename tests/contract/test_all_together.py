@@ -39,7 +39,7 @@ from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import mend
 from streams.maintenance.verify import verify
 from streams.partition.partition import Fenced, Partition
-from streams.publisher import Silence
+from streams.projector.effect_sink import Silence
 from streams.revival import Revival
 from streams.reviving import Reviving
 from streams.rounds import Rounds

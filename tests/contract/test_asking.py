@@ -14,9 +14,9 @@ from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, Verdict, WindowStore, write_of
 from projections.window.window import Window
-from streams.asking import LONGEST, Patience, Wanted
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
+from streams.projector.compaction_scheduler import LONGEST, Patience, Wanted
 from streams.settings import Settings
 from tests.contract.test_compactor import KEY, SETTINGS, append, fold, talk
 from threadfold.testing import MemoryLog, MemoryStore

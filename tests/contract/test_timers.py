@@ -15,11 +15,11 @@ from projections.events.types import decode_event
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.redis.store import RedisStore
-from streams import timers
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.partition import Fenced, Partition
+from streams.projector import timers
+from streams.projector.timers import AGAIN_MS, ring
 from streams.settings import Settings
-from streams.timers import AGAIN_MS, ring
 from tests.contract.test_partition import NUMBER, Parts
 from tests.support.talks import Talks
 from threadfold.testing import MemoryLog, MemoryStore

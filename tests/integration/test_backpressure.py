@@ -18,7 +18,7 @@ from projections.storage.protocol import Applied, Checkpoint, Write
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.projector import FETCH_ROWS, Projector
+from streams.projector.projector import FETCH_ROWS, Projector
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.contract.test_compactor_endpoints import POLICY as ENDPOINT_POLICY

@@ -16,8 +16,8 @@ import pytest
 from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, Verdict
-from streams import projector
 from streams.log.topics import create_topics
+from streams.projector import projector
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.gateway import serving

@@ -15,7 +15,7 @@ from projections.render.read_header import state_of
 from projections.window.window import Window
 from streams.log.history import event_of
 from streams.partition.effects import Spoken
-from streams.publisher import Publisher
+from streams.projector.effect_sink import Publisher
 from streams.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import append, folded_from_log, stored

@@ -15,7 +15,7 @@ from projections.events.validation import make_record
 from projections.names import Key
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.progress import FoldProgress
+from streams.projector.progress import FoldProgress
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from tests.conftest import fresh_settings

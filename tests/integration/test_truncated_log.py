@@ -18,12 +18,13 @@ from projections.names import partition_of
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
-from streams import projector, rounds
+from streams import rounds
 from streams.control.follower import Control
 from streams.log.clients import admin_client, make_producer
 from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import check_topics, create_topics
+from streams.projector import projector
 from streams.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots

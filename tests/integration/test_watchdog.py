@@ -21,7 +21,7 @@ from streams.log.clients import admin_client, make_consumer
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
-from streams.progress import AnswerProgress, FoldProgress
+from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, messages

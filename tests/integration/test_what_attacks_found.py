@@ -130,7 +130,7 @@ async def test_windows_of_an_earlier_release_heal_without_another_event(settings
 
 
 async def test_a_partition_that_heals_slowly_does_not_hold_another_that_has_to_be_prepared(settings: Settings, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    from streams import projector as module
+    from streams.projector import projector as module
 
     log = KafkaLog(settings, settings.partitions)
     rng = random.Random(4)

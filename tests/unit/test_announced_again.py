@@ -7,7 +7,7 @@ import pytest
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.partition.effects import Spoken
-from streams.publisher import Publisher
+from streams.projector.effect_sink import Publisher
 from streams.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 

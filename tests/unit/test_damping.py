@@ -50,7 +50,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_service_damps_the_loggers_there_are_once() -> None:
     assert "aiokafka" in sys.modules
-    loggers = [logging.getLogger(name) for name in ("aiokafka.conn", "streams.projector")]
+    loggers = [logging.getLogger(name) for name in ("aiokafka.conn", "streams.projector.projector")]
     before = [list(logger.filters) for logger in loggers]
     try:
         damp()

@@ -15,7 +15,7 @@ from streams.log.log import Raw
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
 from streams.partition.partition import Partition
-from streams.publisher import Silence
+from streams.projector.effect_sink import Silence
 from tests.support.histories import RULES
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore

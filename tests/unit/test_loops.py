@@ -21,8 +21,8 @@ from projections.window.trace_steps import Cut
 from streams.log.log import Raw
 from streams.partition.effects import Spoken, Voice
 from streams.partition.partition import Partition
-from streams.publisher import Silence
-from streams.spans import compaction_span
+from streams.projector.effect_sink import Silence
+from streams.projector.tracing import compaction_span
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "c1")

@@ -7,7 +7,7 @@ import asyncio
 from aiokafka import TopicPartition
 
 from streams.control.follower import Control
-from streams.projector import Projector
+from streams.projector.projector import Projector
 from streams.settings import Settings
 from threadfold.testing import MemoryLog, MemoryStore
 

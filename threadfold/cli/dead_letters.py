@@ -18,7 +18,7 @@ from streams.log.log import KafkaLog, Raw
 from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
 from streams.partition.step import POISON, RECORD, read_row
-from streams.publisher import Publisher
+from streams.projector.effect_sink import Publisher
 from streams.reach import Reach, reach
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots

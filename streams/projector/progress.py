@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from projections.storage.protocol import WindowStore
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.log import KafkaLog
-from streams.projector import Projector
+from streams.projector.projector import Projector
 from streams.settings import Settings
 from streams.watchdog import Look
 

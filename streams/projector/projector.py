@@ -21,7 +21,6 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError, TooMuchPoison
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
-from streams.asking import Asker
 from streams.control.follower import Control
 from streams.healing import heal_from_snapshots
 from streams.incarnation import Start, Watch, find_start
@@ -33,14 +32,15 @@ from streams.log.retention import check_reach
 from streams.partition.failure_share import PoisonShare
 from streams.partition.partition import Fenced, Partition
 from streams.partition.queue import Feed, left_of
-from streams.publisher import Publisher
+from streams.projector.compaction_scheduler import Asker
+from streams.projector.effect_sink import Publisher
+from streams.projector.timers import ring
 from streams.revival import Revival, rules_of
 from streams.reviving import Reviving
 from streams.rounds import Rounds
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
-from streams.timers import ring
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from projections.storage.protocol import Checkpoint, WindowStore, stored_form
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.partition.partition import Partition
-from streams.publisher import Publisher
+from streams.projector.effect_sink import Publisher
 
 GROWTH = 2
 LONGEST = 16
