@@ -1,6 +1,6 @@
 """Our side of `replay`: folding the log from zero, by the product's own functions.
 
-``rebuild`` is ``streams.rebuild.rebuild`` of a candidate generation beside a live one (``threadfold rebuild --jobs N``); ``verify`` is
+``rebuild`` is ``streams.rebuild.rebuild.rebuild`` of a candidate generation beside a live one (``threadfold rebuild --jobs N``); ``verify`` is
 ``streams.maintenance.verify.verify`` of every conversation (``threadfold verify --deep``): it folds into windows in memory and compares them with
 the store's at the end. The clock runs around the call; an earlier candidate's windows are dropped before.
 """
@@ -14,7 +14,7 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.collector import rest_collector
 from streams.maintenance.verify import verify
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from streams.worker import Runtime
 

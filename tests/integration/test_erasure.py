@@ -19,7 +19,7 @@ from streams.control.follower import Control, Generation
 from streams.encryption.key_table import Erasure
 from streams.encryption.master_keys import new_master
 from streams.maintenance.verify import verify
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from streams.worker import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with

@@ -17,7 +17,7 @@ from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import check_topics, create_topics
 from streams.maintenance.verify import verify
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.worker import Runtime

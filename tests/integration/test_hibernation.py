@@ -27,7 +27,7 @@ from streams.encryption.payload_cipher import kid_of_body
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import no_text

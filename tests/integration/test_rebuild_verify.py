@@ -12,7 +12,7 @@ import redis.asyncio as aredis
 from projections.errors import Healing
 from projections.names import Key, partition_of
 from streams.maintenance.verify import verify
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled

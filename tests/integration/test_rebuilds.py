@@ -19,15 +19,15 @@ import redis.asyncio as aredis
 
 from projections.events.validation import make_record
 from projections.names import Key, partition_of
-from streams import build_processes
-from streams.build_processes import BuildFailed
-from streams.building import Bounds, left_to_fold
 from streams.control import generations
 from streams.control.follower import Control
 from streams.control.generations import GenerationBusy, Hold, begin, drop
 from streams.maintenance.verify import verify
-from streams.preview import Preview
-from streams.rebuild import rebuild
+from streams.rebuild import build_pool
+from streams.rebuild.build import Bounds, left_to_fold
+from streams.rebuild.build_pool import BuildFailed
+from streams.rebuild.preview import Preview
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import sentence
@@ -228,7 +228,7 @@ async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_it
     building.cancel()
     os.kill(frozen, signal.SIGCONT)
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(building, build_processes.GRACE + 5)
+        await asyncio.wait_for(building, build_pool.GRACE + 5)
     assert not set(children(os.getpid())) - before
     done = await written(runtime, number)
     assert done > 0

@@ -18,7 +18,7 @@ from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
 from streams.control.follower import Control, Generation
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import worker

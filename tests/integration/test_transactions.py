@@ -16,7 +16,7 @@ from projections.names import Key
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.projector.progress import FoldProgress
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import verified

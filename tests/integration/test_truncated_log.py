@@ -25,7 +25,7 @@ from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import check_topics, create_topics
 from streams.projector import projector
-from streams.rebuild import rebuild
+from streams.rebuild.rebuild import rebuild
 from streams.settings import Settings
 from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks

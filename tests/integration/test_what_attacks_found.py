@@ -194,8 +194,8 @@ async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> N
 
 
 async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) -> None:
-    from streams.building import Bounds
-    from streams.rebuild import rebuild
+    from streams.rebuild.build import Bounds
+    from streams.rebuild.rebuild import rebuild
 
     log = KafkaLog(settings, settings.partitions)
     control, store = await Control(settings).start(), RedisStore(settings.redis, settings.topic_prefix)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from projections.storage.protocol import Checkpoint
-from streams.build_processes import shares
-from streams.building import Bounds, _Unwritten, spoken
 from streams.control.follower import Generation, State
 from streams.control.generations import candidate, heal_to_live, kept_rules
+from streams.rebuild.build import Bounds, _Unwritten, spoken
+from streams.rebuild.build_pool import shares
 from streams.tenants import Tenant
 from threadfold.testing import MemoryStore
 

@@ -1,4 +1,4 @@
-"""What another policy would change, as text for a terminal; the document is made by ``streams.preview``."""
+"""What another policy would change, as text for a terminal; the document is made by ``streams.rebuild.preview``."""
 
 from __future__ import annotations
 

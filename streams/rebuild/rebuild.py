@@ -15,12 +15,12 @@ import msgspec
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.storage.protocol import WindowStore
-from streams.build_processes import build_in_processes, shares
-from streams.building import Bounds, Builder, left_to_fold
 from streams.control.follower import Control, Generation
 from streams.control.generations import Hold, begin, known_generation, make_live
 from streams.log.log import Log
 from streams.log.retention import check_whole
+from streams.rebuild.build import Bounds, Builder, left_to_fold
+from streams.rebuild.build_pool import build_in_processes, shares
 from streams.settings import Settings
 
 Progress = Callable[[int, int], None]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from projections.errors import ThreadfoldError
-from streams.building import Bounds
+from streams.rebuild.build import Bounds
 from streams.settings import Settings
 
 GRACE = 10.0
@@ -84,7 +84,7 @@ async def _one(job: Job, told: Callable[[int], None]) -> None:
         sys.executable,
         "-P",
         "-m",
-        "streams.build_child",
+        "streams.rebuild.rebuild.build_worker",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=None if debug else asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A process that builds some partitions of a generation: ``python -m streams.build_child``, started by ``streams.build_processes``.
+"""A process that builds some partitions of a generation: ``python -m streams.rebuild.rebuild.build_worker``, started by ``streams.rebuild.rebuild.build_pool``.
 
 Its standard input is its work (one line), then ``stop`` or the end: with ``stop`` it writes what it has folded, and exits; when the input
 ends, its parent is gone, and it exits at once.
@@ -17,11 +17,11 @@ from collections.abc import Iterator
 import msgspec
 
 from projections.errors import ThreadfoldError
-from streams.build_processes import Job, Said
-from streams.building import Bounds, Builder, Stopped
 from streams.collector import rest_collector
 from streams.control.generations import known_generation
 from streams.reach import reach
+from streams.rebuild.build import Bounds, Builder, Stopped
+from streams.rebuild.build_pool import Job, Said
 
 EVERY = 0.2
 """Seconds between two words of progress."""
