@@ -12,7 +12,7 @@ EVERY = 10.0
 """Seconds between two lines that say the same."""
 MOST = 1_000
 """Different lines that are remembered; beyond, all begin anew."""
-OWN = ("streams.projector.projector", "streams.rounds", "streams.incarnation")
+OWN = ("streams.projector.projector", "streams.recovery.snapshot_writer", "streams.recovery.log_identity")
 """Modules of ours that say it for each partition, each time they try again."""
 
 

@@ -11,10 +11,10 @@ from projections.storage.protocol import WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
-from streams.revival import Revival, rules_of
-from streams.reviving import Reviving
+from streams.recovery.hydrating_store import Reviving
+from streams.recovery.revival import Revival, rules_of
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.tracing import compaction_span
-from streams.revival import Revival, rules_of
-from streams.reviving import Reviving
+from streams.recovery.hydrating_store import Reviving
+from streams.recovery.revival import Revival, rules_of
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from threadfold.appended import Appended, Applied, applied_of, make_appended
 from threadfold.documents import check_format, document_of
 from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy

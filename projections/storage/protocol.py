@@ -76,7 +76,7 @@ class Stored:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
         with stored_form(key):
             if self.asleep is not None:
-                raise ValueError("it sleeps: a store that revives (streams.reviving) was not asked")
+                raise ValueError("it sleeps: a store that revives (streams.recovery.hydrating_store) was not asked")
             window, mark = load_window(key, partition, rules, self.fields, self.recents)
             if self.stub is not None:
                 mark = Mark()

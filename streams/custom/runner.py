@@ -30,13 +30,13 @@ from streams.control.follower import Control
 from streams.custom.fold import ViewPartition
 from streams.custom.persistence import ViewStore, place_of
 from streams.custom.projection import Projection, check_projection
-from streams.incarnation import why_other
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
 from streams.log.retention import check_reach, said_of_begins
 from streams.partition.partition import Fenced
+from streams.recovery.log_identity import why_other
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Spoken, Voice
 from streams.partition.partition import Fenced
 from streams.partition.step import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
-from streams.snapshots import SnapshotTopic
+from streams.recovery.snapshot_topic import SnapshotTopic
 
 PAGE = 500
 WAITING = "waiting"

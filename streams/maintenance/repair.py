@@ -20,11 +20,11 @@ from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Verdict
 from projections.storage.snapshots import encode_snapshot, stamp_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
-from streams.folded import Folded
 from streams.log.log import Log
 from streams.maintenance.compare import has_timer, is_due
 from streams.partition.partition import Fenced
-from streams.snapshots import SnapshotTopic
+from streams.recovery.shadow_fold import Folded
+from streams.recovery.snapshot_topic import SnapshotTopic
 
 ATTEMPTS = 60
 POLITE = 2

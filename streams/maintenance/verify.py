@@ -22,14 +22,14 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
 from projections.storage.snapshots import stamp_of
 from streams.control.follower import Generation
-from streams.folded import Folded
 from streams.log.log import Log
 from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.maintenance.repair import mend
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
 from streams.projector.effect_sink import Silence
-from streams.snapshots import SnapshotTopic, find_marker
+from streams.recovery.shadow_fold import Folded
+from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 
 GROUP = 100
 PATIENCE = 20.0

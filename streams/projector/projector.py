@@ -22,8 +22,6 @@ from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUn
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.follower import Control
-from streams.healing import heal_from_snapshots
-from streams.incarnation import Start, Watch, find_start
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.commits import Commits
 from streams.log.log import Log, Row
@@ -35,11 +33,13 @@ from streams.partition.queue import Feed, left_of
 from streams.projector.compaction_scheduler import Asker
 from streams.projector.effect_sink import Publisher
 from streams.projector.timers import ring
-from streams.revival import Revival, rules_of
-from streams.reviving import Reviving
-from streams.rounds import Rounds
+from streams.recovery.healing import heal_from_snapshots
+from streams.recovery.hydrating_store import Reviving
+from streams.recovery.log_identity import Start, Watch, find_start
+from streams.recovery.revival import Revival, rules_of
+from streams.recovery.snapshot_topic import KafkaSnapshots
+from streams.recovery.snapshot_writer import Rounds
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)

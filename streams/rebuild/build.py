@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.generations import known_generation
-from streams.incarnation import why_other
 from streams.log.log import Log
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
 from streams.partition.partition import Fenced, Partition
 from streams.projector.effect_sink import Silence
+from streams.recovery.log_identity import why_other
 from streams.settings import Settings
 
 ATTEMPTS = 5

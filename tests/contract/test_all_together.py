@@ -25,12 +25,9 @@ from projections.storage.layout import HEAD
 from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
-from streams import healing, hibernation, incarnation, revival, rounds
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
-from streams.healing import heal_from_snapshots
-from streams.incarnation import find_start
 from streams.log.log import Raw
 from streams.log.rollback_cache import Histories
 from streams.log.text_cache import RecentLog
@@ -40,9 +37,12 @@ from streams.maintenance.repair import mend
 from streams.maintenance.verify import verify
 from streams.partition.partition import Fenced, Partition
 from streams.projector.effect_sink import Silence
-from streams.revival import Revival
-from streams.reviving import Reviving
-from streams.rounds import Rounds
+from streams.recovery import healing, hibernation, log_identity, revival, snapshot_writer
+from streams.recovery.healing import heal_from_snapshots
+from streams.recovery.hydrating_store import Reviving
+from streams.recovery.log_identity import find_start
+from streams.recovery.revival import Revival
+from streams.recovery.snapshot_writer import Rounds
 from tests.contract.test_parking import AnyEar, Code, Expected, bare, rules_of
 from tests.contract.test_partition import NUMBER
 from tests.support.snapshots import MemorySnapshots
@@ -54,16 +54,16 @@ KEYS = [Key("acme", f"c{i}") for i in range(5)]
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(rounds, "SLICE", 1)
-    monkeypatch.setattr(rounds, "REST_AGAIN", 2)
-    monkeypatch.setattr(rounds, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(snapshot_writer, "SLICE", 1)
+    monkeypatch.setattr(snapshot_writer, "REST_AGAIN", 2)
+    monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(hibernation, "SLICE", 2)
     monkeypatch.setattr(healing, "AT_ONCE", 2)
     monkeypatch.setattr(healing, "WRITE_WINDOWS", 1)
     monkeypatch.setattr(healing, "CHUNK_BYTES", 2_000)
     monkeypatch.setattr(revival, "AT_ONCE", 2)
-    monkeypatch.setattr(incarnation, "SETTLE", 0.0)
+    monkeypatch.setattr(log_identity, "SETTLE", 0.0)
     monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
 
 
@@ -234,7 +234,7 @@ class World:
 
     async def sleep(self) -> None:
         await self.settle()
-        rounds.REST_AT_ONCE = self.rng.choice([1, 2, 100])
+        snapshot_writer.REST_AT_ONCE = self.rng.choice([1, 2, 100])
         past = self.rounds._pasts[NUMBER]
         await self.rounds._run(past, rest=True)
         self.note("asleep" if await self.stubs() else "awake")

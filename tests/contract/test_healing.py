@@ -17,13 +17,13 @@ from projections.names import Key, Position
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
-from streams import healing, rounds
-from streams.healing import heal_from_snapshots
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.partition import Fenced, Partition
-from streams.rounds import Rounds
+from streams.recovery import healing, snapshot_writer
+from streams.recovery.healing import heal_from_snapshots
+from streams.recovery.snapshot_topic import KafkaSnapshots, SnapshotTopic, find_marker
+from streams.recovery.snapshot_writer import Rounds
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots, SnapshotTopic, find_marker
 from tests.contract.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
 from tests.support.snapshots import MemorySnapshots
@@ -34,9 +34,9 @@ from threadfold.testing import MemoryLog, MemoryStore
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds are due at once and take one window at a time, and healing writes one at a time, so that everything interleaves."""
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(rounds, "SLICE", 1)
-    monkeypatch.setattr(rounds, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(snapshot_writer, "SLICE", 1)
+    monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(healing, "WRITE_WINDOWS", 1)
     monkeypatch.setattr(healing, "CHUNK_BYTES", 2_000)
 

@@ -19,15 +19,15 @@ from projections.storage.layout import HEAD
 from projections.storage.protocol import Stored, WindowStore
 from projections.storage.snapshots import MARKER_KEY, body_of
 from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
-from streams import healing, revival, rounds
-from streams.hibernation import sleepers
 from streams.log.log import KafkaLog, Row
 from streams.partition.partition import Partition
-from streams.revival import Revival
-from streams.reviving import Reviving
-from streams.rounds import Rounds
+from streams.recovery import healing, revival, snapshot_writer
+from streams.recovery.hibernation import sleepers
+from streams.recovery.hydrating_store import Reviving
+from streams.recovery.revival import Revival
+from streams.recovery.snapshot_topic import KafkaSnapshots
+from streams.recovery.snapshot_writer import Rounds
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from tests.contract.test_healing import Place, fold
 from tests.contract.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
@@ -39,11 +39,11 @@ from threadfold.testing import MemoryLog, MemoryStore
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds are due at once, and everything is done in small pieces, so that it interleaves."""
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(rounds, "SLICE", 1)
-    monkeypatch.setattr(rounds, "REST_AT_ONCE", 100)
-    monkeypatch.setattr(rounds, "REST_AGAIN", 2)
-    monkeypatch.setattr(rounds, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(snapshot_writer, "SLICE", 1)
+    monkeypatch.setattr(snapshot_writer, "REST_AT_ONCE", 100)
+    monkeypatch.setattr(snapshot_writer, "REST_AGAIN", 2)
+    monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
     monkeypatch.setattr(healing, "AT_ONCE", 2)
     monkeypatch.setattr(revival, "AT_ONCE", 2)
 
@@ -71,7 +71,7 @@ class Dormitory(Place):
         """Put those to sleep that may, once rounds are through."""
         await self.settle()
         past = self.rounds._pasts[NUMBER]
-        rounds.REST_AT_ONCE = most
+        snapshot_writer.REST_AT_ONCE = most
         await self.rounds._run(past, rest=True)
 
     async def stubs(self) -> dict[Key, Stub]:
@@ -278,7 +278,7 @@ async def test_what_falls_asleep_is_not_left_for_the_next_round_and_the_marker_f
     assert (past.again, partition.changed) == (set(), set())
     past.covered = partition.checkpoint.offset  # as if no round were due for any other reason
     assert not place.rounds._due(past, behind=False)
-    monkeypatch.setattr(rounds, "MARK_EVERY", 0.0)
+    monkeypatch.setattr(snapshot_writer, "MARK_EVERY", 0.0)
     count = past.rounds
     async with asyncio.timeout(20):
         while past.rounds == count:
@@ -329,7 +329,7 @@ async def test_an_emptied_topic_gets_every_sleeping_conversation_again_with_few_
     await place.settle()
     await place.sleep()
     assert set(await place.stubs()) == set(talks.keys)
-    assert caplog.text.count("folded from the log") <= 1 + len(talks.keys) // rounds.REST_AGAIN
+    assert caplog.text.count("folded from the log") <= 1 + len(talks.keys) // snapshot_writer.REST_AGAIN
     caplog.clear()
     assert await place.parts.images() == place.parts.expected(talks)
     assert "folded from the log" not in caplog.text

@@ -17,15 +17,15 @@ from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
 from projections.window.window import Window
-from streams import rounds
-from streams.folded import Folded
-from streams.healing import heal_from_snapshots
 from streams.log.log import Raw
 from streams.maintenance import dead_letters
 from streams.maintenance.repair import mend, whole_write
 from streams.partition.partition import Fenced, Partition
 from streams.partition.step import Spoiled, Told, go_on, spoiled_by, with_history
-from streams.rounds import Rounds
+from streams.recovery import snapshot_writer as rounds
+from streams.recovery.healing import heal_from_snapshots
+from streams.recovery.shadow_fold import Folded
+from streams.recovery.snapshot_writer import Rounds
 from tests.contract.test_partition import NUMBER, Ear, Parts, parts, split
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for

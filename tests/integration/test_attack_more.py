@@ -23,8 +23,8 @@ from streams.control.follower import Control, Generation
 from streams.encryption.master_keys import new_master
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
 from tests.support.commands import start

@@ -12,14 +12,14 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
-from streams import rounds
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import check_topics, create_topics
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
+from streams.recovery import snapshot_writer
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, messages
@@ -34,7 +34,7 @@ KEYS = [Key("acme", f"c{i}") for i in range(10)]
 @pytest.fixture
 async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
     """Topics of its own, and rounds every 30 events of a partition."""
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30)
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()
@@ -115,7 +115,7 @@ class Leaky(RedisStore):
 async def test_a_worker_that_dies_while_it_heals_leaves_partitions_that_are_not_served_until_the_next_one_has_healed_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streams import healing
+    from streams.recovery import healing
 
     monkeypatch.setattr(healing, "WRITE_WINDOWS", 1)
     log = KafkaLog(settings, settings.partitions)

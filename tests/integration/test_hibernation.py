@@ -21,13 +21,13 @@ from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Stored
 from projections.storage.snapshots import body_of
 from projections.storage.stubs import is_packed
-from streams import rounds
 from streams.encryption.master_keys import new_master
 from streams.encryption.payload_cipher import kid_of_body
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
+from streams.recovery import snapshot_writer
 from streams.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import no_text
@@ -55,7 +55,7 @@ WORKER = (
 @pytest.fixture
 async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
     """Conversations that fall asleep soon; the tenant `sealed` is encrypted."""
-    monkeypatch.setattr(rounds, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(snapshot_writer, "LOOK_EVERY", 0.0)
     made = fresh_settings(stack, hibernate_after=SOON, snapshot_events=30, master_keys=new_master("first"), read_cache_bytes=0)
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()

@@ -20,11 +20,11 @@ from projections.errors import Healing, KafkaUnavailable, RedisUnavailable, Unkn
 from projections.events.types import SummaryEvent, decode_event
 from projections.events.validation import Record, make_record
 from projections.names import partition_of
-from streams import rounds
 from streams.log.clients import admin_client
 from streams.log.log import KafkaLog, Row
 from streams.log.topic_ids import topic_id
 from streams.log.topics import create_topics
+from streams.recovery import snapshot_writer
 from streams.settings import Settings
 from streams.tasks import end_tasks
 from tests.conftest import fresh_settings
@@ -49,7 +49,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStac
 
 
 async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30, partitions=2, append_timeout=5.0)
     await create_topics(made)
     await open_generation(made, POLICY, acme=None)

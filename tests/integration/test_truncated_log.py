@@ -18,7 +18,6 @@ from projections.names import partition_of
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
-from streams import rounds
 from streams.control.follower import Control
 from streams.log.clients import admin_client, make_producer
 from streams.log.log import KafkaLog
@@ -26,8 +25,9 @@ from streams.log.retention import check_whole
 from streams.log.topics import check_topics, create_topics
 from streams.projector import projector
 from streams.rebuild.rebuild import rebuild
+from streams.recovery import snapshot_writer
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from streams.tasks import end_tasks
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
@@ -46,7 +46,7 @@ from threadfold.embedded.stack import EmbeddedStack
 @pytest.fixture
 async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
     """Two partitions; a partition that is held back is looked at again at once."""
-    monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
     monkeypatch.setattr(projector, "TRUNCATED_PAUSE", 0.2)
     made = fresh_settings(stack, snapshot_events=30, partitions=2)
     client = aredis.Redis.from_url(made.redis)

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from projections.errors import KafkaUnavailable
 from projections.names import Position
 from streams.log.log import Raw
-from streams.snapshots import Row
+from streams.recovery.snapshot_topic import Row
 
 
 class MemorySnapshots:
-    """A :class:`streams.snapshots.SnapshotTopic` in this process; every write lets other tasks run in between."""
+    """A :class:`streams.recovery.snapshot_topic.SnapshotTopic` in this process; every write lets other tasks run in between."""
 
     def __init__(self, partitions: int) -> None:
         self.rows: list[list[Raw]] = [[] for _ in range(partitions)]

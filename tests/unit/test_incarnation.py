@@ -8,10 +8,10 @@ import pytest
 from aiokafka.client import ConnectionGroup
 
 from projections.storage.protocol import Checkpoint
-from streams import incarnation
-from streams.incarnation import Watch, settled_end, why_other
 from streams.log.log import Raw
 from streams.partition.partition import identity
+from streams.recovery import log_identity
+from streams.recovery.log_identity import Watch, settled_end, why_other
 from threadfold.testing import MemoryLog
 
 
@@ -129,7 +129,7 @@ async def test_a_partition_that_is_not_fed_hands_nothing_on(log: ShortLog) -> No
 async def test_a_checkpoint_is_of_another_log_when_its_record_is_not_there_as_it_was(
     log: ShortLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incarnation, "SETTLE", 0.05)
+    monkeypatch.setattr(log_identity, "SETTLE", 0.05)
     (record,) = await rows(log, 7, 7)
     checkpoint = at(record)
     assert await why_other(log, 0, checkpoint, 0, 10) is None

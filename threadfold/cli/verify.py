@@ -11,8 +11,8 @@ from streams.log.retention import check_whole
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
 from streams.reach import reach
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings import Settings
-from streams.snapshots import KafkaSnapshots
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
 

@@ -13,8 +13,8 @@ from projections.storage.layout import Mark, changes_of
 from projections.storage.protocol import Stored
 from projections.storage.stubs import Stub, encode_stub
 from projections.window.window import Window
-from streams.folded import Folded
 from streams.log.log import Log
+from streams.recovery.shadow_fold import Folded
 
 logger = logging.getLogger(__name__)
 

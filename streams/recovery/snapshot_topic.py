@@ -1,7 +1,7 @@
 """The snapshots topic: writing records to a partition, and finding a partition's latest marker.
 
 It is key-compacted and has as many partitions as the events topic; a conversation's snapshot has its events' partition. Reading it never
-decides what is true: see ``streams.healing`` for what is believed, ``streams.rounds`` for what makes that safe.
+decides what is true: see ``streams.recovery.healing`` for what is believed, ``streams.recovery.snapshot_writer`` for what makes that safe.
 """
 
 from __future__ import annotations

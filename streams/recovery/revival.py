@@ -22,8 +22,8 @@ from projections.storage.stubs import Stub, encode_stub, pack, seal_of, unpack
 from streams.control.follower import Control
 from streams.encryption.payload_cipher import NotAuthentic, kid_of_body, open_body
 from streams.log.log import Log, Raw
-from streams.refold import refold
-from streams.snapshots import SnapshotTopic
+from streams.recovery.refold import refold
+from streams.recovery.snapshot_topic import SnapshotTopic
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ First the whole window is written to the snapshots topic, as one record with its
 replaced by its stub, atomically and fenced, if it has not changed since. So a crash in between leaves a record that is the conversation's
 latest, as a round's would be, and the window as it was.
 
-The records keep what ``streams.rounds`` promises of snapshots: each holds all its conversation's events up to the checkpoint it names.
+The records keep what ``streams.recovery.snapshot_writer`` promises of snapshots: each holds all its conversation's events up to the checkpoint it names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from projections.storage.snapshots import Stamp, encode_packed
 from projections.storage.stubs import STUB, Stub, decode_stub, pack, stub_of
 from streams.encryption.payload_cipher import body_sealer
 from streams.partition.partition import Partition
-from streams.snapshots import Row, SnapshotTopic
+from streams.recovery.snapshot_topic import Row, SnapshotTopic
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ may be ahead of X; that is why a healed partition passes over what a window has 
 - *records of another generation or another log* (they could shadow a conversation): as long as no marker of this generation fits this
   log, every key on the topic is written again or deleted.
 
-Records that come after a round's last one are judged by the reader (``streams.healing``).
+Records that come after a round's last one are judged by the reader (``streams.recovery.healing``).
 
-Between rounds, conversations that are idle are put to sleep (``streams.hibernation``): their records count as a round's, and as nothing
+Between rounds, conversations that are idle are put to sleep (``streams.recovery.hibernation``): their records count as a round's, and as nothing
 comes of them until they wake, the next marker holds for them. One whose record has to be written again gets a new stub with it.
 """
 
@@ -31,10 +31,10 @@ from projections.storage.protocol import Checkpoint
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
-from streams.hibernation import put_to_sleep, sleepers
 from streams.log.log import Log
 from streams.partition.partition import Fenced, Partition
-from streams.snapshots import Row, SnapshotTopic, find_marker
+from streams.recovery.hibernation import put_to_sleep, sleepers
+from streams.recovery.snapshot_topic import Row, SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)
 

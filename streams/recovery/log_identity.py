@@ -28,10 +28,10 @@ from aiokafka.errors import KafkaError
 from projections.errors import ThreadfoldError
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
-from streams.healing import is_of
 from streams.log.log import Log, Row
 from streams.log.topic_ids import topic_id
 from streams.partition.partition import identity
+from streams.recovery.healing import is_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from projections.fold.quarantine import park
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.window.window import Window
-from streams.healing import restored_at_marker
 from streams.log.log import Log, Row
 from streams.partition.partition import Partition
 from streams.partition.step import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
-from streams.snapshots import SnapshotTopic
+from streams.recovery.healing import restored_at_marker
+from streams.recovery.snapshot_topic import SnapshotTopic
 
 FAR = 2_000
 """Records from which on a range is worth a consumer of its own."""
@@ -39,7 +39,7 @@ class Folded:
         self._known: dict[Key, dict[int, str]] = {}
 
     async def from_snapshots(self, partition: Partition, topic: SnapshotTopic) -> bool:
-        """Begin at the latest marker, where there is one; raises like :func:`streams.healing.heal_from_snapshots`."""
+        """Begin at the latest marker, where there is one; raises like :func:`streams.recovery.healing.heal_from_snapshots`."""
         found = await restored_at_marker(partition, self.log, topic, self.wanted)
         if found is not None:
             self.offset, reach, self.windows = found

@@ -12,7 +12,7 @@ from projections.names import Key
 from projections.storage.listing import Found
 from projections.storage.protocol import Applied, Checkpoint, Index, Stored, WindowStore, Write, stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
-from streams.revival import Revival
+from streams.recovery.revival import Revival
 
 Inner = TypeVar("Inner", bound=WindowStore)
 
@@ -20,7 +20,7 @@ Inner = TypeVar("Inner", bound=WindowStore)
 class Reviving(Generic[Inner]):
     """A :class:`projections.storage.protocol.WindowStore` over another one, ``inner``, for readers and owners alike.
 
-    Reads of sleeping conversations raise besides what :meth:`streams.revival.Revival.sure` does. Without a ``revival`` (yet) stubs are
+    Reads of sleeping conversations raise besides what :meth:`streams.recovery.revival.Revival.sure` does. Without a ``revival`` (yet) stubs are
     handed out as they are.
     """
 

@@ -31,7 +31,7 @@ from streams.encryption.payload_cipher import NotAuthentic, Seals, kid_of_body, 
 from streams.log.history import event_of
 from streams.log.log import Log, Raw
 from streams.partition.partition import Partition, identity
-from streams.snapshots import SnapshotTopic, find_marker
+from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)
 
