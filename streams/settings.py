@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file`` (one a line) wrap the data keys of
     encrypted conversations (``streams.encryption.master_keys``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
-    A worker that has something to do, does nothing of it and does not say why ends after ``watchdog_seconds`` (``streams.watchdog``; 0:
+    A worker that has something to do, does nothing of it and does not say why ends after ``watchdog_seconds`` (``streams.runtime.watchdog``; 0:
     it never does so).
 
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which nothing more came for

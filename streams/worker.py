@@ -18,18 +18,18 @@ import faust
 
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
-from streams.collector import rest_collector
 from streams.compaction.compactor import Compactor, decode_request
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.damping import damp
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.compaction_scheduler import Wanted
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
+from streams.runtime.throttle_logs import damp
+from streams.runtime.tune_gc import rest_collector
+from streams.runtime.watchdog import Look, Watchdog, end_process
 from streams.settings import Settings
-from streams.watchdog import Look, Watchdog, end_process
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0
@@ -71,7 +71,7 @@ class Runtime:
         self.compactor = Compactor(self.settings, self.log, wanted=Wanted(self.store, lambda: self.control.state.live_generation.number))
 
     def watch(self, agents: AnswerProgress, end: Callable[[str], None]) -> None:
-        """Begin to watch that partitions and requests move on; ``end`` is called when they do not (:mod:`streams.watchdog`)."""
+        """Begin to watch that partitions and requests move on; ``end`` is called when they do not (:mod:`streams.runtime.watchdog`)."""
         if self.settings.watchdog_seconds and self.log is not None and self.projector is not None:
             fold = FoldProgress(self.projector, self.log, self.store)
 

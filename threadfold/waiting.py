@@ -8,7 +8,7 @@ from collections.abc import Callable
 from projections.errors import WaitTimedOut
 from projections.names import Position
 from projections.storage.protocol import WindowStore
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
 LAST_INTERVAL = 0.05

@@ -15,8 +15,8 @@ import time
 from benchmarks.sides.projector import until
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from streams.collector import rest_collector
 from streams.projector.projector import Projector
+from streams.runtime.tune_gc import rest_collector
 from streams.settings import Settings
 from streams.worker import Runtime
 

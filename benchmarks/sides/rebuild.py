@@ -12,9 +12,9 @@ import time
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
-from streams.collector import rest_collector
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
+from streams.runtime.tune_gc import rest_collector
 from streams.settings import Settings
 from streams.worker import Runtime
 

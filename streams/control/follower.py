@@ -31,8 +31,8 @@ from streams.compaction.summarizers.registry import known_summarizers
 from streams.control.state import Generation as Generation
 from streams.control.state import State as State
 from streams.log.clients import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 from streams.tenants import (
     DEFAULT_SCOPES,
     ApiKey,

@@ -21,7 +21,7 @@ from projections.errors import Conflict, Healing, ThreadfoldError
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Verdict, WindowStore
 from streams.control.follower import Control, Generation, State
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20

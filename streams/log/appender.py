@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import OutOfOrderSequenceNumber, ProducerClosed
 
 from projections.events.types import CONTENT_TYPE
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 
 HEADERS = [("content-type", CONTENT_TYPE.encode())]
 Pair = tuple[bytes, bytes]

@@ -24,8 +24,8 @@ from aiokafka.errors import (
 )
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 LAST_WORDS = 5.0

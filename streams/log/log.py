@@ -20,7 +20,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from streams.collector import Sweep
 from streams.encryption.payload_cipher import Seals, Unsealed
 from streams.log.appender import HEADERS as HEADERS
 from streams.log.appender import Appender, Brokers, Pair
@@ -35,6 +34,7 @@ from streams.log.clients import (
     stop_client,
 )
 from streams.log.replication import Replicas
+from streams.runtime.tune_gc import Sweep
 from streams.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20

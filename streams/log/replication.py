@@ -16,8 +16,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from projections.errors import ThreadfoldError
 from streams.log.clients import admin_client
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from projections.storage.protocol import WindowStore
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.log import KafkaLog
 from streams.projector.projector import Projector
+from streams.runtime.watchdog import Look
 from streams.settings import Settings
-from streams.watchdog import Look
 
 
 class FoldProgress:

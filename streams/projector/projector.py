@@ -39,8 +39,8 @@ from streams.recovery.log_identity import Start, Watch, find_start
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import Rounds
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 from tests.chaos.model import absolute
 from tests.chaos.schedule import Plan
 from tests.chaos.spans import RIVAL

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer
 
 from streams.log.clients import make_consumer
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 from streams.worker import Runtime, answer
 
 

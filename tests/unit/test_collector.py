@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.collector import Sweep
+from streams.runtime.tune_gc import Sweep
 
 
 class Cycle:

@@ -8,8 +8,8 @@ import sys
 import aiokafka  # noqa: F401 (its loggers)
 import pytest
 
-from streams import damping
-from streams.damping import Damped, damp
+from streams.runtime import throttle_logs
+from streams.runtime.throttle_logs import Damped, damp
 
 
 def line(text: str, *args: object, level: int = logging.WARNING, failed: bool = False) -> logging.LogRecord:
@@ -19,11 +19,11 @@ def line(text: str, *args: object, level: int = logging.WARNING, failed: bool = 
 
 def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(damping.time, "monotonic", lambda: now)
+    monkeypatch.setattr(throttle_logs.time, "monotonic", lambda: now)
     one = Damped(by_form=False)
     assert [one.filter(line("node %d is away", 1)) for _ in range(5)] == [True, False, False, False, False]
     assert one.filter(line("node %d is away", 2)), "another one"
-    now += damping.EVERY
+    now += throttle_logs.EVERY
     again = line("node %d is away", 1)
     assert one.filter(again) and again.getMessage() == "node 1 is away (and 4 more like it)"
     assert not one.filter(line("node %d is away", 1))
@@ -41,7 +41,7 @@ def test_tracebacks_what_is_critical_and_what_only_informs_pass() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damping, "MOST", 10)
+    monkeypatch.setattr(throttle_logs, "MOST", 10)
     one = Damped(by_form=False)
     for n in range(1000):
         assert one.filter(line("text %d", n))

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from streams import tasks
-from streams.tasks import end_tasks
+from streams.runtime import tasks
+from streams.runtime.tasks import end_tasks
 
 
 async def test_a_task_that_swallowed_its_first_cancellation_ends_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

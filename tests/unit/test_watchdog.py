@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pytest
 
 from projections.errors import KafkaUnavailable
-from streams.watchdog import Look, Watchdog
+from streams.runtime.watchdog import Look, Watchdog
 from tests.support.worker import until
 
 HANGING = """

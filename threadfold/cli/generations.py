@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from streams.collector import rest_collector
 from streams.control.follower import Generation, State
 from streams.control.generations import candidate, drop
 from streams.reach import Reach, reach
@@ -20,6 +19,7 @@ from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
+from streams.runtime.tune_gc import rest_collector
 from streams.settings import Settings, read_policy
 from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report

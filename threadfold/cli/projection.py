@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from projections.errors import InvalidProjection
-from streams.collector import rest_collector
 from streams.control.follower import State
 from streams.custom.projection import Projection, check_projection
+from streams.runtime.tune_gc import rest_collector
 from streams.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from streams.collector import rest_collector
 from streams.log.retention import check_whole
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
 from streams.reach import reach
 from streams.recovery.snapshot_topic import KafkaSnapshots
+from streams.runtime.tune_gc import rest_collector
 from streams.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered

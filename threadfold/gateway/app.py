@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from projections.events.tokenizer import count_all
 from streams.encryption.master_keys import master_keys_of
+from streams.runtime.tasks import end_tasks
 from streams.settings import Settings
-from streams.tasks import end_tasks
 from streams.tenants import NO_QUOTA, Quota
 from threadfold.appended import Appended
 from threadfold.backend import Backend

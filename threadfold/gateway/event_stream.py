@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 from threadfold.live.sent import RETRY, Sent
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from projections.errors import InvalidSettings, KeySetUnavailable
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 REFETCH = 10.0

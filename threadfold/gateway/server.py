@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
-from streams.collector import rest_collector
+from streams.runtime.tune_gc import rest_collector
 from streams.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from projections.errors import RedisUnavailable
 from projections.redis.router import Servers
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 AGAIN = 0.3

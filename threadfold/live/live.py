@@ -10,7 +10,7 @@ from projections.errors import Erased, InvalidPosition, KafkaUnavailable, RedisU
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.window.recent_ids import Recents
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 from threadfold.appended import Appended
 from threadfold.backend import Backend
 from threadfold.live.catchup import SCAN, missed

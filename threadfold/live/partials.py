@@ -20,7 +20,7 @@ from projections.errors import Erased, PartialConflict, RedisUnavailable, Reques
 from projections.events.types import full_type
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 from threadfold.appended import Appended
 from threadfold.backend import Backend
 from threadfold.live.channel import Channel

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
-from streams.tasks import end_tasks
+from streams.runtime.tasks import end_tasks
 from streams.tenants import Quota
 from threadfold.quotas.bucket import Lease
 from threadfold.quotas.shared import Settling, SharedBuckets
