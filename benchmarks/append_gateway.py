@@ -13,7 +13,7 @@ from benchmarks.harness import Args, Measured, Result, interleave, rounded
 from benchmarks.support.children import run_side
 from benchmarks.support.gateways import Gateway, running_gateway
 from benchmarks.support.stacks import Bench, running_stack
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 CALLERS = 8
 SHAPES = {

@@ -14,7 +14,7 @@ from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.children import run_side
 from benchmarks.support.sealed import sealed_and_plain
 from benchmarks.support.stacks import Bench, filled_log, running_stack
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 SIZE = 500
 CALLERS = 4

@@ -16,7 +16,7 @@ from benchmarks.harness import Args, Measured, Result, interleave, percentile, r
 from benchmarks.support.children import run_side
 from benchmarks.support.gateways import Gateway, prepare, served
 from benchmarks.support.stacks import Bench, running_stack
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 TENANTS = ("acme", "globex", "initech", "umbrella")
 CALLERS = 4

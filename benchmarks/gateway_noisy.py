@@ -22,8 +22,8 @@ from benchmarks.support.children import answer_of, job_of, run_side, start_side
 from benchmarks.support.flats import flats
 from benchmarks.support.gateways import Gateway, prepare, served, told
 from benchmarks.support.stacks import Bench, running_stack
-from streams.settings import Settings
-from streams.tenants import Quota
+from streams.settings.quotas import Quota
+from streams.settings.settings import Settings
 
 QUIET, NOISY = "quiet", "noisy"
 QUOTA = Quota(requests_per_second=50, tokens_per_minute=60_000, requests_burst=1)

@@ -27,7 +27,7 @@ from benchmarks.support.http import Asker
 from benchmarks.support.single import CALLERS, LENGTHS, ROUTES, Single
 from benchmarks.support.stacks import Bench, running_stack
 from benchmarks.support.texts import TENANT, conversation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 PEER = "bare"
 TOLD = ("bare_starlette", "no_io")

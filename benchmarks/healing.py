@@ -26,7 +26,7 @@ from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.window.window import Window
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 CONVERSATIONS = 200
 SAMPLE = 20

@@ -35,7 +35,7 @@ from benchmarks.support.texts import TENANT, Messages, conversation
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.storage.stubs import STUB, decode_stub
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 
 CONVERSATIONS = 100_000

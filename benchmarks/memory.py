@@ -26,7 +26,7 @@ from projections.names import Key
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
 from projections.window.window import Window
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 PROTOTYPES = 40
 TOKENS = 30_000

@@ -48,7 +48,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.log.history import fetch_needed
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 
 BUDGETS = (4_000, 30_000)

@@ -15,7 +15,7 @@ from benchmarks.harness import Args, Measured, Result, interleave
 from benchmarks.support.children import run_side
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import Messages
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 CONVERSATIONS = 1_000
 KEEP = 680

@@ -18,7 +18,7 @@ from benchmarks.support.children import answer_of, job_of, start_side
 from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import Messages
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 PARTITIONS = 8
 LIMIT = 600.0

@@ -33,7 +33,7 @@ from projections.redis.store import RedisStore
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.maintenance.verify import VerifyReport, verify
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 TENANTS = ("soak-a", "soak-b", "soak-c")
 CONVERSATIONS = 60

@@ -23,7 +23,7 @@ from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
 from benchmarks.support.windows import Writer, fold_window
 from projections.redis.store import RedisStore
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 WINDOWS = 200
 AT_ONCE = 8

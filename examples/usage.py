@@ -12,7 +12,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.views import Event, Projection, Result, View
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import create_app
 
 app = create_app(Settings.load().require())

@@ -14,7 +14,7 @@ from streams.log.log import KafkaLog
 from streams.recovery.hydrating_store import Reviving
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from streams.projector.projector import Projector
 from streams.runtime.throttle_logs import damp
 from streams.runtime.tune_gc import rest_collector
 from streams.runtime.watchdog import Look, Watchdog, end_process
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0

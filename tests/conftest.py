@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.redis_cluster import RedisCluster
 from threadfold.embedded.stack import EmbeddedStack
 

@@ -29,7 +29,7 @@ from streams.projector.tracing import compaction_span
 from streams.recovery.hydrating_store import Reviving
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.appended import Appended, Applied, applied_of, make_appended
 from threadfold.documents import check_format, document_of
 from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy

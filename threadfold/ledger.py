@@ -33,7 +33,7 @@ from streams.encryption.payload_cipher import NotAuthentic, Seals, open_value
 from streams.log.history import event_of, pieces_backwards, read_events
 from streams.log.log import KafkaLog, Log, Raw
 from streams.log.topics import partition_count
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.documents import Messages, document, messages_of
 from threadfold.drafts import new_id
 

@@ -24,7 +24,7 @@ from projections.names import partition_of
 from projections.policy.policy import Rules
 from streams.log.appender import HEADERS
 from streams.log.clients import MAX_REQUEST
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 from threadfold.drafts import Drafter
 

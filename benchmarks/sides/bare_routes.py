@@ -33,7 +33,7 @@ from benchmarks.support.texts import TENANT
 from projections.names import partition_of
 from projections.policy.policy import Rules
 from streams.log.appender import HEADERS
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.drafts import Drafter
 from threadfold.gateway.server import serve_app
 

@@ -25,7 +25,7 @@ from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.window.bodies import message_body
 from projections.window.window import Window
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 TAKE = 500
 WITHIN = 0.2

@@ -9,7 +9,7 @@ import threading
 from fastapi import FastAPI
 
 from benchmarks.support.children import read_job
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway, serve
 from threadfold.gateway.server import serve_app
 

@@ -14,7 +14,7 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.projector.projector import Projector
 from streams.runtime.tune_gc import rest_collector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 
 POLL = 0.01

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.log.clients import make_consumer
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 async def run(settings: Settings, groups: dict[str, list[int]]) -> None:

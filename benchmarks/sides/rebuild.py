@@ -15,7 +15,7 @@ from benchmarks.support.meters import Meter
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.runtime.tune_gc import rest_collector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 
 

@@ -19,7 +19,7 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from projections.formats.context_document import context_document
 from projections.render.render import render_openai
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 
 Read = Callable[[str], Awaitable[Any]]

@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.harness import Measured
 from benchmarks.support.stacks import Bench
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = '{"value":'

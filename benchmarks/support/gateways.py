@@ -18,8 +18,8 @@ from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT
 from streams.control.follower import Control
 from streams.log.topics import create_topics
-from streams.settings import Settings
-from streams.tenants import Quota
+from streams.settings.quotas import Quota
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 
 STARTS = 60.0

@@ -20,7 +20,7 @@ from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.log.history import fetch_needed
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 
 SENTENCE = "The customer asked where the parcel was, was told the depot and the day, and accepted what was proposed. "

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.support.stacks import Bench
 from streams.encryption.master_keys import new_master
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 @contextmanager

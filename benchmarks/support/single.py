@@ -13,7 +13,7 @@ from benchmarks.support.gateways import Gateway, told
 from benchmarks.support.http import keep
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT, Messages, conversation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 CALLERS = 32
 TEXTS = 5_000

@@ -22,7 +22,7 @@ from streams.control.key_ring import KeyRing, encrypting
 from streams.log.clients import admin_client
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.embedded.stack import EmbeddedStack
 
 APPEND_AT_ONCE = 5_000

@@ -10,7 +10,7 @@ from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore, write_of
 from projections.window.window import Window
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 AT_ONCE = 50
 """Windows in one write: a batch of the projector's own is about as large."""

@@ -30,8 +30,8 @@ from streams.compaction.summarizers.base import SpanMessage, Summarizer, Summary
 from streams.compaction.summarizers.registry import ENDPOINT_SHARE, Summarizers
 from streams.log.history import event_of, read_events
 from streams.log.log import Log
-from streams.settings import Settings
-from streams.summarizers.options import EXTRACTIVE
+from streams.settings.endpoints import EXTRACTIVE
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 

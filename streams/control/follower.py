@@ -26,14 +26,13 @@ from aiokafka.errors import KafkaError
 from projections.errors import Conflict, TenantExists, TopicMismatch, UnknownTenant
 from projections.names import check_name
 from projections.policy.policy import Rules
-from streams.callables import load_callables
 from streams.compaction.summarizers.registry import known_summarizers
 from streams.control.state import Generation as Generation
 from streams.control.state import State as State
 from streams.log.clients import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
-from streams.tenants import (
+from streams.settings.callables import load_callables
+from streams.settings.quotas import (
     DEFAULT_SCOPES,
     ApiKey,
     Quota,
@@ -45,6 +44,7 @@ from streams.tenants import (
     key_id,
     rfc3339,
 )
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20

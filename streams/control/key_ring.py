@@ -29,7 +29,7 @@ from streams.encryption.master_keys import MasterKeys, master_keys_of
 from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
 from streams.log.clients import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
 from streams.control.custom_projections import ViewRecord, take_record
-from streams.tenants import ApiKey, Tenant, hash_key
+from streams.settings.quotas import ApiKey, Tenant, hash_key
 
 logger = logging.getLogger(__name__)
 

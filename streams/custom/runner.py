@@ -37,7 +37,7 @@ from streams.log.rebalances import Rebalances
 from streams.log.retention import check_reach, said_of_begins
 from streams.partition.partition import Fenced
 from streams.recovery.log_identity import why_other
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 POLL = 0.2

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import InvalidSettings, KeyUnusable
 from streams.encryption.payload_cipher import KEY_BYTES, NONCE_BYTES
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 WRAPPED_BYTES = NONCE_BYTES + KEY_BYTES + 16

@@ -25,7 +25,7 @@ from aiokafka.errors import (
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 LAST_WORDS = 5.0

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from streams.log.clients import LAST_WORDS
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from streams.log.clients import (
 )
 from streams.log.replication import Replicas
 from streams.runtime.tune_gc import Sweep
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
 MAX_OF_A_PARTITION = 32 << 20

@@ -28,7 +28,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from projections.names import Position
 from streams.log.clients import kafka_errors
 from streams.log.log import Raw
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 

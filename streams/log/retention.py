@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from projections.errors import LogTruncated
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.log import Log
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 

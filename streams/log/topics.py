@@ -18,7 +18,7 @@ from projections.errors import TopicMismatch
 from streams.log.clients import MAX_REQUEST, admin_client
 from streams.log.replication import config_of, short_of_replicas
 from streams.log.retention import said_of_begins, topic_begins
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}

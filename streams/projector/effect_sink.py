@@ -24,7 +24,7 @@ from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import HEADERS, Log, Raw
 from streams.partition.effects import Spoken
 from streams.projector.tracing import compaction_span
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 _Said = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]

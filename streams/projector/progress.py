@@ -16,7 +16,7 @@ from streams.log.clients import kafka_errors, make_consumer, start_client, stop_
 from streams.log.log import KafkaLog
 from streams.projector.projector import Projector
 from streams.runtime.watchdog import Look
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 class FoldProgress:

@@ -20,7 +20,7 @@ from streams.log.text_cache import RecentLog
 from streams.partition.partition import Fenced, Partition
 from streams.projector.effect_sink import Silence
 from streams.recovery.log_identity import why_other
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 ATTEMPTS = 5
 """How often partitions are taken up again without any progress in between: another rebuild would fence them every time."""

@@ -15,7 +15,7 @@ import msgspec
 
 from projections.errors import ThreadfoldError
 from streams.rebuild.build import Bounds
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 GRACE = 10.0
 """Seconds in which a process that is to stop may write what it has folded; then it is killed."""

@@ -21,7 +21,7 @@ from streams.log.log import Log
 from streams.log.retention import check_whole
 from streams.rebuild.build import Bounds, Builder, left_to_fold
 from streams.rebuild.build_pool import build_in_processes, shares
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 Progress = Callable[[int, int], None]
 

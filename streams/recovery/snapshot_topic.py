@@ -18,7 +18,7 @@ from streams.log.log import KafkaLog, Log, Raw
 from streams.log.random_reads import PointReads
 from streams.log.topics import partition_count
 from streams.partition.partition import identity
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 Row = tuple[bytes, bytes | None]
 """Key and value of a record to be written; no value deletes the key's snapshot."""

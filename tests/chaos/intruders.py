@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.chaos.model import absolute
 from tests.chaos.schedule import Plan
 from tests.chaos.spans import RIVAL

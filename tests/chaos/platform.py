@@ -22,7 +22,7 @@ import psutil
 
 from streams.control.follower import Control, Generation
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.chaos.model_server import Troubled, troubled_model
 from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from projections.redis.store import RedisStore
 from streams.log.log import KafkaLog
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.chaos.evidence import Evidence, Findings, keep
 from tests.chaos.faults import carry_out
 from tests.chaos.intruders import Intruder, intruding

@@ -13,7 +13,7 @@ from projections.errors import KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key
 from streams.log.log import KafkaLog, Load
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 PARTITIONS = 4
 

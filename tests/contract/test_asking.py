@@ -17,7 +17,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.projector.compaction_scheduler import LONGEST, Patience, Wanted
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.contract.test_compactor import KEY, SETTINGS, append, fold, talk
 from threadfold.testing import MemoryLog, MemoryStore
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.clients import FORMS, client_of
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until

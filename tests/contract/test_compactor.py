@@ -14,7 +14,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor, SpanLost
 from streams.compaction.requests import Piece, request_for
 from streams.log.log import Raw
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing import MemoryLog
 
 KEY = Key("acme", "talk")

@@ -20,7 +20,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.compaction.summarizers.lines import read_summary
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import answer
 from tests.support.model_server import (
     Behaviour,

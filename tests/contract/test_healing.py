@@ -23,7 +23,7 @@ from streams.recovery import healing, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots, SnapshotTopic, find_marker
 from streams.recovery.snapshot_writer import Rounds
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.contract.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
 from tests.support.snapshots import MemorySnapshots

@@ -27,7 +27,7 @@ from streams.recovery.hydrating_store import Reviving
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import Rounds
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.contract.test_healing import Place, fold
 from tests.contract.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES

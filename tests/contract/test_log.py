@@ -16,7 +16,7 @@ from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.log.log import KafkaLog, Log
 from streams.log.text_cache import RecentLog
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
 

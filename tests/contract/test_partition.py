@@ -19,7 +19,7 @@ from streams.log.clients import make_producer
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.effects import Spoken
 from streams.partition.partition import Fenced, Partition
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.histories import RULES
 from tests.support.taken_over import take_over
 from tests.support.talks import Row, Talks, random_talks

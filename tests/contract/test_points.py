@@ -13,7 +13,7 @@ from streams.log.clients import admin_client
 from streams.log.random_reads import PointReads
 from streams.log.topics import create_topics
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.ports import closed_port
 from tests.support.worker import until

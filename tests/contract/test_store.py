@@ -25,7 +25,7 @@ from projections.redis.store import RedisStore
 from projections.storage.listing import PARKED, Listing, user_name
 from projections.storage.protocol import NOTHING, Applied, Checkpoint, DueChange, Index, Verdict, WindowStore, Write, write_of
 from projections.window.window import Window
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.ports import closed_port
 from tests.support.taken_over import take_over

@@ -19,7 +19,7 @@ from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.partition import Fenced, Partition
 from streams.projector import timers
 from streams.projector.timers import AGAIN_MS, ring
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.contract.test_partition import NUMBER, Parts
 from tests.support.talks import Talks
 from threadfold.testing import MemoryLog, MemoryStore

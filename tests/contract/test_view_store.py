@@ -15,7 +15,7 @@ from streams.custom.ids import BLOCK, LIMIT, Ids
 from streams.custom.persistence import NO_WRITE, Hash, ViewStore, ViewWrite, place_of, write_of
 from streams.custom.result import Cell
 from streams.custom.store import RedisViewStore
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryViewStore
 

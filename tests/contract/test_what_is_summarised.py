@@ -24,7 +24,7 @@ from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.log.history import fetch_needed
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.drafts import Conditions, Drafter
 from threadfold.testing import MemoryLog
 

@@ -23,7 +23,7 @@ from streams.control.key_ring import KeyRing
 from streams.encryption.payload_cipher import Seals, Unsealed, read_event
 from streams.log.history import event_of
 from streams.log.log import Raw
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.documents import FORMATS, document
 
 HERE = Path(__file__).parent

@@ -16,8 +16,8 @@ import pytest
 
 from projections.errors import InvalidSettings
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
-from streams.tenants import ApiKey, hash_key, key_id, rfc3339
+from streams.settings.quotas import ApiKey, hash_key, key_id, rfc3339
+from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, PROBLEM, say
 from tests.support.serving import serving
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
@@ -365,7 +365,7 @@ async def test_streams_have_bounds_of_their_own_and_count_for_no_request() -> No
         opened += 1
         await release.wait()
 
-    from streams.tenants import Quota
+    from streams.settings.quotas import Quota
     from threadfold.gateway.access import PRINCIPAL
     from threadfold.gateway.tokens import Principal
 

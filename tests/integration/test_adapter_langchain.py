@@ -18,7 +18,7 @@ from langchain_core.runnables.history import RunnableWithMessageHistory
 
 from projections.events.validation import make_record
 from projections.names import make_key
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
 from threadfold.adapters.langchain import ThreadfoldChatMessageHistory

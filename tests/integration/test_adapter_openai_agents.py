@@ -14,7 +14,7 @@ from agents import Agent, Runner, function_tool, set_tracing_disabled  # noqa: E
 from agents.memory import Session, SessionSettings  # noqa: E402
 from agents.testing import ScriptedModel, assistant_message, function_call  # noqa: E402
 
-from streams.settings import Settings  # noqa: E402
+from streams.settings.settings import Settings  # noqa: E402
 from tests.support.platform import Platform, running_platform  # noqa: E402
 from tests.support.worker import until  # noqa: E402
 from threadfold.adapters.openai_agents import ThreadfoldSession  # noqa: E402

@@ -21,7 +21,7 @@ from openai.types.chat import ChatCompletion
 
 from projections.events.validation import make_record
 from projections.names import make_key
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from threadfold.adapters import anthropic as anthropic_adapter
 from threadfold.adapters import openai as openai_adapter

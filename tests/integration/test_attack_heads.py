@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.serving import serving
 from threadfold.gateway import create_gateway

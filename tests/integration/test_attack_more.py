@@ -24,7 +24,7 @@ from streams.encryption.master_keys import new_master
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
 from tests.support.commands import start

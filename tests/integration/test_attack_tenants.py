@@ -14,8 +14,8 @@ import pytest
 from projections.errors import TenantExists
 from streams.control.follower import Control, State
 from streams.encryption.master_keys import new_master
-from streams.settings import Settings
-from streams.tenants import NO_QUOTA, Quota, Tenant, read_quota
+from streams.settings.quotas import NO_QUOTA, Quota, Tenant, read_quota
+from streams.settings.settings import Settings
 from tests.support.grep import raw_records, redis_keys_with, topics_with
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until

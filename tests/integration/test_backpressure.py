@@ -19,7 +19,7 @@ from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.projector.projector import FETCH_ROWS, Projector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.contract.test_compactor_endpoints import POLICY as ENDPOINT_POLICY
 from tests.contract.test_compactor_endpoints import talk

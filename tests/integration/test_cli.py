@@ -14,7 +14,7 @@ import pytest
 import redis.asyncio as aredis
 
 from projections.names import Key, partition_of
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.support.commands import COMMAND, clean_env, cli, ok, start

@@ -12,7 +12,7 @@ import pytest
 
 from projections.names import Key, Position, partition_of
 from streams.maintenance.verify import verify
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied
 from tests.support.generations import open_generation

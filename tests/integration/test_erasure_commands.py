@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from streams.encryption.master_keys import master_keys_of
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.grep import raw_records
 from tests.support.worker import running_worker

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import web
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from threadfold.client import AsyncClient
 

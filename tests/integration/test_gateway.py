@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway import Client, is_problem, say, serving
 from tests.support.worker import until
 from threadfold.gateway import bodies

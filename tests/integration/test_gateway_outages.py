@@ -20,7 +20,7 @@ import pytest
 from projections.errors import InvalidSettings
 from streams.control.follower import Control
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway import is_problem, say
 from tests.support.worker import running_worker, until
 from threadfold.embedded.kafka import EmbeddedKafka
@@ -29,7 +29,7 @@ from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.gateway import create_gateway, serve
 from threadfold.gateway.server import _listen
 
-RUN = "from streams.settings import Settings; from threadfold.gateway import serve; serve(Settings.load())"
+RUN = "from streams.settings.settings import Settings; from threadfold.gateway import serve; serve(Settings.load())"
 
 
 class Process:

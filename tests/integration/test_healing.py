@@ -19,7 +19,7 @@ from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.recovery import snapshot_writer
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, messages

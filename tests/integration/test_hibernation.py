@@ -28,7 +28,7 @@ from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
 from streams.recovery import snapshot_writer
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_erasure import no_text
 from tests.integration.test_outages import environment
@@ -48,7 +48,7 @@ NAMES = [f"0195d0b6-7c1a-7f3e-9d2b-{n:012x}" for n in range(8)]
 SOON = 0.3
 WORKER = (
     "import sys; from streams import rounds; rounds.LOOK_EVERY = 0.0; rounds.REST_AT_ONCE = 2;"
-    "from streams.worker import run_worker; from streams.settings import Settings; sys.exit(run_worker(Settings.load()))"
+    "from streams.worker import run_worker; from streams.settings.settings import Settings; sys.exit(run_worker(Settings.load()))"
 )
 
 

@@ -26,7 +26,7 @@ from streams.log.topic_ids import topic_id
 from streams.log.topics import create_topics
 from streams.recovery import snapshot_writer
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, count_messages, messages, verified
 from tests.integration.test_pipeline import POLICY

@@ -10,7 +10,7 @@ from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.storage.protocol import Applied, Checkpoint, Write
 from streams.log.history import event_of
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.support.worker import running_worker, until
 

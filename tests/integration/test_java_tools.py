@@ -14,7 +14,7 @@ from projections.names import Key, partition_of
 from streams.log.clients import make_consumer
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import all_applied, verified
 from tests.integration.test_pipeline import POLICY

@@ -21,7 +21,7 @@ from streams.control.follower import Control
 from streams.log.clients import admin_client
 from streams.log.log import KafkaLog
 from streams.maintenance.verify import verify
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.commands import cli
 from tests.support.kafka_cluster import KafkaCluster

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway

@@ -19,7 +19,7 @@ from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import VerifyReport, verify
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_pipeline import POLICY, sentence
 from tests.support.generations import open_generation
@@ -28,7 +28,7 @@ from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 
 KEYS = [Key("acme", f"c{i}") for i in range(10)]
-WORKER = "import sys; from streams.worker import run_worker; from streams.settings import Settings; sys.exit(run_worker(Settings.load()))"
+WORKER = "import sys; from streams.worker import run_worker; from streams.settings.settings import Settings; sys.exit(run_worker(Settings.load()))"
 
 
 @pytest.fixture(scope="module")

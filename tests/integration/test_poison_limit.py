@@ -7,7 +7,7 @@ import msgspec
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from streams.log.clients import make_producer
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.commands import cli
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until

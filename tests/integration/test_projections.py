@@ -23,7 +23,7 @@ from streams.custom.persistence import place_of
 from streams.custom.runner import ViewRunner
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.commands import cli, start
 from tests.support.generations import open_generation

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from projections.errors import QuotaExceeded, RedisUnavailable
-from streams.settings import Settings
-from streams.tenants import Quota
+from streams.settings.quotas import Quota
+from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.worker import until
 from threadfold.quotas import Quotas, SharedBuckets

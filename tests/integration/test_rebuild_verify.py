@@ -13,7 +13,7 @@ from projections.errors import Healing
 from projections.names import Key, partition_of
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation

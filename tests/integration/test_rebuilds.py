@@ -28,7 +28,7 @@ from streams.rebuild.build import Bounds, left_to_fold
 from streams.rebuild.build_pool import BuildFailed
 from streams.rebuild.preview import Preview
 from streams.rebuild.rebuild import rebuild
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import sentence
 from tests.support.commands import cli, ok

@@ -19,7 +19,7 @@ from streams.control.follower import Control, Generation
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.rebuild.rebuild import rebuild
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import worker
 from tests.support.commands import cli

@@ -18,7 +18,7 @@ from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, Verdict
 from streams.log.topics import create_topics
 from streams.projector import projector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.gateway import serving
 from tests.support.redis_cluster import RedisCluster

@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway

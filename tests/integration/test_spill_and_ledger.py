@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import running_worker, until

@@ -15,7 +15,7 @@ from projections.errors import InvalidPosition, TooFarBehind
 from projections.names import make_key, parse_position, partition_of
 from streams.control.follower import Control
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.integration.test_streams import Pair, pair, say
 from tests.support.streaming import serving, subscribed
 from tests.support.worker import running_worker, until

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway import POLICY
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import running_worker, until

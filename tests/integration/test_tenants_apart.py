@@ -18,8 +18,8 @@ import pytest
 
 from projections.names import Key, partition_of
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
-from streams.tenants import DEFAULT_SCOPES
+from streams.settings.quotas import DEFAULT_SCOPES
+from streams.settings.settings import Settings
 from tests.support.gateway import POLICY, say
 from tests.support.serving import serving
 from tests.support.worker import running_worker, until

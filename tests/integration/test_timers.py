@@ -16,7 +16,7 @@ from projections.window.window import Window
 from streams.log.history import event_of
 from streams.partition.effects import Spoken
 from streams.projector.effect_sink import Publisher
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import append, folded_from_log, stored
 from tests.support.generations import open_generation

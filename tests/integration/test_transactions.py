@@ -17,7 +17,7 @@ from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.projector.progress import FoldProgress
 from streams.rebuild.rebuild import rebuild
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import verified
 from tests.support.generations import open_generation

@@ -28,7 +28,7 @@ from streams.rebuild.rebuild import rebuild
 from streams.recovery import snapshot_writer
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_healing import covered, flush

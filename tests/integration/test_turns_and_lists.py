@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from projections.redis.router import CONNECTIONS
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway import Client, is_problem, say, serving
 from tests.support.worker import until
 

@@ -15,7 +15,7 @@ import redis.asyncio as aredis
 from projections.names import Key, partition_of
 from streams.maintenance.verify import VerifyReport, verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation

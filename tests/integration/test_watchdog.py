@@ -22,7 +22,7 @@ from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.projector.progress import AnswerProgress, FoldProgress
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.integration.test_outages import KEYS, all_applied, messages
 from tests.integration.test_pipeline import POLICY
@@ -32,7 +32,7 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 
-WORKER = "import sys; from streams.worker import run_worker; from streams.settings import Settings; sys.exit(run_worker(Settings.load()))"
+WORKER = "import sys; from streams.worker import run_worker; from streams.settings.settings import Settings; sys.exit(run_worker(Settings.load()))"
 SILENT = f"""
 import asyncio
 from streams import projector

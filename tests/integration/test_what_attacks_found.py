@@ -22,7 +22,7 @@ from streams.control.follower import Control
 from streams.log.appender import Appender
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.test_healing import differing, flush

@@ -28,7 +28,7 @@ from projections.render.render import render_openai
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 
 Flat = dict[str, Any]

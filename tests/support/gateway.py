@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.worker import running_worker, until
 from threadfold.backend import Backend
 from threadfold.gateway import create_gateway

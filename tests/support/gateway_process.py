@@ -19,7 +19,7 @@ import redis as sync_redis
 
 from streams.control.follower import Control
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.commands import COMMAND, clean_env
 from threadfold.cli.common import CONFIG_FILE

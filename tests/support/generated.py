@@ -26,7 +26,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support import sayings
 from threadfold.testing.memory_log import MemoryLog
 

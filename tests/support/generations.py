@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 async def open_generation(settings: Settings, policy: dict[str, Any], **tenants: dict[str, Any] | None) -> None:

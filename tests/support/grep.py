@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from streams.log.clients import make_consumer
 from streams.log.topics import SPECS, partition_count
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 async def raw_records(settings: Settings, topic: str) -> list[tuple[bytes, bytes | None]]:

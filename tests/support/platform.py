@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.on_a_port import served
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway

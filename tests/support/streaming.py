@@ -12,7 +12,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.gateway import create_gateway
 from threadfold.gateway.server import _listen, _Server

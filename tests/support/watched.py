@@ -15,7 +15,7 @@ from projections.names import make_key
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.maintenance.verify import verify
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.gateway import Client, say
 from tests.support.worker import until
 from threadfold.backend import Backend

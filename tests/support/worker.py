@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer
 
 from streams.log.clients import make_consumer
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from streams.worker import Runtime, answer
 
 

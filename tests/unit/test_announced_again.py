@@ -8,7 +8,7 @@ from projections.events.validation import make_record
 from projections.names import Key
 from streams.partition.effects import Spoken
 from streams.projector.effect_sink import Publisher
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "again")

@@ -26,7 +26,7 @@ from streams.log.log import Raw
 from streams.partition.partition import Partition
 from streams.partition.queue import Feed
 from streams.projector.projector import Projector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from threadfold.testing import MemoryLog, MemoryStore
 

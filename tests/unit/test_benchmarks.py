@@ -22,7 +22,7 @@ from projections.events.validation import make_record
 from projections.fold.replay import replay
 from projections.names import Position, partition_of
 from projections.policy.policy import Rules
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 def feed(*values: float) -> Any:

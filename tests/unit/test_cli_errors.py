@@ -16,7 +16,7 @@ import click
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.commands import COMMAND, clean_env
 from threadfold.cli import common
 from threadfold.cli.configuration import write_config
@@ -308,7 +308,7 @@ def test_a_setting_that_nothing_can_run_with_is_named(setting: str, value: str, 
 
 @pytest.mark.parametrize("text", ["raise RuntimeError('boom')", "def (", "import no_such_module_at_all"])
 def test_a_callable_whose_module_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    from streams.callables import load_callables
+    from streams.settings.callables import load_callables
 
     (tmp_path / "its_module_fails.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)

@@ -127,7 +127,7 @@ def test_the_addresses_given_are_those_of_the_services(services: dict[str, dict[
 
 
 def test_every_variable_set_is_a_setting_of_the_product(services: dict[str, dict[str, Any]]) -> None:
-    known = typing.get_type_hints(importlib.import_module("streams.settings").Settings)
+    known = typing.get_type_hints(importlib.import_module("streams.settings.settings").Settings)
     names = {name for service in OURS for name in services[service]["environment"]}
     assert {name.removeprefix("THREADFOLD_").lower() for name in names} <= set(known)
 

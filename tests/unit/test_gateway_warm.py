@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projections.events import tokenizer
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.gateway import create_gateway
 

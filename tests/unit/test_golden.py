@@ -18,7 +18,7 @@ from projections.window.meta import VERSION as FOLD
 from streams.control.custom_projections import ViewRecord
 from streams.control.follower import Generation
 from streams.encryption.payload_cipher import is_sealed
-from streams.tenants import ApiKey, Tenant
+from streams.settings.quotas import ApiKey, Tenant
 from tests.golden import make as golden_make
 from tests.golden.files import HERE, Golden, bytes_of, read_lines, releases, write_lines
 from tests.golden.make import state_of

@@ -11,7 +11,7 @@ from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
 from projections.names import Key, Position
 from projections.window.window import Window
 from streams.control.follower import Control, Generation
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.ledger import Ledger, read_called, read_id, write_id
 from threadfold.testing.memory_log import MemoryLog
 

@@ -14,7 +14,7 @@ from projections.errors import InvalidSettings, KeyUnusable
 from streams.encryption.key_table import Erasure, KeyTable, encode_key, key_place
 from streams.encryption.master_keys import MasterKeys, master_keys_of, new_master
 from streams.encryption.payload_cipher import KID_BYTES
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 NAME = b"acme/c1"
 DONE = msgspec.json.encode(Erasure("done", "2026-01-31T12:00:00Z", "opaque", position="0-5"))

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway
 from threadfold.gateway.openapi.operation import EVENT_STREAM, JSON, PROBLEM
 from threadfold.gateway.openapi.table import TABLE

@@ -15,7 +15,7 @@ from projections.render.render import render_openai
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.generated import KEY, Mirror, Terse
 from threadfold.testing.memory_log import MemoryLog
 

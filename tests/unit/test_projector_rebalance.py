@@ -8,7 +8,7 @@ from aiokafka import TopicPartition
 
 from streams.control.follower import Control
 from streams.projector.projector import Projector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing import MemoryLog, MemoryStore
 
 

@@ -15,7 +15,7 @@ from streams.control.follower import Control
 from streams.log.log import Raw
 from streams.partition.partition import identity
 from streams.projector.projector import Projector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.talks import event_for
 from threadfold.testing import MemoryLog, MemoryStore
 

@@ -9,7 +9,7 @@ from streams.control.follower import Generation, State
 from streams.control.generations import candidate, heal_to_live, kept_rules
 from streams.rebuild.build import Bounds, _Unwritten, spoken
 from streams.rebuild.build_pool import shares
-from streams.tenants import Tenant
+from streams.settings.quotas import Tenant
 from threadfold.testing import MemoryStore
 
 

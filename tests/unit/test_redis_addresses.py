@@ -9,7 +9,7 @@ from redis.crc import key_slot
 
 from projections.errors import InvalidSettings
 from projections.redis.address import Address, Kind, read_address, shown
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.redis_cluster import RANGES
 
 

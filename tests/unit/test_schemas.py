@@ -15,7 +15,7 @@ from projections.events.types import DATA_TYPES, full_type
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.log.topics import SPECS
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.gateway import create_gateway
 from threadfold.schemas.documents import documents, texts
 from threadfold.schemas.forms import APPENDED

@@ -6,7 +6,7 @@ import pytest
 
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.errors import InvalidSettings
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 def test_a_setting_of_a_wrong_type_names_itself_and_its_variable() -> None:

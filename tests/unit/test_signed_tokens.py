@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from projections.errors import KeySetUnavailable, Unauthorized
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from tests.support.worker import until

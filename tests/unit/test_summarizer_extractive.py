@@ -23,7 +23,7 @@ from streams.compaction.summarizers.base import SpanMessage, SummaryInput, Summa
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
 from streams.compaction.summarizers.lines import read_summary, write_summary
 from streams.compaction.summarizers.registry import Summarizers
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 ROOT = Path(extractive.__file__).resolve().parents[2]
 ENCODING = "o200k_base"

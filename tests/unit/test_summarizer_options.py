@@ -10,8 +10,8 @@ import pytest
 
 from projections.errors import InvalidPolicy, InvalidSettings
 from streams.compaction.summarizers.registry import Summarizers, known_summarizers
-from streams.settings import Settings
-from streams.summarizers.options import EndpointSettings
+from streams.settings.endpoints import EndpointSettings
+from streams.settings.settings import Settings
 from threadfold.cli.configuration import write_config
 
 GOOD = {"base_url": "https://models.example.com/v1", "model": "small-1"}

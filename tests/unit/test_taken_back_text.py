@@ -11,7 +11,7 @@ from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
 from streams.partition.partition import Partition
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing import MemoryLog, MemoryStore
 
 KEY = Key("acme", "c1")

@@ -9,8 +9,8 @@ import pytest
 
 from projections.errors import InvalidKey, InvalidQuota, InvalidSettings
 from streams.control.follower import Generation, State
-from streams.settings import Settings
-from streams.tenants import ApiKey, Quota, Tenant, check_expiry, check_scopes, hash_key, read_quota, shown_key
+from streams.settings.quotas import ApiKey, Quota, Tenant, check_expiry, check_scopes, hash_key, read_quota, shown_key
+from streams.settings.settings import Settings
 from threadfold.gateway.credentials import check_exposure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams.log.topics import replication_for
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 @pytest.mark.parametrize(

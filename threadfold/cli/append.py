@@ -9,7 +9,7 @@ import click
 
 from projections.errors import KafkaUnavailable, ThreadfoldError
 from projections.names import make_key
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
 from threadfold.cli.inputs import flat_event, open_lines, parse_object

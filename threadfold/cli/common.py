@@ -15,7 +15,7 @@ import click
 import orjson
 
 from projections.errors import InvalidSettings
-from streams.settings import PREFIX, Settings
+from streams.settings.settings import PREFIX, Settings
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 ALWAYS = frozenset({"kafka", "redis", "gateway_host", "gateway_port", "gateway_url", "partitions", "replication", "min_isr"})
 HEAD = "# Written by `threadfold up` at every start; what is changed here is lost. To change a setting, set THREADFOLD_<NAME> for `up`.\n"

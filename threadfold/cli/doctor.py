@@ -21,7 +21,7 @@ from streams.control.follower import Control, Generation
 from streams.log.clients import admin_client
 from streams.log.log import KafkaLog
 from streams.log.topics import check_topics, partition_count, replication_for
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 
 REDIS_MINIMUM = (6, 2)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from projections.errors import ThreadfoldError
-from streams.settings import PREFIX, Settings
+from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, say
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.server import EmbeddedServer

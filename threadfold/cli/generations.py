@@ -20,7 +20,7 @@ from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
 from streams.runtime.tune_gc import rest_collector
-from streams.settings import Settings, read_policy
+from streams.settings.settings import Settings, read_policy
 from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered

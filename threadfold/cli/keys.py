@@ -8,7 +8,7 @@ import click
 
 from streams.encryption.master_keys import new_master as make_master
 from streams.reach import reach
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 
 

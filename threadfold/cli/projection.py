@@ -12,7 +12,7 @@ from projections.errors import InvalidProjection
 from streams.control.follower import State
 from streams.custom.projection import Projection, check_projection
 from streams.runtime.tune_gc import rest_collector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
 from threadfold.cli.tenants import open_control

@@ -9,7 +9,7 @@ import click
 import orjson
 
 from projections.names import make_key
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import MAX_PAGE, Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
 from threadfold.documents import FORMATS

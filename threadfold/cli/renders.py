@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from projections.names import check_name, make_key
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
 

@@ -12,7 +12,7 @@ from streams.control.key_ring import KeyRing
 from streams.encryption.payload_cipher import NotAuthentic, open_value
 from streams.log.clients import kafka_errors, make_consumer, start_client
 from streams.log.topics import partition_count
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run
 
 

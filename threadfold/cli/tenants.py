@@ -16,8 +16,8 @@ import msgspec
 from projections.errors import InvalidKey
 from projections.names import check_name
 from streams.control.follower import Control, State
-from streams.settings import Settings, read_layer
-from streams.tenants import DEFAULT_SCOPES, SCOPES, check_expiry, check_key_name, check_scopes, rfc3339, shown_key
+from streams.settings.quotas import DEFAULT_SCOPES, SCOPES, check_expiry, check_key_name, check_scopes, rfc3339, shown_key
+from streams.settings.settings import Settings, read_layer
 from threadfold.cli.common import data_option, load_settings, print_json, run, say
 
 

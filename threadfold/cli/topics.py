@@ -8,7 +8,7 @@ import click
 
 from streams.control.follower import Control
 from streams.log.topics import check_topics, create_topics, partition_count
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 
 

@@ -14,7 +14,7 @@ from projections.errors import InvalidSettings, TopicMismatch
 from streams.control.follower import Control
 from streams.encryption.master_keys import new_master
 from streams.log.topics import check_shapes, create_topics, lost_beginning, partition_count
-from streams.settings import PREFIX, Settings
+from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet

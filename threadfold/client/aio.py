@@ -21,7 +21,7 @@ from threadfold.client.subscription import Subscription, conversation_identity, 
 from threadfold.client.turn import Turn
 
 if TYPE_CHECKING:
-    from streams.settings import Settings
+    from streams.settings.settings import Settings
 
 TIMEOUT = 20.0
 """Seconds one attempt may take: a call that waits for the fold may take 10 of them by itself."""

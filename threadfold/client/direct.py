@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import ThreadfoldError
 from projections.names import make_key
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.backend import Backend
 from threadfold.client.calls import Call
 from threadfold.client.errors import ClientClosed, ClientError, Invalid, Unavailable, of_product

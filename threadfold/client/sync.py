@@ -17,7 +17,7 @@ from threadfold.client.subscription import Subscription
 from threadfold.client.turn import Turn
 
 if TYPE_CHECKING:
-    from streams.settings import Settings
+    from streams.settings.settings import Settings
 
 T = TypeVar("T")
 

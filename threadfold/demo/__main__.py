@@ -17,7 +17,7 @@ from types import FrameType
 from rich.console import Console
 
 from projections.errors import InvalidSettings, ThreadfoldError
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.demo.agents import agent_scripts
 from threadfold.demo.display import Display, make_display
 from threadfold.demo.parts import demo_settings, generation_number

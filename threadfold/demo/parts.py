@@ -17,7 +17,7 @@ from projections.errors import ThreadfoldError
 from streams.control.follower import Control, Generation
 from streams.log.clients import admin_client
 from streams.log.topics import SPECS
-from streams.settings import PREFIX, Settings
+from streams.settings.settings import PREFIX, Settings
 from threadfold.demo.agents import AGENTS
 from threadfold.demo.watch import PromiseBroken
 from threadfold.embedded.process import GuardedProcess

@@ -27,7 +27,7 @@ from streams.control.follower import Control
 from streams.log.clients import kafka_errors, make_consumer, start_client
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.demo.display import Display, Progress
 from threadfold.demo.parts import Subscriber, check_alive, delete_topics, flush, last_lines, make_generation, worker_process
 from threadfold.demo.player import Player

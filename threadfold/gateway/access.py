@@ -10,7 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import Scope
 
 from projections.errors import Forbidden, Unauthorized
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.appended import Appended
 from threadfold.backend import Backend
 from threadfold.gateway.credentials import Credentials

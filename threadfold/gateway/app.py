@@ -19,8 +19,8 @@ from projections.errors import Healing, KafkaUnavailable, ThreadfoldError
 from projections.events.tokenizer import count_all
 from streams.encryption.master_keys import master_keys_of
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
-from streams.tenants import NO_QUOTA, Quota
+from streams.settings.quotas import NO_QUOTA, Quota
+from streams.settings.settings import Settings
 from threadfold.appended import Appended
 from threadfold.backend import Backend
 from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 from projections.errors import InvalidSettings, Unauthorized
 from streams.control.follower import State
-from streams.settings import Settings
-from streams.tenants import SCOPES, moment
+from streams.settings.quotas import SCOPES, moment
+from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet
 from threadfold.gateway.tokens import Principal, Tokens
 

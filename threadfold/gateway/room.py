@@ -12,7 +12,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from projections.errors import Overloaded, QuotaExceeded, ThreadfoldError
-from streams.tenants import NO_QUOTA, Quota
+from streams.settings.quotas import NO_QUOTA, Quota
 from threadfold.gateway.access import PRINCIPAL
 from threadfold.gateway.problems import of_error
 

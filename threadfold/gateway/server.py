@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
 from streams.runtime.tune_gc import rest_collector
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure
 

@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from projections.errors import InvalidRequest
 from projections.names import check_name
 from streams.control.follower import State
-from streams.tenants import SCOPES, Quota, Tenant, check_expiry, check_key_name, check_scopes, hash_key, read_quota, shown_key
+from streams.settings.quotas import SCOPES, Quota, Tenant, check_expiry, check_key_name, check_scopes, hash_key, read_quota, shown_key
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import read_json
 from threadfold.quotas.quotas import shown_quota

@@ -12,8 +12,8 @@ import jwt
 
 from projections.errors import InvalidName, Unauthorized
 from projections.names import check_name
-from streams.settings import Settings
-from streams.tenants import SCOPES
+from streams.settings.quotas import SCOPES
+from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet, SigningKey
 
 FITTING = {

@@ -11,7 +11,7 @@ from projections.errors import ThreadfoldError
 from projections.names import parse_key
 from streams.encryption.payload_cipher import Seals
 from streams.log.log import KafkaLog, Row
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told_summary
 from threadfold.live.reader import CHUNK, Reader

@@ -19,7 +19,7 @@ from streams.encryption.payload_cipher import Seals
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.log import Row
 from streams.runtime.tasks import end_tasks
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 250

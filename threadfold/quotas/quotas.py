@@ -19,7 +19,7 @@ import msgspec
 
 from projections.errors import QuotaExceeded, RedisUnavailable
 from streams.runtime.tasks import end_tasks
-from streams.tenants import Quota
+from streams.settings.quotas import Quota
 from threadfold.quotas.bucket import Lease
 from threadfold.quotas.shared import Settling, SharedBuckets
 

@@ -11,7 +11,7 @@ from streams.compaction.requests import CompactionRequest
 from streams.control.follower import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
 from streams.log.topics import SPECS, TopicSpec
-from streams.tenants import ApiKey, Tenant
+from streams.settings.quotas import ApiKey, Tenant
 from threadfold.schemas.forms import LOG_TYPES, RENDER_TOPIC, SUMMARY_TOPIC, envelope
 from threadfold.schemas.structs import ABOUT, DATA, Schema, components
 

@@ -20,7 +20,7 @@ from streams.custom.verify import ViewReport, verify_view
 from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import partition_count
-from streams.settings import Settings
+from streams.settings.settings import Settings
 from threadfold.testing.memory_view_store import MemoryViewStore
 
 Progress = Callable[[int, int], None]

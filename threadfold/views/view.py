@@ -18,7 +18,7 @@ from streams.custom.persistence import ViewStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.custom.result import Cell
 from streams.custom.store import RedisViewStore
-from streams.settings import Settings
+from streams.settings.settings import Settings
 
 
 class View:

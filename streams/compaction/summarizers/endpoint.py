@@ -29,7 +29,7 @@ from streams.compaction.summarizers.failures import (
     SummaryRejected,
 )
 from streams.compaction.summarizers.prompt import Prompt, make_prompt
-from streams.summarizers.options import EndpointSettings
+from streams.settings.endpoints import EndpointSettings
 
 LONGEST_WAIT = 3600.0
 """Seconds of a Retry-After that are believed."""

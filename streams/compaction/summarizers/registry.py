@@ -13,8 +13,8 @@ from streams.compaction.summarizers.breaker import Breaker
 from streams.compaction.summarizers.endpoint import ChatEndpoint, EndpointSummarizer
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer
 from streams.compaction.summarizers.guarded import GuardedSummarizer
-from streams.settings import Settings
-from streams.summarizers.options import CHEAP, EXTRACTIVE
+from streams.settings.endpoints import CHEAP, EXTRACTIVE
+from streams.settings.settings import Settings
 
 ENDPOINT_SHARE = 0.8
 """Of ``summary_time_cap``, what endpoints get; the rest is for the extractive summariser (about a second at most) and the append."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.tenants import BURSTS, COUNTS, Quota
+from streams.settings.quotas import BURSTS, COUNTS, Quota
 from threadfold.gateway.openapi.components import OBJECT, SCOPE, TEXT, array, nullable, record
 from threadfold.gateway.openapi.operation import Answer, Body, Operation, Schema, Table, ref
 from threadfold.schemas.structs import NAME

@@ -18,9 +18,9 @@ from projections.errors import InvalidName, InvalidPolicy, InvalidQuota, Invalid
 from projections.names import check_name
 from projections.policy.policy import check_deployment
 from projections.redis.address import read_address
-from streams.callables import read_callables
-from streams.summarizers.options import EndpointSettings, read_endpoints
-from streams.tenants import Quota, read_quota
+from streams.settings.callables import read_callables
+from streams.settings.endpoints import EndpointSettings, read_endpoints
+from streams.settings.quotas import Quota, read_quota
 
 PREFIX = "THREADFOLD_"
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
     ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one. After ``summary_breaker_failures``
     failures in a row an endpoint is left alone for ``summary_breaker_seconds``. ``callables`` are the functions that policies may name,
-    as ``NAME = "package.module:function"`` (``streams.callables``).
+    as ``NAME = "package.module:function"`` (``streams.settings.settings.callables``).
 
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file`` (one a line) wrap the data keys of
     encrypted conversations (``streams.encryption.master_keys``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
