@@ -36,7 +36,7 @@ from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.storage.stubs import STUB, decode_stub
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 CONVERSATIONS = 100_000
 SAMPLES = 1_000

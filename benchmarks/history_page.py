@@ -19,7 +19,7 @@ from benchmarks.support.grown import GrownLog
 from benchmarks.support.stacks import filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
 from projections.events.validation import Record
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 PAGE = 50
 OTHERS = 30

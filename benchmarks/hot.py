@@ -19,7 +19,7 @@ from benchmarks.support.gateways import running_worker
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT
 from projections.names import Key, partition_of
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 LIST = 200
 RATE = 5_000

@@ -22,8 +22,8 @@ from benchmarks.support.children import job_of, start_side
 from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, conversation, text
-from threadfold.appended import Appended
-from threadfold.backend import Backend
+from threadfold.service.appended import Appended
+from threadfold.service.conversations import Backend
 
 LIST = 50
 SPREAD = 50

@@ -1,7 +1,7 @@
 """Figure `window_read`: reading a window of 30,000 tokens, in process, as the bytes the gateway answers with.
 
 200 conversations are read in turn by eight readers of one process, ours and `redis_session_125` alike. Ours runs with its defaults, so
-after the first turn it has what does not change of these windows and reads their heads and newest chunks (see `threadfold.window_cache`);
+after the first turn it has what does not change of these windows and reads their heads and newest chunks (see `threadfold.service.window_cache`);
 the table has reads of whole windows, with that switched off, and the reads of one reader alone. The peers keep messages of the same texts:
 `redis_session_125` reads the last 125 items (30,000 tokens as well) of such sessions on the same Redis, `redis_session_whole` all of one
 session of 20,000 messages, `langgraph_sqlite` plays turns on a state of 800 messages. Our reads of conversations of 1,000 to 100,000

@@ -25,8 +25,8 @@ from projections.policy.policy import Rules
 from streams.log.appender import HEADERS
 from streams.log.clients import MAX_REQUEST
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
-from threadfold.drafts import Drafter
+from threadfold.service.conversations import Backend
+from threadfold.service.drafts import Drafter
 
 Send = Callable[[Any], Awaitable[object]]
 

@@ -34,8 +34,8 @@ from projections.names import partition_of
 from projections.policy.policy import Rules
 from streams.log.appender import HEADERS
 from streams.settings.settings import Settings
-from threadfold.drafts import Drafter
 from threadfold.gateway.server import serve_app
+from threadfold.service.drafts import Drafter
 
 APPEND, READ = "/v1/conversations/{conversation}/events", "/v1/conversations/{conversation}/context"
 READY = "/v1/events"

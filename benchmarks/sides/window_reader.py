@@ -20,7 +20,7 @@ from benchmarks.support.meters import Meter
 from projections.formats.context_document import context_document
 from projections.render.render import render_openai
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 Read = Callable[[str], Awaitable[Any]]
 

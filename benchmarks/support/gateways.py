@@ -20,7 +20,7 @@ from streams.control.follower import Control
 from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 STARTS = 60.0
 

@@ -365,7 +365,7 @@ class World:
         self.zombies = []
 
     async def erased_elsewhere(self) -> None:
-        """An erasure is taken early where nobody folds, as ``threadfold.erasure`` does it."""
+        """An erasure is taken early where nobody folds, as ``threadfold.service.erasure`` does it."""
         if self.rng.random() < 0.7 or len(self.generations) < 2:
             return
         key = self.rng.choice(KEYS)

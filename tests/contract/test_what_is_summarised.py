@@ -25,7 +25,7 @@ from streams.compaction.requests import request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.log.history import fetch_needed
 from streams.settings.settings import Settings
-from threadfold.drafts import Conditions, Drafter
+from threadfold.service.drafts import Conditions, Drafter
 from threadfold.testing import MemoryLog
 
 KEY = Key("acme", "talk")

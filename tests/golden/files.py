@@ -24,7 +24,7 @@ from streams.encryption.payload_cipher import Seals, Unsealed, read_event
 from streams.log.history import event_of
 from streams.log.log import Raw
 from streams.settings.settings import Settings
-from threadfold.documents import FORMATS, document
+from threadfold.service.documents import FORMATS, document
 
 HERE = Path(__file__).parent
 

@@ -35,7 +35,7 @@ from tests.golden.files import HERE, Golden, releases, text_of, valued, write_li
 from tests.golden.stories import STORIES
 from tests.support.histories import RULES
 from tests.support.talks import random_talks
-from threadfold.spill import _with_spill, make_spilled, preview_of
+from threadfold.service.spill import _with_spill, make_spilled, preview_of
 
 PARTITIONS = 4
 NOW = "2026-01-31T12:00:00.000Z"

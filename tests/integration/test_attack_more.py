@@ -31,12 +31,12 @@ from tests.support.commands import start
 from tests.support.gateway_process import SCOPES
 from tests.support.grep import raw_records
 from tests.support.worker import until
-from threadfold.backend import Backend
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.erasure import Eraser
 from threadfold.gateway import create_gateway
+from threadfold.service.conversations import Backend
+from threadfold.service.erasure import Eraser
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from tests.integration.test_pipeline import POLICY, append, applied
 from tests.support.generations import open_generation
 from tests.support.inside import inside
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
+from threadfold.service.conversations import Backend
 
 FRAGILE = {**POLICY, "compaction": False, "reducers": [{"name": "compact_tool_results", "replacement": "callable:shorten"}]}
 

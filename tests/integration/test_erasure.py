@@ -24,10 +24,10 @@ from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
-from threadfold.erasure import Eraser, user_tag
 from threadfold.gateway import create_gateway
 from threadfold.live import Live
+from threadfold.service.conversations import Backend
+from threadfold.service.erasure import Eraser, user_tag
 
 SMALL = {
     "model_window": 6000,

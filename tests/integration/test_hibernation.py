@@ -36,11 +36,11 @@ from tests.integration.test_pipeline import POLICY, sentence
 from tests.support.generations import open_generation
 from tests.support.grep import raw_records
 from tests.support.worker import running_worker, until
-from threadfold import lists
-from threadfold.backend import Backend
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.erasure import Eraser
+from threadfold.service import lists
+from threadfold.service.conversations import Backend
+from threadfold.service.erasure import Eraser
 
 SECRET = "the-key-is-under-the-mat"
 NAMES = [f"0195d0b6-7c1a-7f3e-9d2b-{n:012x}" for n in range(8)]

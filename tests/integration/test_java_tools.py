@@ -21,8 +21,8 @@ from tests.integration.test_pipeline import POLICY
 from tests.support.generations import open_generation
 from tests.support.kafka_tools import tool
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import Backend
 
 HEADER = "content-type:application/cloudevents+json"
 KEYS = [Key("acme", f"java-{i}") for i in range(12)]

@@ -18,7 +18,7 @@ from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 KEYS = [Key("acme", f"c{i}") for i in range(8)]
 

@@ -343,7 +343,7 @@ async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_an
 
 
 async def test_readers_see_one_generation_or_the_other_through_switches_there_and_back(runtime: Runtime, settings: Settings) -> None:
-    from threadfold.backend import Backend
+    from threadfold.service.conversations import Backend
 
     state = await runtime.control.sync()
     first = state.live

@@ -29,11 +29,11 @@ from tests.support.redis_cluster import RedisCluster
 from tests.support.streaming import Gateway, serving, subscribed
 from tests.support.watched import nothing_differs
 from tests.support.worker import until
-from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.live.hearing import Hearing
 from threadfold.live.held import Held
 from threadfold.quotas.shared import Settling, SharedBuckets
+from threadfold.service.conversations import Backend
 
 NAMES = [f"c{i}" for i in range(12)]
 FULL = os.environ.get("THREADFOLD_FAULTS") == "full"

@@ -26,8 +26,8 @@ from tests.support.redis_sentinel import RedisSentinel
 from tests.support.redis_servers import Server
 from tests.support.watched import Watched, names_where, nothing_differs, state_key
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import Backend
 
 HEALED = 30.0
 """Seconds within which windows are served again; measured here: 2 to 5, most of it until the replica has taken over."""

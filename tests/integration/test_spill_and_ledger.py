@@ -18,11 +18,11 @@ from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.gateway import Client, is_problem, say
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.gateway import create_gateway
-from threadfold.ledger import write_id
+from threadfold.service.conversations import Backend
+from threadfold.service.ledger import write_id
 
 TIGHT = {"working_budget": 600, "keep_recent_tokens": 200, "min_messages": 4, "summary_max_tokens": 150, "model_window": 8_000,
          "reserve_tokens": 500}  # fmt: skip
@@ -274,7 +274,7 @@ async def test_a_record_is_its_tenants_alone_and_unknown_ids_are_404(call: Clien
     assert (await call("GET", f"/v1/renders/{render_id}")).json()["agrees"] is True
     is_problem(await call("GET", f"/v1/renders/{render_id}", tenant="rival"), 404, "not known")
     from projections.names import Key
-    from threadfold.ledger import read_id
+    from threadfold.service.ledger import read_id
 
     place = read_id(render_id)
     assert place is not None

@@ -22,8 +22,8 @@ from tests.conftest import fresh_settings
 from tests.integration.test_outages import verified
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import Backend
 
 KEYS = [Key("acme", f"c{i}") for i in range(6)]
 

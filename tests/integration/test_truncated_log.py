@@ -38,9 +38,9 @@ from tests.support.commands import cli
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold import views
-from threadfold.backend import Backend
 from threadfold.cli.up import _prepare as prepare_stack
 from threadfold.embedded.stack import EmbeddedStack
+from threadfold.service.conversations import Backend
 
 
 @pytest.fixture

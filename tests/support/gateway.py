@@ -12,8 +12,8 @@ import httpx
 from streams.control.follower import Control, Generation
 from streams.settings.settings import Settings
 from tests.support.worker import running_worker, until
-from threadfold.backend import Backend
 from threadfold.gateway import create_gateway
+from threadfold.service.conversations import Backend
 
 POLICY = {
     "model_window": 4000,

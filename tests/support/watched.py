@@ -18,8 +18,8 @@ from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from tests.support.gateway import Client, say
 from tests.support.worker import until
-from threadfold.backend import Backend
-from threadfold.window_cache import WindowCache
+from threadfold.service.conversations import Backend
+from threadfold.service.window_cache import WindowCache
 
 PAUSE = 0.01
 """Seconds between two readings of one reader."""

@@ -16,8 +16,8 @@ from projections.window.recent_ids import LIMIT, Recents
 from projections.window.window import Window
 from streams.compaction.requests import piece_offsets, request_for
 from tests.support.talks import summary_of
-from threadfold.drafts import Drafter
-from threadfold.pages import page
+from threadfold.service.drafts import Drafter
+from threadfold.service.pages import page
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "again")

@@ -12,7 +12,7 @@ from projections.names import Key, Position
 from projections.window.window import Window
 from streams.control.follower import Control, Generation
 from streams.settings.settings import Settings
-from threadfold.ledger import Ledger, read_called, read_id, write_id
+from threadfold.service.ledger import Ledger, read_called, read_id, write_id
 from threadfold.testing.memory_log import MemoryLog
 
 CALLED: dict[str, Any] = {"model": "m", "render_digest": "0" * 64, "position": "1-2", "format": "openai", "tokens": 3}

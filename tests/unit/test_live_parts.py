@@ -16,7 +16,7 @@ from threadfold.live.cursor import read_cursor, write_cursor
 from threadfold.live.decoding import told, told_summary
 from threadfold.live.reader import SLOW, Reader
 from threadfold.live.sent import HEARTBEAT, Sent, comment
-from threadfold.pages import flat_event
+from threadfold.service.pages import flat_event
 
 KEY = Key("acme", "c1")
 PLAIN = Unsealed()

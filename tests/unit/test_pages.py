@@ -17,8 +17,8 @@ from projections.window.conversation_state import Kind
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
-from threadfold.drafts import Drafter, derived_id, new_id
-from threadfold.pages import Place, flat_event, page, read_cursor, write_cursor
+from threadfold.service.drafts import Drafter, derived_id, new_id
+from threadfold.service.pages import Place, flat_event, page, read_cursor, write_cursor
 from threadfold.testing.memory_log import MemoryLog
 
 POLICY = {"model_window": 4000, "reserve_tokens": 500, "working_budget": 400, "keep_recent_tokens": 150, "summary_max_tokens": 120}

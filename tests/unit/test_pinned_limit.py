@@ -6,7 +6,7 @@ import pytest
 
 from projections.errors import InvalidEvent
 from projections.policy.policy import Rules
-from threadfold.drafts import Drafter
+from threadfold.service.drafts import Drafter
 
 RULES = Rules({"profile": "sliding"})
 

@@ -16,7 +16,7 @@ from projections.events.fast_path import quick_data
 from projections.events.validation import Intake, Record, make_record
 from projections.names import Key
 from projections.policy.policy import Rules
-from threadfold.drafts import LIGHT, Drafter, is_heavy, new_ids
+from threadfold.service.drafts import LIGHT, Drafter, is_heavy, new_ids
 
 KEY = Key("acme", "c1")
 NOW = "2026-01-31T12:00:00Z"

@@ -7,7 +7,7 @@ import pytest
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 
 class Ends:

@@ -20,9 +20,9 @@ from projections.render.render import render_openai
 from projections.window.conversation_state import Kind
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
-from threadfold.drafts import Drafter
-from threadfold.pages import flat_event, page
-from threadfold.spill import MAX_CHUNKS, Drafts, append_drafts, check_page, preview_of, unfold
+from threadfold.service.drafts import Drafter
+from threadfold.service.pages import flat_event, page
+from threadfold.service.spill import MAX_CHUNKS, Drafts, append_drafts, check_page, preview_of, unfold
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "spills")

@@ -24,7 +24,7 @@ from streams.log.log import Raw
 from tests.support.histories import RULES
 from tests.unit.test_views import Last
 from threadfold.live.decoding import told
-from threadfold.pages import flat_event
+from threadfold.service.pages import flat_event
 from threadfold.testing import MemoryView
 
 ACME = Key("acme", "c")

@@ -10,7 +10,7 @@ import pytest
 from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
-from threadfold.waiting import Waiting
+from threadfold.service.waiting import Waiting
 
 
 class Checkpoints:

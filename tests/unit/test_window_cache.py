@@ -17,7 +17,7 @@ from projections.storage.layout import HEAD, decode_head
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, random_log
 from tests.unit.test_layout import Fields, long_talk, say
-from threadfold.window_cache import WindowCache
+from threadfold.service.window_cache import WindowCache
 
 PLACE = (1, KEY)
 

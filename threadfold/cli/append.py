@@ -10,11 +10,11 @@ import click
 from projections.errors import KafkaUnavailable, ThreadfoldError
 from projections.names import make_key
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
 from threadfold.cli.inputs import flat_event, open_lines, parse_object
-from threadfold.drafts import Drafter
-from threadfold.spill import Drafts, append_drafts
+from threadfold.service.conversations import Backend
+from threadfold.service.drafts import Drafter
+from threadfold.service.spill import Drafts, append_drafts
 
 LIST = 500
 """Events appended at once."""

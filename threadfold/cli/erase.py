@@ -10,10 +10,10 @@ import orjson
 
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.erasure import Eraser, Receipt
 from threadfold.live.held import Held
+from threadfold.service.conversations import Backend
+from threadfold.service.erasure import Eraser, Receipt
 
 
 @click.command()

@@ -10,9 +10,9 @@ import orjson
 
 from projections.names import make_key
 from streams.settings.settings import Settings
-from threadfold.backend import MAX_PAGE, Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.documents import FORMATS
+from threadfold.service.conversations import MAX_PAGE, Backend
+from threadfold.service.documents import FORMATS
 
 
 @click.command()

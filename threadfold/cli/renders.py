@@ -11,8 +11,8 @@ import orjson
 
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
 from threadfold.cli.common import data_option, load_settings, print_json, run
+from threadfold.service.conversations import Backend
 
 
 @click.group()

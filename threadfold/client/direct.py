@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from projections.errors import ThreadfoldError
 from projections.names import make_key
 from streams.settings.settings import Settings
-from threadfold.backend import Backend
 from threadfold.client.calls import Call
 from threadfold.client.errors import ClientClosed, ClientError, Invalid, Unavailable, of_product
 from threadfold.client.http import HttpTransport
@@ -27,6 +26,7 @@ from threadfold.client.sse import ServerSent
 from threadfold.gateway.access import INSIDE, Caller
 from threadfold.gateway.app import create_gateway
 from threadfold.gateway.bodies import as_list
+from threadfold.service.conversations import Backend
 
 
 class DirectTransport:

@@ -11,12 +11,12 @@ from starlette.types import Scope
 
 from projections.errors import Forbidden, Unauthorized
 from streams.settings.settings import Settings
-from threadfold.appended import Appended
-from threadfold.backend import Backend
 from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal
 from threadfold.quotas import Quotas
+from threadfold.service.appended import Appended
+from threadfold.service.conversations import Backend
 
 INSIDE = "threadfold.caller"
 """The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no server takes it from the network."""

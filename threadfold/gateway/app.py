@@ -21,8 +21,6 @@ from streams.encryption.master_keys import master_keys_of
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import NO_QUOTA, Quota
 from streams.settings.settings import Settings
-from threadfold.appended import Appended
-from threadfold.backend import Backend
 from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
 from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.gate import Gate
@@ -32,6 +30,8 @@ from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
 from threadfold.live import Live
 from threadfold.quotas import Quotas, SharedBuckets
+from threadfold.service.appended import Appended
+from threadfold.service.conversations import Backend
 
 logger = logging.getLogger(__name__)
 RECONNECT = 1.0

@@ -9,9 +9,9 @@ from fastapi import Request
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
 from projections.names import parse_position
-from threadfold.backend import Backend
-from threadfold.drafts import UNCONDITIONED, Conditions
-from threadfold.turns import not_in_force
+from threadfold.service.conversations import Backend
+from threadfold.service.drafts import UNCONDITIONED, Conditions
+from threadfold.service.turns import not_in_force
 
 _FENCE = re.compile(r"[0-9]{1,18}")
 HEADERS: list[dict[str, Any]] = [

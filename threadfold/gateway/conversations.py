@@ -14,14 +14,14 @@ from fastapi.responses import Response
 from projections.errors import InvalidEvent, InvalidRequest, ThreadfoldError
 from projections.formats.anthropic_input import from_anthropic
 from projections.window.bodies import to_flat
-from threadfold.appended import Appended, Applied
-from threadfold.backend import MAX_PAGE
-from threadfold.documents import FORMATS, check_format
-from threadfold.drafts import UNCONDITIONED, Conditions
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import MAX_ITEMS, as_list, read_json
 from threadfold.gateway.conditions import HEADERS, conditions_of, conflict
-from threadfold.spill import MAX_PAGE_CHARS, PAGE_CHARS
+from threadfold.service.appended import Appended, Applied
+from threadfold.service.conversations import MAX_PAGE
+from threadfold.service.documents import FORMATS, check_format
+from threadfold.service.drafts import UNCONDITIONED, Conditions
+from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 router = APIRouter(prefix="/v1")
 Appender = Annotated[Caller, Depends(caller_with("append"))]

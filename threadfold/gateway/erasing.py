@@ -8,9 +8,9 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from threadfold.erasure import Eraser
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.streams import live_of
+from threadfold.service.erasure import Eraser
 
 router = APIRouter(prefix="/v1")
 EraseCaller = Annotated[Caller, Depends(caller_with("erase"))]

@@ -8,8 +8,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
-from threadfold import lists
 from threadfold.gateway.access import Caller, caller_with
+from threadfold.service import lists
 
 router = APIRouter(prefix="/v1")
 Reader = Annotated[Caller, Depends(caller_with("read"))]

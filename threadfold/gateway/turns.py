@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from projections.errors import InvalidRequest
-from threadfold import turns
 from threadfold.gateway.access import Caller, caller_with
 from threadfold.gateway.bodies import decode, read_body
 from threadfold.gateway.conditions import FENCE, conditions_of
+from threadfold.service import turns
 
 router = APIRouter(prefix="/v1/conversations/{conversation}/turns")
 Appender = Annotated[Caller, Depends(caller_with("append"))]

@@ -15,7 +15,7 @@ from projections.names import Key, Position
 from projections.window.window import Window
 from streams.log.history import pieces_backwards
 from streams.log.log import Log, Row
-from threadfold.backend import Backend
+from threadfold.service.conversations import Backend
 
 SCAN = 10_000
 """Records of a partition that are scanned at its end; those of other conversations among them."""

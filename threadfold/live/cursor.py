@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from projections.errors import InvalidPosition
-from threadfold import cursors
+from threadfold.service import cursors
 
 WHOSE = "this tenant's summaries"
 

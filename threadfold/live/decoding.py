@@ -13,7 +13,7 @@ from streams.encryption.payload_cipher import NotAuthentic, Seals, Unsealed, ope
 from streams.log.history import event_of
 from streams.log.log import Raw, Row
 from threadfold.live.sent import Sent
-from threadfold.pages import flat_event
+from threadfold.service.pages import flat_event
 
 _HIDING = frozenset({"id", "time", "type", "position", "traceparent"})
 _PLAIN = Unsealed()
@@ -64,7 +64,7 @@ def told(sealed: Row, partition: int, key: Key, seals: Seals) -> Told | None:
 
     ``seals`` are those of the log it was read from, which know the keys it needs (``Seals.ready``).
 
-    The data is the flat event of ``threadfold.pages.flat_event``, joined from the record's own bytes where that is possible. Nothing is
+    The data is the flat event of ``threadfold.service.pages.flat_event``, joined from the record's own bytes where that is possible. Nothing is
     told of what is no event of the conversation, and of pieces of a spilled result, which the result that names them stands for.
     """
     row = opened(sealed, partition, seals)

@@ -11,8 +11,6 @@ from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.window.recent_ids import Recents
 from streams.runtime.tasks import end_tasks
-from threadfold.appended import Appended
-from threadfold.backend import Backend
 from threadfold.live.catchup import SCAN, missed
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
@@ -26,7 +24,9 @@ from threadfold.live.summaries import Summaries, SummariesSubscription
 from threadfold.live.sweeper import Sweeper
 from threadfold.live.tail import Tail
 from threadfold.live.windows import AGAIN, Windows
-from threadfold.turns import not_in_force
+from threadfold.service.appended import Appended
+from threadfold.service.conversations import Backend
+from threadfold.service.turns import not_in_force
 
 logger = logging.getLogger(__name__)
 CHECK_EVERY = 1.0

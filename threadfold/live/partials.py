@@ -21,12 +21,12 @@ from projections.events.types import full_type
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.runtime.tasks import end_tasks
-from threadfold.appended import Appended
-from threadfold.backend import Backend
 from threadfold.live.channel import Channel
 from threadfold.live.decoding import told
 from threadfold.live.held import MOST_TEXT, Held, Text
 from threadfold.live.windows import Windows
+from threadfold.service.appended import Appended
+from threadfold.service.conversations import Backend
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 50

@@ -15,7 +15,7 @@ import msgspec
 
 from projections.events import types as events
 from projections.events.validation import MAX_ID
-from threadfold.ledger import ModelCalled
+from threadfold.service.ledger import ModelCalled
 
 Schema = dict[str, Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from threadfold.erasure import Receipt
 from threadfold.gateway.openapi.operation import Schema, one_or_list, ref
 from threadfold.schemas.forms import APPENDED, LOG_TYPES, flat, other, told
 from threadfold.schemas.structs import DATA, POSITION, components, fields_of
+from threadfold.service.erasure import Receipt
 
 _TEMPLATE = "#/components/schemas/{name}"
 TEXT: Schema = {"type": "string"}

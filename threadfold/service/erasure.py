@@ -26,8 +26,8 @@ from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed
 from streams.log.history import pieces_backwards
 from streams.log.topics import topic_configs
-from threadfold.backend import Backend
-from threadfold.lists import of_user
+from threadfold.service.conversations import Backend
+from threadfold.service.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)

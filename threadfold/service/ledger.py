@@ -34,8 +34,8 @@ from streams.log.history import event_of, pieces_backwards, read_events
 from streams.log.log import KafkaLog, Log, Raw
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.documents import Messages, document, messages_of
-from threadfold.drafts import new_id
+from threadfold.service.documents import Messages, document, messages_of
+from threadfold.service.drafts import new_id
 
 TYPE = "threadfold.model.called.v1"
 SCAN_PART = 2_000

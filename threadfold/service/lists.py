@@ -23,9 +23,9 @@ from projections.storage.listing import Found, user_name
 from projections.storage.protocol import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
-from threadfold.backend import Backend
-from threadfold.cursors import read_cursor, write_cursor
-from threadfold.pages import flat_event
+from threadfold.service.conversations import Backend
+from threadfold.service.cursors import read_cursor, write_cursor
+from threadfold.service.pages import flat_event
 
 MAX_LISTED = 200
 """Items of one page of a list at most."""

@@ -17,9 +17,9 @@ from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.events.validation import explain
 from projections.names import check_name
 from projections.window.turns import MAX_SECONDS, NONE, Turns
-from threadfold.appended import Appended
-from threadfold.backend import Backend
-from threadfold.drafts import Conditions, new_id
+from threadfold.service.appended import Appended
+from threadfold.service.conversations import Backend
+from threadfold.service.drafts import Conditions, new_id
 
 SECONDS = 60
 """How long a turn's lease holds without a renewal, where the caller does not say."""

@@ -14,7 +14,7 @@ from projections.errors import InvalidEvent, InvalidPolicy, InvalidPosition, Thr
 from projections.events.validation import Intake, Record
 from projections.names import Key, make_key, parse_position, partition_of
 from projections.policy.policy import Policy, Rules
-from threadfold.spill import Drafts, Preview, make_spilled, preview_of
+from threadfold.service.spill import Drafts, Preview, make_spilled, preview_of
 
 LIGHT = 400_000
 EACH = 100
@@ -67,7 +67,7 @@ class Drafter:
     ) -> Drafts:
         """One record for each ``(conversation, flat event)``, in order; errors count them from 1, like ``event 3``.
 
-        A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it (``threadfold.spill``). The policy is the
+        A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it (``threadfold.service.spill``). The policy is the
         tenant's, and a conversation's own where an event of this or an earlier list of this instance opens it: another is in the
         conversation's window only.
 

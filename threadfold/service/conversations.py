@@ -30,14 +30,14 @@ from streams.recovery.hydrating_store import Reviving
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from threadfold.appended import Appended, Applied, applied_of, make_appended
-from threadfold.documents import check_format, document_of
-from threadfold.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
-from threadfold.ledger import Ledger
-from threadfold.pages import flat_event, page
-from threadfold.spill import append_drafts, check_page, unfold
-from threadfold.waiting import Waiting
-from threadfold.window_cache import WindowCache
+from threadfold.service.appended import Appended, Applied, applied_of, make_appended
+from threadfold.service.documents import check_format, document_of
+from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
+from threadfold.service.ledger import Ledger
+from threadfold.service.pages import flat_event, page
+from threadfold.service.spill import append_drafts, check_page, unfold
+from threadfold.service.waiting import Waiting
+from threadfold.service.window_cache import WindowCache
 
 MAX_PAGE = 500
 """Events in one page of history at most."""
@@ -127,7 +127,7 @@ class Backend:
         """Append flat events and return ids and positions once they are safe; all are checked before any is appended.
 
         Order is kept within a conversation. An event that repeats one of the last 1,024 ids of its conversation is appended and changes
-        nothing; only :meth:`wait_applied` tells. A tool result that is too long for one event is spilled (``threadfold.spill``): its pieces
+        nothing; only :meth:`wait_applied` tells. A tool result that is too long for one event is spilled (``threadfold.service.spill``): its pieces
         are events of their own, which are not answered for here.
 
         Args:
@@ -233,7 +233,7 @@ class Backend:
         after: str | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> bytes:
-        """The context document in a format of ``threadfold.documents``, as JSON.
+        """The context document in a format of ``threadfold.service.documents``, as JSON.
 
         In OpenAI's, where nothing has to be shortened, bytes are joined and no message is parsed.
 
@@ -258,7 +258,7 @@ class Backend:
         return document_of(window, render, fmt)
 
     async def history(self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
-        """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.pages``).
+        """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.service.pages``).
 
         Raises:
             InvalidRequest: ``limit`` is not 1 to 500.
@@ -273,10 +273,10 @@ class Backend:
     async def event_at(
         self, tenant: str, conversation: str, position: str, *, offset: int | None = None, limit: int | None = None
     ) -> dict[str, Any]:
-        """One event whole, as :func:`threadfold.pages.flat_event` gives it; found as soon as it is in the log.
+        """One event whole, as :func:`threadfold.service.pages.flat_event` gives it; found as soon as it is in the log.
 
         A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters) ``content`` is that page of the text, and
-        ``page`` tells which (:func:`threadfold.spill.unfold`).
+        ``page`` tells which (:func:`threadfold.service.spill.unfold`).
 
         Raises:
             InvalidPosition: the position is not one of an event of this conversation.

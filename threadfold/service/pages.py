@@ -20,7 +20,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import Seals, open_value
 from streams.log.history import event_of, pieces_backwards
 from streams.log.log import Log, Raw
-from threadfold import cursors
+from threadfold.service import cursors
 
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
