@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     it never does so).
 
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which nothing more came for
-    ``partial_timeout`` seconds is kept as an interrupted message (``threadfold.live``).
+    ``partial_timeout`` seconds is kept as an interrupted message (``threadfold.streaming``).
     """
 
     def __repr__(self) -> str:

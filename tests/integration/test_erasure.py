@@ -25,9 +25,9 @@ from streams.worker import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
-from threadfold.live import Live
 from threadfold.service.conversations import Backend
 from threadfold.service.erasure import Eraser, user_tag
+from threadfold.streaming import Live
 
 SMALL = {
     "model_window": 6000,

@@ -33,8 +33,8 @@ from tests.integration.test_pipeline import POLICY
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.live.tail import Tail
 from threadfold.service.conversations import Backend
+from threadfold.streaming.tail import Tail
 
 FULL = pytest.mark.skipif(
     os.environ.get("THREADFOLD_FAULTS") != "full", reason="one of its kind is enough: THREADFOLD_FAULTS=full runs all"

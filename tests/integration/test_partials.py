@@ -13,7 +13,7 @@ from projections.names import make_key, partition_of
 from tests.integration.test_streams import Pair, pair, say
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import until
-from threadfold.live.sweeper import Sweeper
+from threadfold.streaming.sweeper import Sweeper
 
 __all__ = ["pair"]
 

@@ -30,10 +30,10 @@ from tests.support.streaming import Gateway, serving, subscribed
 from tests.support.watched import nothing_differs
 from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.live.hearing import Hearing
-from threadfold.live.held import Held
 from threadfold.quotas.shared import Settling, SharedBuckets
 from threadfold.service.conversations import Backend
+from threadfold.streaming.hearing import Hearing
+from threadfold.streaming.held import Held
 
 NAMES = [f"c{i}" for i in range(12)]
 FULL = os.environ.get("THREADFOLD_FAULTS") == "full"

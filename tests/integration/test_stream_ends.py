@@ -21,8 +21,8 @@ from tests.support.streaming import serving, subscribed
 from tests.support.worker import running_worker, until
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.redis import EmbeddedRedis
-from threadfold.live import Live
-from threadfold.live.catchup import missed
+from threadfold.streaming import Live
+from threadfold.streaming.catchup import missed
 
 __all__ = ["pair"]
 

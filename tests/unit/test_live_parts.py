@@ -12,11 +12,11 @@ from projections.events.validation import make_record
 from projections.names import Key, Position
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
-from threadfold.live.cursor import read_cursor, write_cursor
-from threadfold.live.decoding import told, told_summary
-from threadfold.live.reader import SLOW, Reader
-from threadfold.live.sent import HEARTBEAT, Sent, comment
 from threadfold.service.pages import flat_event
+from threadfold.streaming.cursor import read_cursor, write_cursor
+from threadfold.streaming.decoding import told, told_summary
+from threadfold.streaming.reader import SLOW, Reader
+from threadfold.streaming.sent import HEARTBEAT, Sent, comment
 
 KEY = Key("acme", "c1")
 PLAIN = Unsealed()

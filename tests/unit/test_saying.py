@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from threadfold.live.saying import MOST_AHEAD, Delta, Saying
-from threadfold.live.sent import Sent
+from threadfold.streaming.saying import MOST_AHEAD, Delta, Saying
+from threadfold.streaming.sent import Sent
 
 
 def shown(sents: list[Sent]) -> list[Any]:

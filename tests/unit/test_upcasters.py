@@ -23,8 +23,8 @@ from streams.encryption.payload_cipher import Unsealed, open_value, seal_event
 from streams.log.log import Raw
 from tests.support.histories import RULES
 from tests.unit.test_views import Last
-from threadfold.live.decoding import told
 from threadfold.service.pages import flat_event
+from threadfold.streaming.decoding import told
 from threadfold.testing import MemoryView
 
 ACME = Key("acme", "c")

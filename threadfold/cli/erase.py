@@ -11,9 +11,9 @@ import orjson
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.live.held import Held
 from threadfold.service.conversations import Backend
 from threadfold.service.erasure import Eraser, Receipt
+from threadfold.streaming.held import Held
 
 
 @click.command()

@@ -124,7 +124,7 @@ class DirectTransport:
             return self._backend
 
     async def _lively(self) -> Any:
-        from threadfold.live import Live
+        from threadfold.streaming import Live
 
         async with self._starting:
             if self._live is None:

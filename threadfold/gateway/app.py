@@ -28,10 +28,10 @@ from threadfold.gateway.hot import Hot
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
-from threadfold.live import Live
 from threadfold.quotas import Quotas, SharedBuckets
 from threadfold.service.appended import Appended
 from threadfold.service.conversations import Backend
+from threadfold.streaming import Live
 
 logger = logging.getLogger(__name__)
 RECONNECT = 1.0

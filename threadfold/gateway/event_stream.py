@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from streams.runtime.tasks import end_tasks
-from threadfold.live.sent import RETRY, Sent
+from threadfold.streaming.sent import RETRY, Sent
 
 logger = logging.getLogger(__name__)
 STALL = 30.0
@@ -18,7 +18,7 @@ STALL = 30.0
 
 
 class EventStream(Response):
-    """Sends batches of :class:`threadfold.live.Sent`; each is encoded once for all who get it.
+    """Sends batches of :class:`threadfold.streaming.Sent`; each is encoded once for all who get it.
 
     Args:
         batches: the stream.

@@ -17,7 +17,7 @@ from threadfold.gateway.conditions import FENCE, conditions_of
 from threadfold.gateway.event_stream import EventStream
 from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal
-from threadfold.live import Live
+from threadfold.streaming import Live
 
 router = APIRouter(prefix="/v1")
 Subscriber = Annotated[Caller, Depends(caller_with("subscribe"))]

@@ -65,7 +65,7 @@ class Backend:
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
         self.on_appended: Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None = None
-        """Awaited with what was appended before the caller is answered; it must not fail (``threadfold.live``)."""
+        """Awaited with what was appended before the caller is answered; it must not fail (``threadfold.streaming``)."""
 
     async def start(self) -> Backend:
         """Connect to Kafka (Redis is connected to when it is first needed); returns itself.

@@ -17,11 +17,11 @@ from projections.names import Key, Position
 from projections.window.recent_ids import Recents
 from streams.encryption.payload_cipher import Seals
 from streams.log.log import Row
-from threadfold.live.decoding import Told, told
-from threadfold.live.reader import Reader
-from threadfold.live.saying import Delta, Saying
-from threadfold.live.sent import Sent
-from threadfold.live.windows import AGAIN, State, Windows
+from threadfold.streaming.decoding import Told, told
+from threadfold.streaming.reader import Reader
+from threadfold.streaming.saying import Delta, Saying
+from threadfold.streaming.sent import Sent
+from threadfold.streaming.windows import AGAIN, State, Windows
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 20_000

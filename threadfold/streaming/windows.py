@@ -20,9 +20,9 @@ from projections.storage.protocol import stored_form
 from projections.window.meta import InForce
 from projections.window.window import Window
 from streams.log.log import Log
-from threadfold.live.decoding import previous_of
-from threadfold.live.sent import Sent
 from threadfold.service.conversations import Backend
+from threadfold.streaming.decoding import previous_of
+from threadfold.streaming.sent import Sent
 
 logger = logging.getLogger(__name__)
 AGAIN = 0.2

@@ -10,8 +10,8 @@ import logging
 
 from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
-from threadfold.live.held import Held, Text
-from threadfold.live.partials import Partials
+from threadfold.streaming.held import Held, Text
+from threadfold.streaming.partials import Partials
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
 from projections.redis.address import shown
 from projections.redis.router import Script, Servers
-from threadfold.live import scripts
-from threadfold.live.saying import Delta
+from threadfold.streaming import scripts
+from threadfold.streaming.saying import Delta
 
 MOST_TEXT = 1 << 20
 """Bytes of one text, in UTF-8."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from projections.errors import ThreadfoldError
 from projections.fold.apply import id_hash_of
 from streams.log.log import Row
-from threadfold.live.catchup import Missed
-from threadfold.live.channel import GONE, Channel
-from threadfold.live.decoding import told
-from threadfold.live.reader import CHUNK, Reader
-from threadfold.live.sent import HEARTBEAT, Sent, comment
-from threadfold.live.windows import Windows
+from threadfold.streaming.catchup import Missed
+from threadfold.streaming.channel import GONE, Channel
+from threadfold.streaming.decoding import told
+from threadfold.streaming.reader import CHUNK, Reader
+from threadfold.streaming.sent import HEARTBEAT, Sent, comment
+from threadfold.streaming.windows import Windows
 
 
 class Joined(NamedTuple):
@@ -25,7 +25,7 @@ class Joined(NamedTuple):
 
 
 class Subscription:
-    """What :meth:`threadfold.live.Live.open` gives. Iterate :meth:`batches` once, and :meth:`close` it in any case.
+    """What :meth:`threadfold.streaming.Live.open` gives. Iterate :meth:`batches` once, and :meth:`close` it in any case.
 
     Args:
         again: joins the channel anew after an offset, when the live part did not fit while the past was read.

@@ -1,6 +1,6 @@
 """Taking in assistant text in progress, and ending it: with its message, by a later turn, or when its writer says nothing more.
 
-Redis holds the text (``threadfold.live.held``). Whoever ends it closes it first, so that it takes nothing more; what is kept becomes a
+Redis holds the text (``threadfold.streaming.held``). Whoever ends it closes it first, so that it takes nothing more; what is kept becomes a
 message whose id derives from conversation, turn and beginning, so that two gateways that end the same text make a duplicate and not two
 messages.
 """
@@ -21,12 +21,12 @@ from projections.events.types import full_type
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.runtime.tasks import end_tasks
-from threadfold.live.channel import Channel
-from threadfold.live.decoding import told
-from threadfold.live.held import MOST_TEXT, Held, Text
-from threadfold.live.windows import Windows
 from threadfold.service.appended import Appended
 from threadfold.service.conversations import Backend
+from threadfold.streaming.channel import Channel
+from threadfold.streaming.decoding import told
+from threadfold.streaming.held import MOST_TEXT, Held, Text
+from threadfold.streaming.windows import Windows
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 50

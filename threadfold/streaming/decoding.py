@@ -12,8 +12,8 @@ from projections.names import Key, Position, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, Seals, Unsealed, open_value
 from streams.log.history import event_of
 from streams.log.log import Raw, Row
-from threadfold.live.sent import Sent
 from threadfold.service.pages import flat_event
+from threadfold.streaming.sent import Sent
 
 _HIDING = frozenset({"id", "time", "type", "position", "traceparent"})
 _PLAIN = Unsealed()

@@ -11,22 +11,22 @@ from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.window.recent_ids import Recents
 from streams.runtime.tasks import end_tasks
-from threadfold.live.catchup import SCAN, missed
-from threadfold.live.channel import Channel
-from threadfold.live.decoding import told
-from threadfold.live.hearing import Hearing
-from threadfold.live.held import Held, delta_of
-from threadfold.live.partials import Partials
-from threadfold.live.reader import MOST, MOST_BYTES, SLOW, Reader
-from threadfold.live.sent import Sent
-from threadfold.live.subscription import Joined, Subscription
-from threadfold.live.summaries import Summaries, SummariesSubscription
-from threadfold.live.sweeper import Sweeper
-from threadfold.live.tail import Tail
-from threadfold.live.windows import AGAIN, Windows
 from threadfold.service.appended import Appended
 from threadfold.service.conversations import Backend
 from threadfold.service.turns import not_in_force
+from threadfold.streaming.catchup import SCAN, missed
+from threadfold.streaming.channel import Channel
+from threadfold.streaming.decoding import told
+from threadfold.streaming.hearing import Hearing
+from threadfold.streaming.held import Held, delta_of
+from threadfold.streaming.partials import Partials
+from threadfold.streaming.reader import MOST, MOST_BYTES, SLOW, Reader
+from threadfold.streaming.sent import Sent
+from threadfold.streaming.subscription import Joined, Subscription
+from threadfold.streaming.summaries import Summaries, SummariesSubscription
+from threadfold.streaming.sweeper import Sweeper
+from threadfold.streaming.tail import Tail
+from threadfold.streaming.windows import AGAIN, Windows
 
 logger = logging.getLogger(__name__)
 CHECK_EVERY = 1.0

@@ -12,11 +12,11 @@ from projections.names import parse_key
 from streams.encryption.payload_cipher import Seals
 from streams.log.log import KafkaLog, Row
 from streams.settings.settings import Settings
-from threadfold.live.cursor import read_cursor, write_cursor
-from threadfold.live.decoding import told_summary
-from threadfold.live.reader import CHUNK, Reader
-from threadfold.live.sent import HEARTBEAT, Sent, comment
-from threadfold.live.tail import Tail
+from threadfold.streaming.cursor import read_cursor, write_cursor
+from threadfold.streaming.decoding import told_summary
+from threadfold.streaming.reader import CHUNK, Reader
+from threadfold.streaming.sent import HEARTBEAT, Sent, comment
+from threadfold.streaming.tail import Tail
 
 
 class Tenant:

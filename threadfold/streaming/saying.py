@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from threadfold.live.sent import Sent
+from threadfold.streaming.sent import Sent
 
 _encode = msgspec.json.Encoder().encode
 MOST_AHEAD = 2_000
