@@ -18,10 +18,10 @@ import msgspec
 
 from projections.errors import ThreadfoldError
 from streams.control.generations import known_generation
-from streams.reach import reach
 from streams.rebuild.build import Bounds, Builder, Stopped
 from streams.rebuild.build_pool import Job, Said
 from streams.runtime.tune_gc import rest_collector
+from streams.stack import reach
 
 EVERY = 0.2
 """Seconds between two words of progress."""

@@ -32,8 +32,8 @@ from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.quotas.shared import Settling, SharedBuckets
 from threadfold.service.conversations import Backend
-from threadfold.streaming.hearing import Hearing
-from threadfold.streaming.held import Held
+from threadfold.streaming.partial_store import Held
+from threadfold.streaming.pubsub import Hearing
 
 NAMES = [f"c{i}" for i in range(12)]
 FULL = os.environ.get("THREADFOLD_FAULTS") == "full"

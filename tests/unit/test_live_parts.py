@@ -16,7 +16,7 @@ from threadfold.service.pages import flat_event
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import told, told_summary
 from threadfold.streaming.reader import SLOW, Reader
-from threadfold.streaming.sent import HEARTBEAT, Sent, comment
+from threadfold.streaming.sse_event import HEARTBEAT, Sent, comment
 
 KEY = Key("acme", "c1")
 PLAIN = Unsealed()

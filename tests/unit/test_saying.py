@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from threadfold.streaming.saying import MOST_AHEAD, Delta, Saying
-from threadfold.streaming.sent import Sent
+from threadfold.streaming.partial_text import MOST_AHEAD, Delta, Saying
+from threadfold.streaming.sse_event import Sent
 
 
 def shown(sents: list[Sent]) -> list[Any]:

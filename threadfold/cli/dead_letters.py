@@ -19,9 +19,9 @@ from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
-from streams.reach import Reach, reach
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
+from streams.stack import Reach, reach
 from threadfold.cli.common import Finite, data_option, load_settings, print_json, print_line, run
 
 FIRST_BYTES = 400

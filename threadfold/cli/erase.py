@@ -13,7 +13,7 @@ from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, print_json, run
 from threadfold.service.conversations import Backend
 from threadfold.service.erasure import Eraser, Receipt
-from threadfold.streaming.held import Held
+from threadfold.streaming.partial_store import Held
 
 
 @click.command()

@@ -14,13 +14,13 @@ import click
 
 from streams.control.follower import Generation, State
 from streams.control.generations import candidate, drop
-from streams.reach import Reach, reach
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
 from streams.runtime.tune_gc import rest_collector
 from streams.settings.settings import Settings, read_policy
+from streams.stack import Reach, reach
 from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from streams.encryption.master_keys import new_master as make_master
-from streams.reach import reach
 from streams.settings.settings import Settings
+from streams.stack import reach
 from threadfold.cli.common import data_option, load_settings, run
 
 

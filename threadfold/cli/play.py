@@ -20,8 +20,8 @@ from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, partition_of
 from projections.policy.policy import Policy
 from projections.window.bodies import to_flat
-from streams.reach import Reach, reach
 from streams.settings.settings import Settings
+from streams.stack import Reach, reach
 from threadfold.cli.common import Finite, data_option, load_settings, run, say
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered

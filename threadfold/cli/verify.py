@@ -9,10 +9,10 @@ import click
 from streams.log.retention import check_whole
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
-from streams.reach import reach
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.tune_gc import rest_collector
 from streams.settings.settings import Settings
+from streams.stack import reach
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
 

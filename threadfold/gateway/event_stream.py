@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from streams.runtime.tasks import end_tasks
-from threadfold.streaming.sent import RETRY, Sent
+from threadfold.streaming.sse_event import RETRY, Sent
 
 logger = logging.getLogger(__name__)
 STALL = 30.0

@@ -18,9 +18,9 @@ from projections.window.recent_ids import Recents
 from streams.encryption.payload_cipher import Seals
 from streams.log.log import Row
 from threadfold.streaming.decoding import Told, told
+from threadfold.streaming.partial_text import Delta, Saying
 from threadfold.streaming.reader import Reader
-from threadfold.streaming.saying import Delta, Saying
-from threadfold.streaming.sent import Sent
+from threadfold.streaming.sse_event import Sent
 from threadfold.streaming.windows import AGAIN, State, Windows
 
 logger = logging.getLogger(__name__)

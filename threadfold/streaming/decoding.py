@@ -13,7 +13,7 @@ from streams.encryption.payload_cipher import NotAuthentic, Seals, Unsealed, ope
 from streams.log.history import event_of
 from streams.log.log import Raw, Row
 from threadfold.service.pages import flat_event
-from threadfold.streaming.sent import Sent
+from threadfold.streaming.sse_event import Sent
 
 _HIDING = frozenset({"id", "time", "type", "position", "traceparent"})
 _PLAIN = Unsealed()

@@ -17,11 +17,11 @@ from threadfold.service.turns import not_in_force
 from threadfold.streaming.catchup import SCAN, missed
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.decoding import told
-from threadfold.streaming.hearing import Hearing
-from threadfold.streaming.held import Held, delta_of
+from threadfold.streaming.partial_store import Held, delta_of
 from threadfold.streaming.partials import Partials
+from threadfold.streaming.pubsub import Hearing
 from threadfold.streaming.reader import MOST, MOST_BYTES, SLOW, Reader
-from threadfold.streaming.sent import Sent
+from threadfold.streaming.sse_event import Sent
 from threadfold.streaming.subscription import Joined, Subscription
 from threadfold.streaming.summaries import Summaries, SummariesSubscription
 from threadfold.streaming.sweeper import Sweeper

@@ -1,6 +1,6 @@
 """Taking in assistant text in progress, and ending it: with its message, by a later turn, or when its writer says nothing more.
 
-Redis holds the text (``threadfold.streaming.held``). Whoever ends it closes it first, so that it takes nothing more; what is kept becomes a
+Redis holds the text (``threadfold.streaming.partial_store``). Whoever ends it closes it first, so that it takes nothing more; what is kept becomes a
 message whose id derives from conversation, turn and beginning, so that two gateways that end the same text make a duplicate and not two
 messages.
 """
@@ -25,7 +25,7 @@ from threadfold.service.appended import Appended
 from threadfold.service.conversations import Backend
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.decoding import told
-from threadfold.streaming.held import MOST_TEXT, Held, Text
+from threadfold.streaming.partial_store import MOST_TEXT, Held, Text
 from threadfold.streaming.windows import Windows
 
 logger = logging.getLogger(__name__)

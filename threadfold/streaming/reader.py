@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from threadfold.streaming.sent import HEARTBEAT, Sent
+from threadfold.streaming.sse_event import HEARTBEAT, Sent
 
 MOST = 5_000
 MOST_BYTES = 4 << 20

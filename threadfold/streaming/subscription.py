@@ -13,7 +13,7 @@ from threadfold.streaming.catchup import Missed
 from threadfold.streaming.channel import GONE, Channel
 from threadfold.streaming.decoding import told
 from threadfold.streaming.reader import CHUNK, Reader
-from threadfold.streaming.sent import HEARTBEAT, Sent, comment
+from threadfold.streaming.sse_event import HEARTBEAT, Sent, comment
 from threadfold.streaming.windows import Windows
 
 

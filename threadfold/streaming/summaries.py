@@ -15,7 +15,7 @@ from streams.settings.settings import Settings
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import told_summary
 from threadfold.streaming.reader import CHUNK, Reader
-from threadfold.streaming.sent import HEARTBEAT, Sent, comment
+from threadfold.streaming.sse_event import HEARTBEAT, Sent, comment
 from threadfold.streaming.tail import Tail
 
 

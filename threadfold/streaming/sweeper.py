@@ -10,7 +10,7 @@ import logging
 
 from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
-from threadfold.streaming.held import Held, Text
+from threadfold.streaming.partial_store import Held, Text
 from threadfold.streaming.partials import Partials
 
 logger = logging.getLogger(__name__)

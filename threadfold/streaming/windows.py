@@ -22,7 +22,7 @@ from projections.window.window import Window
 from streams.log.log import Log
 from threadfold.service.conversations import Backend
 from threadfold.streaming.decoding import previous_of
-from threadfold.streaming.sent import Sent
+from threadfold.streaming.sse_event import Sent
 
 logger = logging.getLogger(__name__)
 AGAIN = 0.2

@@ -14,7 +14,7 @@ from projections.names import Key, parse_key
 from projections.redis.address import shown
 from projections.redis.router import Script, Servers
 from threadfold.streaming import scripts
-from threadfold.streaming.saying import Delta
+from threadfold.streaming.partial_text import Delta
 
 MOST_TEXT = 1 << 20
 """Bytes of one text, in UTF-8."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from threadfold.streaming.sent import Sent
+from threadfold.streaming.sse_event import Sent
 
 _encode = msgspec.json.Encoder().encode
 MOST_AHEAD = 2_000
