@@ -27,7 +27,7 @@ from streams.partition.partition import Fenced, identity
 from threadfold.testing import MemoryLog, MemoryView, MemoryViewStore
 from threadfold.views import Event, Projection, Result
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HELLO = {"type": "message", "role": "user", "content": "hello there"}
 
 

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # A package may import itself and those before it.
 LAYERS = ["projections", "streams", "threadfold"]
 MAX_LINES = 450

@@ -31,7 +31,7 @@ from tests.support.generated import KEY, Story
 from tests.support.renders import check_explained, check_kept, check_reasoning, checked
 
 FULL = os.environ.get("THREADFOLD_SWEEP") == "full"
-SHARED = Path(os.environ.get("THREADFOLD_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+SHARED = Path(os.environ.get("THREADFOLD_SHARED") or Path(__file__).resolve().parents[4] / "shared")
 AIRLINE = SHARED / "data" / "airline.jsonl"
 
 BUDGETS: dict[str, dict[str, Any]] = {

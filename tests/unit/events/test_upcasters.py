@@ -22,7 +22,7 @@ from projections.render.render import render_openai
 from streams.encryption.payload_cipher import Unsealed, open_value, seal_event
 from streams.log.log import Raw
 from tests.support.histories import RULES
-from tests.unit.test_views import Last
+from tests.unit.custom.test_projections import Last
 from threadfold.service.pages import flat_event
 from threadfold.streaming.decoding import told
 from threadfold.testing import MemoryView

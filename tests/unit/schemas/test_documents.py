@@ -21,7 +21,7 @@ from threadfold.schemas.documents import documents, texts
 from threadfold.schemas.forms import APPENDED
 from threadfold.schemas.structs import DATA
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "schemas"
 KEY = Key("acme", "c")
 SPAN = {"from": "3-0", "to": "3-4", "count": 5, "positions": [0, 1, 1, 1, 1], "digest": "ab" * 32}

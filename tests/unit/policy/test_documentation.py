@@ -28,7 +28,7 @@ from projections.window.trace_steps import ORDER
 from projections.window.variants import reducer_of
 from tests.support.agent_run import Run, render_openai
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "policy.md").read_text()
 REDUCERS = (KeepTurns, KeepMessages, CompactResults, SummarizeResults, Summarize)
 

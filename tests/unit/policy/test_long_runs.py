@@ -17,7 +17,7 @@ from projections.window.conversation_state import RENDERED
 from streams.compaction.requests import request_for
 from tests.support import openai_checker
 from tests.support.agent_run import COMPOSED, KEY, PROFILES, Run, agent_run, fold, folded, policy_of, row
-from tests.unit.test_policy_docs import TEXT, table
+from tests.unit.policy.test_documentation import TEXT, table
 
 FREE = {"soft_trim", "hard_clear", "compact_tool_results"}
 LATE_TOKENS = 10_000

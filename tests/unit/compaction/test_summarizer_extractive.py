@@ -25,7 +25,7 @@ from streams.compaction.summarizers.lines import read_summary, write_summary
 from streams.compaction.summarizers.registry import Summarizers
 from streams.settings.settings import Settings
 
-ROOT = Path(extractive.__file__).resolve().parents[2]
+ROOT = Path(extractive.__file__).resolve().parents[3]
 ENCODING = "o200k_base"
 
 

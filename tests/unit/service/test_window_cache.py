@@ -16,7 +16,7 @@ from projections.render.render import render_openai
 from projections.storage.layout import HEAD, decode_head
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, random_log
-from tests.unit.test_layout import Fields, long_talk, say
+from tests.unit.storage.test_layout import Fields, long_talk, say
 from threadfold.service.window_cache import WindowCache
 
 PLACE = (1, KEY)

@@ -23,7 +23,7 @@ from tests.golden import make as golden_make
 from tests.golden.files import HERE, Golden, bytes_of, read_lines, releases, write_lines
 from tests.golden.make import state_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RELEASES = releases()
 LIFTED: dict[tuple[str, str], str] = {}
 """(release, type): why today's event has other fields than that release read; an upcaster's doing, said in the CHANGELOG."""

@@ -20,7 +20,7 @@ from projections.errors import InvalidPolicy
 from projections.events import tokenizer
 
 ENCODINGS = ("cl100k_base", "o200k_base")
-ROOT = Path(tokenizer.__file__).resolve().parents[1]
+ROOT = Path(tokenizer.__file__).resolve().parents[2]
 
 # Mixed text: words, digits, blanks, CJK, marks, emoji, contractions, code.
 WORDS = (
