@@ -325,9 +325,9 @@ import socket
 def refuse(*args, **kwargs):
     raise AssertionError("a socket was opened")
 socket.socket = socket.create_connection = socket.getaddrinfo = refuse
-from projections import tokens
-assert tokens.get_encoding.cache_info().currsize == 0, "importing loaded ranks"
-print(tokens.count("hello world"), tokens.count("hello world", "cl100k_base"), tokens.count("<|endoftext|>"))
+from projections.events import tokenizer
+assert tokenizer.get_encoding.cache_info().currsize == 0, "importing loaded ranks"
+print(tokenizer.count("hello world"), tokens.count("hello world", "cl100k_base"), tokens.count("<|endoftext|>"))
 """
 
 

@@ -139,7 +139,7 @@ def test_what_a_deployment_sets_and_what_traces_and_spans_say_is_named() -> None
     forms = ("spill", "soft:1", "clear", "head:1", "text:x", "call:x", "only:0")
     names = {*ORDER, *(name for name, _ in _STEPS), *map(reducer_of, forms), "pairing", "trim_tool_results", ALLOW, MAXIMA}
     assert [name for name in sorted(names) if f"`{name}`" not in TEXT] == []
-    spans = (ROOT / "streams" / "spans.py").read_text()
+    spans = (ROOT / "streams" / "projector" / "tracing.py").read_text()
     attributes = re.findall(r'"(threadfold\.\w+|utilization|steps)":', spans)
     assert len(attributes) == 5
     assert [name for name in attributes if f"`{name}`" not in TEXT] == []

@@ -18,7 +18,7 @@ from tests.support.worker import until
 
 HANGING = """
 import asyncio, os, sys, time
-from streams.watchdog import Watchdog, end_process
+from streams.runtime.watchdog import Watchdog, end_process
 
 async def nothing():
     return {}
