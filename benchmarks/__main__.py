@@ -1,4 +1,6 @@
-"""``python -m benchmarks [FIGURE …]``: measure figures, one JSON line each on stdout, all else on stderr."""
+"""``python -m benchmarks [FIGURE …]``: measure figures, one JSON line each on stdout, all else on
+stderr.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,26 @@ from benchmarks.harness import Args, figures, measure, say
 def main(argv: list[str] | None = None) -> int:
     """Run the figures asked for; returns 0, or 2 for a figure that is not known."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("figure", nargs="*", help="figures to measure; none: all of them but `soak`, which takes half an hour")
-    parser.add_argument("--runs", type=int, help="rounds; the median of them is told (default: the figure's own number)")
-    parser.add_argument("--quick", action="store_true", help="small sizes and one round, to see that it runs; says nothing of speed")
-    parser.add_argument("--save", action="store_true", help="keep the results in benchmarks/results, to be committed")
+    parser.add_argument(
+        "figure",
+        nargs="*",
+        help="figures to measure; none: all of them but `soak`, which takes half an hour",
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        help="rounds; the median of them is told (default: the figure's own number)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes and one round, to see that it runs; says nothing of speed",
+    )
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="keep the results in benchmarks/results, to be committed",
+    )
     parser.add_argument("--list", action="store_true", help="list the figures and their goals")
     given = parser.parse_args(argv)
     if given.runs is not None and given.runs < 1:
@@ -30,7 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     unknown = [name for name in given.figure if name not in known]
     if unknown:
         parser.error(f"figure {unknown[0]} is not known: the figures are {', '.join(known)}")
-    for name in given.figure or [name for name, figure in known.items() if not getattr(figure, "only_named", False)]:
+    for name in given.figure or [
+        name for name, figure in known.items() if not getattr(figure, "only_named", False)
+    ]:
         say(f"== {name}: goal {known[name].goal}")
         result = measure(known[name], Args(given.runs, given.quick))
         print(result.line(), flush=True)

@@ -1,10 +1,13 @@
-"""Figure `append`: acknowledged events a second in lists, tokens counted, by the client within a process.
+"""Figure `append`: acknowledged events a second in lists, tokens counted, by the client within a
+process.
 
-Our side is ``Backend.append``: it checks each event, counts its tokens, wraps it, and has it acknowledged by all in-sync replicas. The
-peers are aiokafka's producer with the same settings (idempotent, ``acks=all``, zstd, batches of 1 MiB) and the same bytes and partitions,
-ready before the clock starts: ``bare_send`` sends record by record, as its documentation shows; ``bare_batch`` fills batches by hand, the
-fastest there is in Python, and what a client has to be measured by. Each peer has the linger and the number of callers that were fastest
-for it when this was written. Every side runs in a fresh process with a topic of its own on the same Kafka; each list is of as many
+Our side is ``Backend.append``: it checks each event, counts its tokens, wraps it, and has it
+acknowledged by all in-sync replicas. The peers are aiokafka's producer with the same settings
+(idempotent, ``acks=all``, zstd, batches of 1 MiB) and the same bytes and partitions, ready before
+the clock starts: ``bare_send`` sends record by record, as its documentation shows; ``bare_batch``
+fills batches by hand, the fastest there is in Python, and what a client has to be measured by. Each
+peer has the linger and the number of callers that were fastest for it when this was written. Every
+side runs in a fresh process with a topic of its own on the same Kafka; each list is of as many
 conversations as events, so that it goes to all partitions.
 """
 
@@ -18,7 +21,11 @@ from benchmarks.support.stacks import Bench, filled_log, running_stack
 
 SIZE = 500
 """Events in one list: the most that the gateway takes at once."""
-SIDES = {"ours": ("backend", 4, 0), "bare_send": ("bare_send", 1, 0), "bare_batch": ("bare_batch", 1, 0)}
+SIDES = {
+    "ours": ("backend", 4, 0),
+    "bare_send": ("bare_send", 1, 0),
+    "bare_batch": ("bare_batch", 1, 0),
+}
 """How, callers, and the linger in ms (the product's producer has its own)."""
 
 
@@ -32,7 +39,9 @@ class Append:
         """Run all sides in turn."""
         events = 20_000 if args.quick else 200_000
         with running_stack() as bench:
-            rounds = await interleave({name: partial(_side, bench, name, events) for name in SIDES}, args.rounds())
+            rounds = await interleave(
+                {name: partial(_side, bench, name, events) for name in SIDES}, args.rounds()
+            )
         parameters = {
             "events": events,
             "list": SIZE,
@@ -51,7 +60,14 @@ async def _side(bench: Bench, name: str, events: int) -> Measured:
     settings = bench.settings(f"append{next(_runs)}", partitions=8)
     async with filled_log(settings, ()):
         pass
-    job = {"how": how, "events": events, "size": SIZE, "spread": SIZE, "callers": callers, "linger_ms": linger_ms}
+    job = {
+        "how": how,
+        "events": events,
+        "size": SIZE,
+        "spread": SIZE,
+        "callers": callers,
+        "linger_ms": linger_ms,
+    }
     return await run_side("append_client", bench, settings, **job)
 
 

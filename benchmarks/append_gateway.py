@@ -1,8 +1,9 @@
 """Figure `append_gateway`: acknowledged events a second over HTTP, in lists, tokens counted.
 
-One gateway process, as `threadfold gateway` runs it, and eight callers in another process that post lists of 500 to
-``/v1/conversations/{c}/events``, each list to another conversation. The other shapes of the same load are told beside it: lists of 100, and
-lists for several conversations at ``/v1/events``. There is no peer: nothing else takes such lists.
+One gateway process, as `threadfold gateway` runs it, and eight callers in another process that post
+lists of 500 to ``/v1/conversations/{c}/events``, each list to another conversation. The other
+shapes of the same load are told beside it: lists of 100, and lists for several conversations at
+``/v1/events``. There is no peer: nothing else takes such lists.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class AppendGateway:
         with running_stack() as bench:
             settings = bench.settings("gateway", partitions=8)
             async with running_gateway(bench, settings) as gateway:
-                sides = {name: partial(_shape, bench, settings, gateway, name, events) for name in SHAPES}
+                sides = {
+                    name: partial(_shape, bench, settings, gateway, name, events) for name in SHAPES
+                }
                 rounds = await interleave(sides, args.rounds())
         shapes = {
             name: {
@@ -52,11 +55,20 @@ class AppendGateway:
         ours = {name: taken for name, taken in rounds.taken.items() if name == "ours"}
         usage = {name: dict(taken[-1].usage) for name, taken in rounds.taken.items()}
         rounds.taken = ours
-        parameters = {"events": events, "callers": CALLERS, "partitions": 8, "list": SHAPES["ours"][1]}
-        return rounds.result(self.name, "events/s", parameters, more={"shapes": shapes, "usage": usage})
+        parameters = {
+            "events": events,
+            "callers": CALLERS,
+            "partitions": 8,
+            "list": SHAPES["ours"][1],
+        }
+        return rounds.result(
+            self.name, "events/s", parameters, more={"shapes": shapes, "usage": usage}
+        )
 
 
-async def _shape(bench: Bench, settings: Settings, gateway: Gateway, name: str, events: int) -> Measured:
+async def _shape(
+    bench: Bench, settings: Settings, gateway: Gateway, name: str, events: int
+) -> Measured:
     path, size, spread = SHAPES[name]
     metered = Bench(bench.stack, {**bench.pids, "gateway": [gateway.pid]})
     return await run_side(

@@ -1,7 +1,8 @@
-"""The regression guard: what of a result moved against the committed one by more than the noise of both runs.
+"""The regression guard: what of a result moved against the committed one by more than the noise of
+both runs.
 
-Ratios against peers carry from one machine to another and are compared where there are any; else our own value is, which says something
-only on the same kind of machine.
+Ratios against peers carry from one machine to another and are compared where there are any; else
+our own value is, which says something only on the same kind of machine.
 """
 
 from __future__ import annotations
@@ -43,26 +44,52 @@ def moved(result: Result, before: Mapping[str, Any] | None) -> list[str]:
     if before is None:
         return [f"{result.figure}: no committed result to compare with"]
     if before["conditions"]["parameters"] != result.conditions["parameters"]:
-        return [f"{result.figure}: not compared, the committed result was measured with other parameters"]
+        return [
+            f"{result.figure}: not compared, the committed result was measured with other"
+            " parameters"
+        ]
     lines = []
     for name in result.ratios:
         if name in before["ratios"]:
-            spreads = (before["conditions"]["ratio_spread"].get(name), result.conditions["ratio_spread"].get(name))
-            lines += _line(f"{result.figure}: ours/{name}", before["ratios"][name], result.ratios[name], spreads, result)
+            spreads = (
+                before["conditions"]["ratio_spread"].get(name),
+                result.conditions["ratio_spread"].get(name),
+            )
+            lines += _line(
+                f"{result.figure}: ours/{name}",
+                before["ratios"][name],
+                result.ratios[name],
+                spreads,
+                result,
+            )
     if not result.ratios:
-        spreads = (before["conditions"]["spread"].get("ours"), result.conditions["spread"].get("ours"))
+        spreads = (
+            before["conditions"]["spread"].get("ours"),
+            result.conditions["spread"].get("ours"),
+        )
         where = "" if _same_machine(before, result) else " (measured on another kind of machine)"
-        lines += _line(f"{result.figure}: ours, {result.unit}{where}", before["ours"], result.ours, spreads, result)
+        lines += _line(
+            f"{result.figure}: ours, {result.unit}{where}",
+            before["ours"],
+            result.ours,
+            spreads,
+            result,
+        )
     return lines or [f"{result.figure}: nothing moved by more than the noise"]
 
 
-def _line(what: str, old: float, new: float, spreads: Sequence[Sequence[float] | None], result: Result) -> list[str]:
+def _line(
+    what: str, old: float, new: float, spreads: Sequence[Sequence[float] | None], result: Result
+) -> list[str]:
     noise = max([LEAST_NOISE, *(relative(spread) for spread in spreads if spread)])
     change = new / old - 1 if old else 0.0
     if abs(change) <= noise:
         return []
     good = (change > 0) == (result.conditions["better"] == "higher")
-    return [f"{what}: {old:g} → {new:g} ({change:+.0%}, noise {noise:.0%}): {'better' if good else 'WORSE'}"]
+    return [
+        f"{what}: {old:g} → {new:g} ({change:+.0%}, noise {noise:.0%}):"
+        f" {'better' if good else 'WORSE'}"
+    ]
 
 
 def relative(spread: Sequence[float]) -> float:
@@ -72,4 +99,6 @@ def relative(spread: Sequence[float]) -> float:
 
 
 def _same_machine(before: Mapping[str, Any], result: Result) -> bool:
-    return all(before["conditions"].get(name) == result.conditions.get(name) for name in ("cores", "cpu"))
+    return all(
+        before["conditions"].get(name) == result.conditions.get(name) for name in ("cores", "cpu")
+    )

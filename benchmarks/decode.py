@@ -1,7 +1,8 @@
-"""Figure `decode`: microseconds to turn a record's value into a validated event, beside what orjson needs for a plain dictionary.
+"""Figure `decode`: microseconds to turn a record's value into a validated event, beside what orjson
+needs for a plain dictionary.
 
-All sides run in turn in one process, on the same values. ``orjson_validated`` is what orjson would need to be comparable: a dictionary,
-then msgspec's check of the data.
+All sides run in turn in one process, on the same values. ``orjson_validated`` is what orjson would
+need to be comparable: a dictionary, then msgspec's check of the data.
 """
 
 from __future__ import annotations
@@ -35,10 +36,22 @@ class Decode:
         values = [messages.record(number, 1_000).value for number in range(VALUES)]
         if not all(isinstance(decode_event(value).data, Message) for value in values):
             raise RuntimeError("a message event was not decoded as one")
-        sides: dict[str, Callable[[bytes], object]] = {"ours": decode_event, "orjson_dict": orjson.loads, "orjson_validated": _validated}
-        rounds = await interleave({name: partial(_rate, call, values, passes) for name, call in sides.items()}, args.rounds(15))
+        sides: dict[str, Callable[[bytes], object]] = {
+            "ours": decode_event,
+            "orjson_dict": orjson.loads,
+            "orjson_validated": _validated,
+        }
+        rounds = await interleave(
+            {name: partial(_rate, call, values, passes) for name, call in sides.items()},
+            args.rounds(15),
+        )
         size = round(sum(map(len, values)) / len(values))
-        return rounds.result(self.name, "us/event", {"values": VALUES, "passes": passes, "bytes": size}, better="lower")
+        return rounds.result(
+            self.name,
+            "us/event",
+            {"values": VALUES, "passes": passes, "bytes": size},
+            better="lower",
+        )
 
 
 def _validated(value: bytes) -> object:

@@ -1,7 +1,8 @@
 """Figure `encryption_append`: what sealing payloads costs a process that appends lists.
 
-Both sides are ``Backend.append`` as in figure `append`, on topics of their own: ``ours`` with policy key ``encryption``, ``plain`` without.
-The conversations have their keys before the clock starts: a conversation's first event costs one more acknowledged record, once.
+Both sides are ``Backend.append`` as in figure `append`, on topics of their own: ``ours`` with
+policy key ``encryption``, ``plain`` without. The conversations have their keys before the clock
+starts: a conversation's first event costs one more acknowledged record, once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ class EncryptionAppend:
         with running_stack() as bench, sealed_and_plain(bench, self.name, 8) as settings:
             sides = {name: partial(_side, bench, one, events) for name, one in settings.items()}
             rounds = await interleave(sides, args.rounds())
-        parameters = {"events": events, "list": SIZE, "callers": CALLERS, "conversations_a_list": SIZE, "partitions": 8}
+        parameters = {
+            "events": events,
+            "list": SIZE,
+            "callers": CALLERS,
+            "conversations_a_list": SIZE,
+            "partitions": 8,
+        }
         return rounds.result(self.name, "events/s", parameters)
 
 
@@ -41,7 +48,16 @@ async def _side(bench: Bench, settings: Settings, events: int) -> Measured:
     fresh = msgspec.structs.replace(settings, topic_prefix=f"{settings.topic_prefix}.{next(_runs)}")
     async with filled_log(fresh, ()):
         pass
-    return await run_side("append_client", bench, fresh, how="backend", events=events, size=SIZE, spread=SIZE, callers=CALLERS)
+    return await run_side(
+        "append_client",
+        bench,
+        fresh,
+        how="backend",
+        events=events,
+        size=SIZE,
+        spread=SIZE,
+        callers=CALLERS,
+    )
 
 
 FIGURE = EncryptionAppend()

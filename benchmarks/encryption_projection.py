@@ -1,7 +1,8 @@
 """Figure `encryption_projection`: what opening payloads costs the projector.
 
-As figure `projection`: catching up with a filled topic, one process, into Redis. ``ours`` is of a topic whose payloads are sealed, each of
-its 1,000 conversations with a key of its own; ``plain`` of the same events as they are.
+As figure `projection`: catching up with a filled topic, one process, into Redis. ``ours`` is of a
+topic whose payloads are sealed, each of its 1,000 conversations with a key of its own; ``plain`` of
+the same events as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ class EncryptionProjection:
                     pass
             sides = {name: partial(ours, bench, one) for name, one in settings.items()}
             rounds = await interleave(sides, args.rounds())
-        return rounds.result(self.name, "events/s", {"events": events, "conversations": CONVERSATIONS, "partitions": 8})
+        return rounds.result(
+            self.name,
+            "events/s",
+            {"events": events, "conversations": CONVERSATIONS, "partitions": 8},
+        )
 
 
 FIGURE = EncryptionProjection()

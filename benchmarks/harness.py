@@ -1,8 +1,9 @@
 """What a figure is, how its sides are run in turn, and how their rounds become one result.
 
-A module of this folder that has a ``FIGURE`` is a figure. Its ``run`` measures our side and its peers' one after another in every round, so
-that what the machine does meanwhile meets all of them; the result is the median of the rounds, and a ratio is the median of the ratios that
-the rounds have by themselves.
+A module of this folder that has a ``FIGURE`` is a figure. Its ``run`` measures our side and its
+peers' one after another in every round, so that what the machine does meanwhile meets all of them;
+the result is the median of the rounds, and a ratio is the median of the ratios that the rounds have
+by themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """What a run was asked for: how many rounds (None: the figure's own number), and whether small sizes will do."""
+    """What a run was asked for: how many rounds (None: the figure's own number), and whether small
+    sizes will do.
+    """
 
     runs: int | None = None
     quick: bool = False
@@ -39,7 +42,9 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A figure's line. ``ratios`` are ours/peer; ``conditions`` hold everything it was measured under."""
+    """A figure's line. ``ratios`` are ours/peer; ``conditions`` hold everything it was measured
+    under.
+    """
 
     figure: str
     ours: float
@@ -65,7 +70,9 @@ class Figure(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement of one side: its value, what it used (see ``support.meters``), and whatever else is worth a table."""
+    """One measurement of one side: its value, what it used (see ``support.meters``), and whatever
+    else is worth a table.
+    """
 
     value: float
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +101,13 @@ class Rounds:
         return [a / b for a, b in zip(self.values("ours"), self.values(peer), strict=True)]
 
     def result(
-        self, figure: str, unit: str, parameters: Mapping[str, Any], *, better: Better = "higher", more: Mapping[str, Any] | None = None
+        self,
+        figure: str,
+        unit: str,
+        parameters: Mapping[str, Any],
+        *,
+        better: Better = "higher",
+        more: Mapping[str, Any] | None = None,
     ) -> Result:
         """The medians and ratios, with the machine's and this run's conditions.
 
@@ -112,7 +125,9 @@ class Rounds:
             "parameters": dict(parameters),
             "spread": {name: span_of(self.values(name)) for name in self.taken},
             "ratio_spread": {name: span_of(values) for name, values in ratios.items()},
-            "usage": {name: dict(taken[-1].usage) for name, taken in self.taken.items() if taken[-1].usage},
+            "usage": {
+                name: dict(taken[-1].usage) for name, taken in self.taken.items() if taken[-1].usage
+            },
             **(more or {}),
         }
         return Result(
@@ -126,7 +141,9 @@ class Rounds:
 
 
 async def interleave(sides: Mapping[str, Side], rounds: int) -> Rounds:
-    """Run every side once a round; each round begins with another side, so that none always runs on a warm machine."""
+    """Run every side once a round; each round begins with another side, so that none always runs on
+    a warm machine.
+    """
     names = list(sides)
     found = Rounds(names)
     for i in range(rounds):
@@ -136,7 +153,10 @@ async def interleave(sides: Mapping[str, Side], rounds: int) -> Rounds:
             if inspect.isawaitable(measured):
                 measured = await measured
             found.taken[name].append(measured)
-            say(f"round {i + 1}/{rounds} {name}: {rounded(measured.value)} ({time.perf_counter() - begin:.1f} s in all)")
+            say(
+                f"round {i + 1}/{rounds} {name}: {rounded(measured.value)}"
+                f" ({time.perf_counter() - begin:.1f} s in all)"
+            )
     return found
 
 

@@ -1,10 +1,12 @@
-"""Figure `healing`: Redis emptied, and how long until every window is right again, for a log of 100,000 and of 1,000,000 events.
+"""Figure `healing`: Redis emptied, and how long until every window is right again, for a log of
+100,000 and of 1,000,000 events.
 
-Both logs belong to the same number of conversations, whose windows stand on summaries and hold about as much, whatever the log's
-length. A projector catches up with all but the last 20,000 events and takes its snapshots; the 20,000 are folded by one that takes none.
-Each round Redis is emptied; a new projector's time runs from the first partition it is assigned to all partitions at their ends and none
-healing. Then every conversation's window has to have as many events as the log has of it, and a sample is compared with a fold from
-zero, byte for byte.
+Both logs belong to the same number of conversations, whose windows stand on summaries and hold
+about as much, whatever the log's length. A projector catches up with all but the last 20,000 events
+and takes its snapshots; the 20,000 are folded by one that takes none. Each round Redis is emptied;
+a new projector's time runs from the first partition it is assigned to all partitions at their ends
+and none healing. Then every conversation's window has to have as many events as the log has of it,
+and a sample is compared with a fold from zero, byte for byte.
 """
 
 from __future__ import annotations
@@ -44,18 +46,33 @@ class Healing:
         short, long = (20_000, 60_000) if args.quick else (100_000, 1_000_000)
         conversations = 40 if args.quick else CONVERSATIONS
         with running_stack() as bench:
-            logs = {name: await _Log.made(bench, name, events, conversations) for name, events in (("short", short), ("long", long))}
-            sides = {"ours": partial(logs["long"].heal, bench), "short_log": partial(logs["short"].heal, bench)}
+            logs = {
+                name: await _Log.made(bench, name, events, conversations)
+                for name, events in (("short", short), ("long", long))
+            }
+            sides = {
+                "ours": partial(logs["long"].heal, bench),
+                "short_log": partial(logs["short"].heal, bench),
+            }
             rounds = await interleave(sides, args.rounds())
         table = {name: log.told for name, log in logs.items()}
-        parameters = {"short": short, "long": long, "conversations": conversations, "partitions": 8, "last": LAST, "sample": SAMPLE}
+        parameters = {
+            "short": short,
+            "long": long,
+            "conversations": conversations,
+            "partitions": 8,
+            "last": LAST,
+            "sample": SAMPLE,
+        }
         return rounds.result(self.name, "s", parameters, better="lower", more={"table": table})
 
 
 class _Log:
     """A log of one length, and what its windows have to be."""
 
-    def __init__(self, settings: Settings, windows: dict[Key, Window], counts: dict[Key, int]) -> None:
+    def __init__(
+        self, settings: Settings, windows: dict[Key, Window], counts: dict[Key, int]
+    ) -> None:
         self.settings = settings
         self.counts = counts
         names = random.Random(7).sample(sorted(windows), SAMPLE)
@@ -70,15 +87,24 @@ class _Log:
         await grown.grow(Messages().records(0, events, conversations))
         say(f"grew {sum(grown.counts.values())} events with {grown.summaries} summaries")
         records = await grown.records()
-        for part, snapshot_events in zip(_parted(records, min(LAST, len(records) // 2), settings.partitions), (1, 0), strict=True):
+        for part, snapshot_events in zip(
+            _parted(records, min(LAST, len(records) // 2), settings.partitions), (1, 0), strict=True
+        ):
             async with filled_log(settings, part):
                 pass
-            caught_up = await run_side("projector", bench, fresh_group(replace(settings, snapshot_events=snapshot_events)), whole=False)
+            caught_up = await run_side(
+                "projector",
+                bench,
+                fresh_group(replace(settings, snapshot_events=snapshot_events)),
+                whole=False,
+            )
             say(f"caught up in {caught_up.more['seconds']} s")
         return cls(replace(settings, snapshot_events=0), grown.windows, grown.counts)
 
     async def heal(self, bench: Bench) -> Measured:
-        """Empty Redis, and time the healing; no snapshots are taken meanwhile, so each round finds the same."""
+        """Empty Redis, and time the healing; no snapshots are taken meanwhile, so each round finds
+        the same.
+        """
         bench.flush()
         healed = await run_side("projector", bench, fresh_group(self.settings), whole=False)
         await self._check()
@@ -101,7 +127,9 @@ class _Log:
                     raise RuntimeError(f"the window of {key} did not come back")
                 window = stored.load(key, partition, rules)
                 if window.meta.count != count:
-                    raise RuntimeError(f"the window of {key} has {window.meta.count} events, the log {count}")
+                    raise RuntimeError(
+                        f"the window of {key} has {window.meta.count} events, the log {count}"
+                    )
                 if key in self.images and window.image() != self.images[key]:
                     raise RuntimeError(f"the window of {key} differs from the fold of its log")
         finally:
@@ -109,12 +137,16 @@ class _Log:
 
 
 def _parted(records: list[Record], last: int, partitions: int) -> tuple[list[Record], list[Record]]:
-    """The records in two parts; the second has the last ones of each partition, ``last`` in all. A partition keeps its order."""
+    """The records in two parts; the second has the last ones of each partition, ``last`` in all. A
+    partition keeps its order.
+    """
     of: dict[int, list[Record]] = {}
     for record in records:
         of.setdefault(partition_of(record.key, partitions), []).append(record)
     size = last // partitions
-    return [r for rows in of.values() for r in rows[:-size]], [r for rows in of.values() for r in rows[-size:]]
+    return [r for rows in of.values() for r in rows[:-size]], [
+        r for rows in of.values() for r in rows[-size:]
+    ]
 
 
 FIGURE = Healing()

@@ -1,18 +1,23 @@
-"""Figure `hibernation`: 100,000 conversations of which one in a hundred is active: what Redis holds of them, and how fast the others wake.
+"""Figure `hibernation`: 100,000 conversations of which one in a hundred is active: what Redis holds
+of them, and how fast the others wake.
 
-The log holds conversations of 6 to 200 messages (:data:`LENGTHS`), mixed as a busy platform mixes them: all speak in turns, so a
-conversation's events lie far apart. A projector folds them; then a worker as ``threadfold worker`` runs it puts the idle ones to sleep,
-while events go on coming in the active ones. Each round reads sleeping conversations and speaks in others, each of them once, one every
-:data:`PAUSE` seconds, beside that light load:
+The log holds conversations of 6 to 200 messages (:data:`LENGTHS`), mixed as a busy platform mixes
+them: all speak in turns, so a conversation's events lie far apart. A projector folds them; then a
+worker as ``threadfold worker`` runs it puts the idle ones to sleep, while events go on coming in
+the active ones. Each round reads sleeping conversations and speaks in others, each of them once,
+one every :data:`PAUSE` seconds, beside that light load:
 
-- ``ours``: a context document of a sleeping conversation, through the backend, which has nothing of it;
+- ``ours``: a context document of a sleeping conversation, through the backend, which has nothing of
+  it;
 - ``read_awake``: the same of an active one;
-- ``event``: from an append's acknowledgement in a sleeping conversation to its window having it; ``event_awake`` in an active one;
-- ``scattered``: fetching the events of a sleeping window's tail at their positions, which is what a read would have to wait for at least
-  if the snapshot did not carry the text.
+- ``event``: from an append's acknowledgement in a sleeping conversation to its window having it;
+  ``event_awake`` in an active one;
+- ``scattered``: fetching the events of a sleeping window's tail at their positions, which is what a
+  read would have to wait for at least if the snapshot did not carry the text.
 
-All are p99 in ms; the table has the rest. ``MEMORY USAGE`` of stubs is Redis' own account of their keys; a conversation's places in the
-lists of its tenant and of what is idle are not in it, and are in ``redis_mib``.
+All are p99 in ms; the table has the rest. ``MEMORY USAGE`` of stubs is Redis' own account of their
+keys; a conversation's places in the lists of its tenant and of what is idle are not in it, and are
+in ``redis_mib``.
 """
 
 from __future__ import annotations
@@ -42,7 +47,9 @@ CONVERSATIONS = 100_000
 SAMPLES = 1_000
 """Reads, and events, of each kind in a round."""
 LENGTHS = (6,) * 10 + (20,) * 6 + (60,) * 3 + (200,)
-"""Messages in conversations: of twenty, ten have 6, six have 20, three have 60, one has 200: 28 on average."""
+"""Messages in conversations: of twenty, ten have 6, six have 20, three have 60, one has 200: 28 on
+average.
+"""
 ACTIVE = 100
 """One conversation in so many is active."""
 REST = 60.0
@@ -58,19 +65,30 @@ class Hibernation:
     """Milliseconds to wake, and bytes asleep."""
 
     name = "hibernation"
-    goal = "p99 of reads and events of sleeping conversations at most 300 ms; a stub at most 300 bytes"
+    goal = (
+        "p99 of reads and events of sleeping conversations at most 300 ms; a stub at most 300 bytes"
+    )
 
     async def run(self, args: Args) -> Result:
         """Put them to sleep once, and wake some in every round."""
         count, samples = (2_000, 60) if args.quick else (CONVERSATIONS, SAMPLES)
         with running_stack() as bench:
-            base = bench.settings("hibernation", partitions=PARTITIONS, hibernate_after=0.0, log_level="warning", read_cache_bytes=0)
+            base = bench.settings(
+                "hibernation",
+                partitions=PARTITIONS,
+                hibernate_after=0.0,
+                log_level="warning",
+                read_cache_bytes=0,
+            )
             empty = bench.used_memory()
             async with filled_log(base, _records(count)):
                 pass
             folded = await run_side("projector", bench, base, whole=False)
             awake = bench.used_memory() - empty
-            say(f"folded {folded.more['events']} events in {folded.more['seconds']} s: {awake / count:,.0f} bytes of Redis a conversation")
+            say(
+                f"folded {folded.more['events']} events in {folded.more['seconds']} s:"
+                f" {awake / count:,.0f} bytes of Redis a conversation"
+            )
             settings = replace(base, hibernate_after=20.0 if args.quick else REST)
             async with _worker(bench, settings), Backend(settings) as backend:
                 ward = _Ward(backend, settings, count, samples)
@@ -87,7 +105,9 @@ class Hibernation:
             "samples": samples,
             "events_s": RATE,
         }
-        return rounds.result(self.name, "ms (p99, read)", parameters, better="lower", more={"table": table})
+        return rounds.result(
+            self.name, "ms (p99, read)", parameters, better="lower", more={"table": table}
+        )
 
 
 @asynccontextmanager
@@ -101,7 +121,9 @@ async def _worker(bench: Bench, settings: Settings) -> AsyncIterator[None]:
 
 
 def _records(count: int) -> Iterator[Record]:
-    """All conversations' messages, in turns: in each turn every conversation speaks that is not at its end."""
+    """All conversations' messages, in turns: in each turn every conversation speaks that is not at
+    its end.
+    """
     messages, number = Messages(), 0
     for turn in range(max(LENGTHS)):
         for place in range(count):
@@ -132,7 +154,9 @@ class _Ward:
         await self.redis.aclose()
 
     async def _speak(self) -> None:
-        """Events in the active conversations, in turn; each gets one well before it would fall asleep."""
+        """Events in the active conversations, in turn; each gets one well before it would fall
+        asleep.
+        """
         pause = min(1 / RATE, self.settings.hibernate_after / 3 / len(self.active))
         n = 0
         while True:
@@ -141,7 +165,9 @@ class _Ward:
             await asyncio.sleep(pause)
 
     async def _append(self, key: Key, text: str) -> Position:
-        (done,) = await self.backend.append(key.tenant, [(key.conversation, {"type": "message", "role": "user", "content": text})])
+        (done,) = await self.backend.append(
+            key.tenant, [(key.conversation, {"type": "message", "role": "user", "content": text})]
+        )
         return done.position
 
     async def all_asleep(self) -> dict[str, Any]:
@@ -161,7 +187,10 @@ class _Ward:
             await asyncio.sleep(0.5)
         seconds = now - first_at
         say(f"{first - awake} fell asleep in {seconds:.1f} s")
-        return {"seconds": round(seconds, 1), "a_second": round((first - awake) / max(seconds, 0.5))}
+        return {
+            "seconds": round(seconds, 1),
+            "a_second": round((first - awake) / max(seconds, 0.5)),
+        }
 
     async def memory(self, bench: Bench, empty: int, awake: int) -> dict[str, Any]:
         """What Redis holds now, and what a stub and its record take."""
@@ -173,11 +202,20 @@ class _Ward:
             stubs.append(int(await self.redis.memory_usage(name) or 0))
             _, fields = await self.backend.store.fields(1, partition, key, [STUB])
             at = decode_stub(fields[STUB]).at
-            records.append(len((await self.backend.snapshots.read(partition, [at]))[at].value or b""))
+            records.append(
+                len((await self.backend.snapshots.read(partition, [at]))[at].value or b"")
+            )
         found = {
             "redis_mib": {"awake": rounded(awake / 2**20), "asleep": rounded(asleep / 2**20)},
-            "bytes_a_conversation": {"awake": round(awake / self.count), "asleep": round(asleep / self.count)},
-            "stub_bytes": {"mean": round(sum(stubs) / len(stubs)), "max": max(stubs), "key_length": len(name)},
+            "bytes_a_conversation": {
+                "awake": round(awake / self.count),
+                "asleep": round(asleep / self.count),
+            },
+            "stub_bytes": {
+                "mean": round(sum(stubs) / len(stubs)),
+                "max": max(stubs),
+                "key_length": len(name),
+            },
             "record_bytes": {"mean": round(sum(records) / len(records)), "max": max(records)},
         }
         say(f"{found}")
@@ -193,15 +231,26 @@ class _Ward:
             "scattered": partial(self._measured, self._scattered, asleep=True),
         }
 
-    async def _measured(self, ask: Callable[[Key], Coroutine[Any, Any, float]], *, asleep: bool) -> Measured:
-        """Ask of conversations one after another, each at its time, whether the one before is done or not."""
-        keys = [next(self._others) for _ in range(self.samples)] if asleep else random.Random(6).choices(self.active, k=self.samples)
+    async def _measured(
+        self, ask: Callable[[Key], Coroutine[Any, Any, float]], *, asleep: bool
+    ) -> Measured:
+        """Ask of conversations one after another, each at its time, whether the one before is done
+        or not.
+        """
+        keys = (
+            [next(self._others) for _ in range(self.samples)]
+            if asleep
+            else random.Random(6).choices(self.active, k=self.samples)
+        )
         tasks: list[asyncio.Task[float]] = []
         for key in keys:
             tasks.append(asyncio.create_task(ask(key)))
             await asyncio.sleep(PAUSE)
         times = [1e3 * seconds for seconds in await asyncio.gather(*tasks)]
-        more = {f"p{round(100 * share)}": round(percentile(times, share), 1) for share in (0.5, 0.9, 0.99)}
+        more = {
+            f"p{round(100 * share)}": round(percentile(times, share), 1)
+            for share in (0.5, 0.9, 0.99)
+        }
         return Measured(percentile(times, 0.99), {}, {**more, "max": round(max(times), 1)})
 
     async def _read(self, key: Key) -> float:
@@ -236,12 +285,16 @@ class _Ward:
                 raise RuntimeError("the partitions have not healed after an hour")
             await asyncio.sleep(0.2)
         seconds = time.perf_counter() - begin
-        there = await self._there([conversation(i) for i in range(0, self.count, max(1, self.count // SAMPLE))])
+        there = await self._there(
+            [conversation(i) for i in range(0, self.count, max(1, self.count // SAMPLE))]
+        )
         say(f"healed in {seconds:.1f} s")
         return {"seconds": round(seconds, 1), "sampled": there}
 
     async def _there(self, keys: Sequence[Key]) -> int:
-        """How many of these have a window again, with as many events as the log has at least; all, or it is an error."""
+        """How many of these have a window again, with as many events as the log has at least; all,
+        or it is an error.
+        """
         for key in keys:
             window = await self.backend.window(TENANT, key.conversation)
             if window.meta.count < LENGTHS[int(key.conversation[-7:]) % len(LENGTHS)]:

@@ -1,9 +1,12 @@
-"""Figure `history_page`: a page of 50 events from the log, the newest one and those 1,000 pages deep.
+"""Figure `history_page`: a page of 50 events from the log, the newest one and those 1,000 pages
+deep.
 
-One conversation has more than 50,000 events and stands on a chain of summaries, whose text alone is a fixed one; every fourth record of
-the log is its own, the others are of 30 more conversations, so that a page's records lie scattered in the log. Pages are read as the
-gateway reads them (``Backend.history``), one after another: the newest page over and over (`newest_page`: it lies in the
-window's tail, whose positions are at hand), the 20 pages after it (`next_pages`), and 20 from the cursor 1,000 pages deep (ours).
+One conversation has more than 50,000 events and stands on a chain of summaries, whose text alone is
+a fixed one; every fourth record of the log is its own, the others are of 30 more conversations, so
+that a page's records lie scattered in the log. Pages are read as the gateway reads them
+(``Backend.history``), one after another: the newest page over and over (`newest_page`: it lies in
+the window's tail, whose positions are at hand), the 20 pages after it (`next_pages`), and 20 from
+the cursor 1,000 pages deep (ours).
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ class Pages:
     @property
     def told(self) -> dict[str, float]:
         """p50 and p99 in ms, and how many pages."""
-        return {"p50_ms": round(percentile(self.times, 0.5), 2), "p99_ms": round(percentile(self.times, 0.99), 2), "pages": len(self.times)}
+        return {
+            "p50_ms": round(percentile(self.times, 0.5), 2),
+            "p99_ms": round(percentile(self.times, 0.99), 2),
+            "pages": len(self.times),
+        }
 
 
 class HistoryPage:
@@ -76,8 +83,17 @@ class HistoryPage:
                     told["depth_2"] = pages.told
                     return Measured(pages.told["p50_ms"])
 
-                rounds = await interleave({"ours": deep, "newest_page": newest, "next_pages": shallow}, args.rounds())
-        parameters = {"depth": depth, "page": PAGE, "events": events, "others": OTHERS, "partitions": 8, "seconds": seconds}
+                rounds = await interleave(
+                    {"ours": deep, "newest_page": newest, "next_pages": shallow}, args.rounds()
+                )
+        parameters = {
+            "depth": depth,
+            "page": PAGE,
+            "events": events,
+            "others": OTHERS,
+            "partitions": 8,
+            "seconds": seconds,
+        }
         more = {"table": told, "summaries": grown.summaries}
         return rounds.result(self.name, "ms (p50)", parameters, better="lower", more=more)
 
@@ -89,7 +105,9 @@ def _records(events: int) -> Iterator[Record]:
     for turn in range(events):
         for i in range(4):
             place = 0 if i == 0 else 1 + (turn * 3 + i) % OTHERS
-            yield messages.template(turn // OTHERS if place else turn, place).record(conversation(place), number)
+            yield messages.template(turn // OTHERS if place else turn, place).record(
+                conversation(place), number
+            )
             number += 1
 
 
@@ -98,7 +116,9 @@ async def _cursor_at(backend: Backend, depth: int) -> str:
     left = depth * PAGE
     cursor: str | None = None
     while left:
-        page = await backend.history(TENANT, conversation(0).conversation, before=cursor, limit=min(left, LONGEST_PAGE))
+        page = await backend.history(
+            TENANT, conversation(0).conversation, before=cursor, limit=min(left, LONGEST_PAGE)
+        )
         left -= len(page["events"])
         cursor = page["next_before"]
         if cursor is None:
@@ -108,12 +128,16 @@ async def _cursor_at(backend: Backend, depth: int) -> str:
 
 
 async def _read(backend: Backend, first: str | None, seconds: float) -> Pages:
-    """Pages from a cursor on, 20 of them (from the top: always the newest one), over and over for ``seconds``."""
+    """Pages from a cursor on, 20 of them (from the top: always the newest one), over and over for
+    ``seconds``.
+    """
     pages, cursor, at = Pages(), first, 0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         begin = time.perf_counter()
-        page = await backend.history(TENANT, conversation(0).conversation, before=cursor, limit=PAGE)
+        page = await backend.history(
+            TENANT, conversation(0).conversation, before=cursor, limit=PAGE
+        )
         pages.times.append((time.perf_counter() - begin) * 1e3)
         if len(page["events"]) != PAGE:
             raise RuntimeError(f"a page has {len(page['events'])} events, not {PAGE}")

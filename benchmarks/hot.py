@@ -1,9 +1,11 @@
 """Figure `hot`: what a hot conversation costs the others of its partition.
 
-One conversation of a partition is sent lists at 5,000 events a second, which is far more than people and agents say in one; in `flat_out`
-one list after the other, as fast as a caller can who waits for each answer. Others of the same partition get single events on a fixed
-schedule; each is followed until the window holds it. `alone` is the same without the hot one, in the same run. All is folded by one
-worker in another process. A partition is folded in the log's order, so others wait for what came before them.
+One conversation of a partition is sent lists at 5,000 events a second, which is far more than
+people and agents say in one; in `flat_out` one list after the other, as fast as a caller can who
+waits for each answer. Others of the same partition get single events on a fixed schedule; each is
+followed until the window holds it. `alone` is the same without the hot one, in the same run. All is
+folded by one worker in another process. A partition is folded in the log's order, so others wait
+for what came before them.
 """
 
 from __future__ import annotations
@@ -39,10 +41,22 @@ class Hot:
         seconds = 2.0 if args.quick else 15.0
         with running_stack() as bench:
             sides = {"ours": RATE, "flat_out": None, "alone": 0}
-            rounds = await interleave({name: partial(_round, bench, seconds, rate) for name, rate in sides.items()}, args.rounds())
+            rounds = await interleave(
+                {name: partial(_round, bench, seconds, rate) for name, rate in sides.items()},
+                args.rounds(),
+            )
         table = {name: [dict(m.more) for m in taken] for name, taken in rounds.taken.items()}
-        parameters = {"list": LIST, "hot_events_s": RATE, "others": OTHERS, "every_s": EVERY, "seconds": seconds, "partitions": 16}
-        return rounds.result(self.name, "ms (p99)", parameters, better="lower", more={"table": table})
+        parameters = {
+            "list": LIST,
+            "hot_events_s": RATE,
+            "others": OTHERS,
+            "every_s": EVERY,
+            "seconds": seconds,
+            "partitions": 16,
+        }
+        return rounds.result(
+            self.name, "ms (p99)", parameters, better="lower", more={"table": table}
+        )
 
 
 _rounds = iter(range(10**9))
@@ -102,7 +116,9 @@ async def _others(backend: Backend, names: list[str], end: float, seen: list[flo
     while time.monotonic() < end:
         if (early := begin + number * EVERY - time.monotonic()) > 0:
             await asyncio.sleep(early)
-        task = asyncio.create_task(_follow(backend, names[number % len(names)], texts[number % len(texts)], seen))
+        task = asyncio.create_task(
+            _follow(backend, names[number % len(names)], texts[number % len(texts)], seen)
+        )
         running.add(task)
         task.add_done_callback(running.discard)
         number += 1
@@ -116,7 +132,11 @@ async def _follow(backend: Backend, name: str, flat: dict[str, Any], seen: list[
     async with asyncio.timeout(60):
         while True:
             checkpoint = await backend.store.checkpoint(generation, item.position.partition)
-            if checkpoint is not None and not checkpoint.healing and checkpoint.offset >= item.position.offset:
+            if (
+                checkpoint is not None
+                and not checkpoint.healing
+                and checkpoint.offset >= item.position.offset
+            ):
                 seen.append(time.perf_counter() - acknowledged)
                 return
             await asyncio.sleep(POLL)

@@ -1,8 +1,9 @@
 """Figure `projection`: catching up with a filled topic, one process, into Redis.
 
-The topic holds message events of about 470 bytes of 1,000 conversations that take turns. Every side runs in a fresh process on the same
-Kafka and the same topic, with a consumer group of its own; Redis and our snapshots are emptied before each. The slow peer reads only a
-part of the topic: a rate counts, and its windows are shorter then, which favours it.
+The topic holds message events of about 470 bytes of 1,000 conversations that take turns. Every side
+runs in a fresh process on the same Kafka and the same topic, with a consumer group of its own;
+Redis and our snapshots are emptied before each. The slow peer reads only a part of the topic: a
+rate counts, and its windows are shorter then, which favours it.
 """
 
 from __future__ import annotations
@@ -41,12 +42,20 @@ class Projection:
                     "ours": partial(ours, bench, settings),
                     "read_only": partial(run_side, "read_only", bench, settings),
                     "faust_agent": partial(_faust, bench, settings, faust_events),
-                    "quix_streams": partial(run_side, "quix_streams", bench, settings, events=events, keep=KEEP),
+                    "quix_streams": partial(
+                        run_side, "quix_streams", bench, settings, events=events, keep=KEEP
+                    ),
                 },
                 args.rounds(),
             )
         size = sum(len(messages.record(i, CONVERSATIONS).value) for i in range(1000)) / 1000
-        parameters = {"events": events, "faust_events": faust_events, "conversations": CONVERSATIONS, "partitions": 8, "quix_keep": KEEP}
+        parameters = {
+            "events": events,
+            "faust_events": faust_events,
+            "conversations": CONVERSATIONS,
+            "partitions": 8,
+            "quix_keep": KEEP,
+        }
         return rounds.result(self.name, "events/s", parameters, more={"event_bytes": round(size)})
 
 
@@ -59,7 +68,9 @@ def fresh_group(settings: Settings) -> Settings:
 
 
 async def ours(bench: Bench, settings: Settings) -> Measured:
-    """Our projector, from nothing: neither Redis nor snapshots hold anything of an earlier round."""
+    """Our projector, from nothing: neither Redis nor snapshots hold anything of an earlier
+    round.
+    """
     await bench.forget(settings)
     return await run_side("projector", bench, fresh_group(settings))
 

@@ -1,8 +1,9 @@
 """Figure `projection_scaling`: one and two worker processes of one group on the same filled topic.
 
-Counted is from the moment every process holds its share of the partitions (the group's rebalancing is not) to the moment the last one
-is done; what was folded before does not count. CPU seconds of the workers, Kafka and Redis and what was left idle are told beside it,
-because workers, broker and store share this machine's cores: where those end, so does the scaling.
+Counted is from the moment every process holds its share of the partitions (the group's rebalancing
+is not) to the moment the last one is done; what was folded before does not count. CPU seconds of
+the workers, Kafka and Redis and what was left idle are told beside it, because workers, broker and
+store share this machine's cores: where those end, so does the scaling.
 """
 
 from __future__ import annotations
@@ -38,10 +39,17 @@ class ProjectionScaling:
             async with filled_log(settings, Messages().records(0, events, CONVERSATIONS)):
                 pass
             rounds = await interleave(
-                {"ours": partial(_workers, bench, settings, 2), "one_process": partial(_workers, bench, settings, 1)}, args.rounds()
+                {
+                    "ours": partial(_workers, bench, settings, 2),
+                    "one_process": partial(_workers, bench, settings, 1),
+                },
+                args.rounds(),
             )
         parameters = {"events": events, "conversations": CONVERSATIONS, "partitions": PARTITIONS}
-        table = {name: {"events_s": round(taken[-1].value), **taken[-1].more} for name, taken in rounds.taken.items()}
+        table = {
+            name: {"events_s": round(taken[-1].value), **taken[-1].more}
+            for name, taken in rounds.taken.items()
+        }
         return rounds.result(self.name, "events/s (2 processes)", parameters, more={"table": table})
 
 
@@ -60,11 +68,19 @@ async def _workers(bench: Bench, settings: Settings, count: int) -> Measured:
             process.kill()
         raise
     servers, idle_after = meter.stop(), psutil.cpu_times()
-    answers = await asyncio.gather(*(answer_of("projector_of_group", process) for process in processes))
+    answers = await asyncio.gather(
+        *(answer_of("projector_of_group", process) for process in processes)
+    )
     events, seconds = counted([answer["samples"] for answer in answers])
-    usage = {f"worker_{i + 1}": answer["usage"]["process"] for i, answer in enumerate(answers)} | servers
+    usage = {
+        f"worker_{i + 1}": answer["usage"]["process"] for i, answer in enumerate(answers)
+    } | servers
     idle_cores = (idle_after.idle - idle.idle) / meter.seconds
-    return Measured(events / seconds, usage, {"events": events, "seconds": round(seconds, 3), "idle_cores": round(idle_cores, 2)})
+    return Measured(
+        events / seconds,
+        usage,
+        {"events": events, "seconds": round(seconds, 3), "idle_cores": round(idle_cores, 2)},
+    )
 
 
 async def _until_told(process: asyncio.subprocess.Process, word: bytes) -> None:
@@ -76,10 +92,12 @@ async def _until_told(process: asyncio.subprocess.Process, word: bytes) -> None:
 
 
 def counted(samples: list[list[list[float]]]) -> tuple[int, float]:
-    """Events folded by all, and seconds, from when the last process held its share to when the last was done.
+    """Events folded by all, and seconds, from when the last process held its share to when the last
+    was done.
 
     Args:
-        samples: for each process pairs of a time and the events left to it then, first of them when it held its share.
+        samples: for each process pairs of a time and the events left to it then, first of them when
+            it held its share.
     """
     begin = max(of_one[0][0] for of_one in samples)
     end = max(of_one[-1][0] for of_one in samples)

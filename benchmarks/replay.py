@@ -1,8 +1,9 @@
-"""Figure `replay`: folding the whole log from zero, one process; in the table also two processes, as the command takes on two cores.
+"""Figure `replay`: folding the whole log from zero, one process; in the table also two processes,
+as the command takes on two cores.
 
-The log is that of figure `projection`, projected once before, so that there is a live generation. Ours is a rebuild of a candidate
-generation; ``verify`` in the table folds all of it in memory and compares every window with the store's. The peer reads and parses,
-nothing else.
+The log is that of figure `projection`, projected once before, so that there is a live generation.
+Ours is a rebuild of a candidate generation; ``verify`` in the table folds all of it in memory and
+compares every window with the store's. The peer reads and parses, nothing else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Figure `soak`: half an hour of traffic, in which memory and lag must stay as they are.
 
-A gateway and a worker serve several tenants' conversations with a small budget, so that every window is full, and compacted again and
-again, after the warm-up (two fifths: until every window has the 1,024 recent ids it holds at most). Over HTTP come single events and
-lists on a fixed schedule, and reads of contexts. Every few seconds the processes' resident memory, Redis' and how far the windows are
-behind the log are taken. The value is the worst growth: of the worker's, the gateway's and Redis' memory, the mean of the last quarter
-over that of the first one after the warm-up. At the end every window is folded from the log and compared. It takes half an hour, so it
-runs only when it is named.
+A gateway and a worker serve several tenants' conversations with a small budget, so that every
+window is full, and compacted again and again, after the warm-up (two fifths: until every window has
+the 1,024 recent ids it holds at most). Over HTTP come single events and lists on a fixed schedule,
+and reads of contexts. Every few seconds the processes' resident memory, Redis' and how far the
+windows are behind the log are taken. The value is the worst growth: of the worker's, the gateway's
+and Redis' memory, the mean of the last quarter over that of the first one after the warm-up. At the
+end every window is folded from the log and compared. It takes half an hour, so it runs only when it
+is named.
 """
 
 from __future__ import annotations
@@ -42,13 +44,22 @@ RATE = 300
 """Events a second of all tenants: half of them in lists of ten."""
 READS = 20
 WARM_UP = 0.4
-"""Of the time: a conversation gets 1.7 events a second, so its window is full, the recent ids included, after ten of thirty minutes."""
-POLICY = {"working_budget": 3000, "keep_recent_tokens": 1500, "min_messages": 4, "summary_max_tokens": 300}
+"""Of the time: a conversation gets 1.7 events a second, so its window is full, the recent ids
+included, after ten of thirty minutes.
+"""
+POLICY = {
+    "working_budget": 3000,
+    "keep_recent_tokens": 1500,
+    "min_messages": 4,
+    "summary_max_tokens": 300,
+}
 
 
 @dataclass(slots=True)
 class Samples:
-    """What was seen over time: MiB of the worker, the gateway and Redis, and records that the windows were behind."""
+    """What was seen over time: MiB of the worker, the gateway and Redis, and records that the
+    windows were behind.
+    """
 
     worker: list[float] = field(default_factory=list)
     gateway: list[float] = field(default_factory=list)
@@ -72,21 +83,29 @@ class Soak:
 
     async def run(self, args: Args) -> Result:
         """Run once; the minutes are THREADFOLD_SOAK_MINUTES, 30 by default."""
-        seconds = 20.0 if args.quick else float(os.environ.get("THREADFOLD_SOAK_MINUTES", "30")) * 60
+        seconds = (
+            20.0 if args.quick else float(os.environ.get("THREADFOLD_SOAK_MINUTES", "30")) * 60
+        )
         with TemporaryDirectory() as folder, running_stack() as bench:
             policy = Path(folder) / "policy.json"
             policy.write_bytes(msgspec.json.encode(POLICY))
-            settings = bench.settings("soak", partitions=8, policy=str(policy), snapshot_events=2_000)
+            settings = bench.settings(
+                "soak", partitions=8, policy=str(policy), snapshot_events=2_000
+            )
             keys = await prepare(settings, TENANTS)
             async with served(bench, settings, keys) as (gateway, worker):
                 samples = Samples()
                 await _load(gateway, list(keys.values()), worker, settings, seconds, samples)
                 report = await _verified(settings)
-        growth = {name: samples.growth(getattr(samples, name)) for name in ("worker", "gateway", "redis")}
+        growth = {
+            name: samples.growth(getattr(samples, name)) for name in ("worker", "gateway", "redis")
+        }
         return _result(growth, samples, report, seconds, self.name)
 
 
-def _result(growth: dict[str, float], samples: Samples, report: VerifyReport, seconds: float, name: str) -> Result:
+def _result(
+    growth: dict[str, float], samples: Samples, report: VerifyReport, seconds: float, name: str
+) -> Result:
     rounds = Rounds(["ours"])
     rounds.taken["ours"].append(Measured(max(growth.values())))
     more = {
@@ -102,24 +121,52 @@ def _result(growth: dict[str, float], samples: Samples, report: VerifyReport, se
         "verified": report.verified,
         "differing": len(report.differing),
     }
-    parameters = {"minutes": rounded(seconds / 60), "events_s": RATE, "reads_s": READS, "conversations": CONVERSATIONS * len(TENANTS)}
-    return rounds.result(name, "last quarter's memory over the first's (worst)", parameters, better="lower", more=more)
+    parameters = {
+        "minutes": rounded(seconds / 60),
+        "events_s": RATE,
+        "reads_s": READS,
+        "conversations": CONVERSATIONS * len(TENANTS),
+    }
+    return rounds.result(
+        name,
+        "last quarter's memory over the first's (worst)",
+        parameters,
+        better="lower",
+        more=more,
+    )
 
 
 def _thinned(values: list[float], most: int = 30) -> list[float]:
     return values[:: max(1, len(values) // most)]
 
 
-async def _load(gateway: Gateway, keys: list[str], worker: int, settings: Settings, seconds: float, samples: Samples) -> None:
+async def _load(
+    gateway: Gateway,
+    keys: list[str],
+    worker: int,
+    settings: Settings,
+    seconds: float,
+    samples: Samples,
+) -> None:
     """Send and read on a schedule until the time is over, and look at the processes meanwhile."""
     end = time.monotonic() + seconds
-    singles = [_sender(gateway, key, 1, RATE / 2 / len(keys), i, end, samples) for i, key in enumerate(keys)]
-    lists = [_sender(gateway, key, 10, RATE / 2 / len(keys), 100 + i, end, samples) for i, key in enumerate(keys)]
+    singles = [
+        _sender(gateway, key, 1, RATE / 2 / len(keys), i, end, samples)
+        for i, key in enumerate(keys)
+    ]
+    lists = [
+        _sender(gateway, key, 10, RATE / 2 / len(keys), 100 + i, end, samples)
+        for i, key in enumerate(keys)
+    ]
     readers = [_reader(gateway, key, READS / len(keys), end, samples) for key in keys]
-    await asyncio.gather(*singles, *lists, *readers, _watch(gateway, worker, settings, end, samples))
+    await asyncio.gather(
+        *singles, *lists, *readers, _watch(gateway, worker, settings, end, samples)
+    )
 
 
-async def _sender(gateway: Gateway, key: str, size: int, rate: float, seed: int, end: float, samples: Samples) -> None:
+async def _sender(
+    gateway: Gateway, key: str, size: int, rate: float, seed: int, end: float, samples: Samples
+) -> None:
     asker, rng, texts = Asker(gateway.address, key), random.Random(seed), flats(2_000, seed)
     number = 0
     begin = time.monotonic()
@@ -136,7 +183,9 @@ async def _sender(gateway: Gateway, key: str, size: int, rate: float, seed: int,
 async def _reader(gateway: Gateway, key: str, rate: float, end: float, samples: Samples) -> None:
     asker, rng = Asker(gateway.address, key), random.Random(key)
     while time.monotonic() < end:
-        await _ask(asker, samples, "GET", f"/v1/conversations/talk-{rng.randrange(CONVERSATIONS)}/context")
+        await _ask(
+            asker, samples, "GET", f"/v1/conversations/talk-{rng.randrange(CONVERSATIONS)}/context"
+        )
         await asyncio.sleep(1 / rate)
     asker.close()
 
@@ -146,8 +195,13 @@ async def _ask(asker: Asker, samples: Samples, method: str, path: str, body: Any
     samples.answers[status] = samples.answers.get(status, 0) + 1
 
 
-async def _watch(gateway: Gateway, worker: int, settings: Settings, end: float, samples: Samples) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
+async def _watch(
+    gateway: Gateway, worker: int, settings: Settings, end: float, samples: Samples
+) -> None:
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     step = 5.0 if end - time.monotonic() > 60 else 0.5
     processes = [(samples.worker, [worker]), (samples.gateway, gateway.pids)]
     told = time.monotonic()
@@ -158,10 +212,18 @@ async def _watch(gateway: Gateway, worker: int, settings: Settings, end: float, 
             samples.redis.append((await store.ping())["used_memory"] / MIB)
             checkpoints = [await store.checkpoint(1, p) for p in range(settings.partitions)]
             ends = await log.ends()
-            samples.lag.append(sum(ends[p] - 1 - (c.offset if c else -1) for p, c in enumerate(checkpoints) if ends[p]))
+            samples.lag.append(
+                sum(
+                    ends[p] - 1 - (c.offset if c else -1)
+                    for p, c in enumerate(checkpoints)
+                    if ends[p]
+                )
+            )
             if time.monotonic() - told > 120:
                 told = time.monotonic()
-                now = [round(values[-1]) for values in (samples.worker, samples.gateway, samples.redis)]
+                now = [
+                    round(values[-1]) for values in (samples.worker, samples.gateway, samples.redis)
+                ]
                 say(f"worker, gateway, Redis: {now} MiB, lag {samples.lag[-1]}")
             await asyncio.sleep(step)
     finally:
@@ -172,7 +234,10 @@ async def _watch(gateway: Gateway, worker: int, settings: Settings, end: float, 
 async def _verified(settings: Settings) -> VerifyReport:
     """Compare every window with the log; the worker still runs."""
     control = await Control(settings).start()
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     try:
         generation = control.state.live_generation
         rules = control.state.rules(generation)

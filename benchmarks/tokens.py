@@ -1,9 +1,11 @@
 """Figure `tokens`: messages counted a second, and the share of append's time that counting takes.
 
-Our side is ``projections.events.tokenizer.count_all`` on lists of 500, as append calls it; the peers are tiktoken, text by text, and toktok's bare
-``batch_count`` on the same lists. All give the same counts, which is checked. The texts are chat messages as in figure `append`, and prose
-and code of about 300 characters (Python's own help texts), where fewer words repeat; the figure is for the chat messages. The share is
-measured within figure `append`'s own side: the CPU seconds of ``count_all`` over those of the process while all its lists were appended.
+Our side is ``projections.events.tokenizer.count_all`` on lists of 500, as append calls it; the
+peers are tiktoken, text by text, and toktok's bare ``batch_count`` on the same lists. All give the
+same counts, which is checked. The texts are chat messages as in figure `append`, and prose and code
+of about 300 characters (Python's own help texts), where fewer words repeat; the figure is for the
+chat messages. The share is measured within figure `append`'s own side: the CPU seconds of
+``count_all`` over those of the process while all its lists were appended.
 """
 
 from __future__ import annotations
@@ -42,13 +44,17 @@ def ours(texts: Sequence[str]) -> list[int]:
 
 
 def with_tiktoken(texts: Sequence[str]) -> list[int]:
-    """One by one: tiktoken's own batch starts threads for each call, which costs more than texts of this length."""
+    """One by one: tiktoken's own batch starts threads for each call, which costs more than texts of
+    this length.
+    """
     encode = get_encoding(DEFAULT_ENCODING).encode_ordinary
     return [len(encode(text)) for text in texts]
 
 
 def with_toktok(texts: Sequence[str]) -> list[int]:
-    """The bare library: no look at the texts, which for some recent characters gives other counts than tiktoken."""
+    """The bare library: no look at the texts, which for some recent characters gives other counts
+    than tiktoken.
+    """
     return list(toktok.batch_count(texts, DEFAULT_ENCODING, threads=1))
 
 
@@ -70,13 +76,28 @@ class Tokens:
         """Count, then append with the clock in counting."""
         messages = 10_000 if args.quick else 40_000
         kinds = {kind.__name__: _lists(kind(messages)) for kind in (chat, prose)}
-        counters: dict[str, Count] = {"ours": ours, "tiktoken": with_tiktoken, "toktok": with_toktok}
+        counters: dict[str, Count] = {
+            "ours": ours,
+            "tiktoken": with_tiktoken,
+            "toktok": with_toktok,
+        }
         for lists in kinds.values():
             for texts in lists:
                 assert ours(texts) == with_tiktoken(texts) == with_toktok(texts)
-        rounds = await interleave({name: partial(_measured, count, kinds) for name, count in counters.items()}, args.rounds(5))
-        more = {"prose": {name: rounded(rounds.taken[name][-1].more["prose"]) for name in counters}, "append": await _shares(messages)}
-        return rounds.result(self.name, "messages/s", {"messages": messages, "list": SIZE, "encoding": DEFAULT_ENCODING}, more=more)
+        rounds = await interleave(
+            {name: partial(_measured, count, kinds) for name, count in counters.items()},
+            args.rounds(5),
+        )
+        more = {
+            "prose": {name: rounded(rounds.taken[name][-1].more["prose"]) for name in counters},
+            "append": await _shares(messages),
+        }
+        return rounds.result(
+            self.name,
+            "messages/s",
+            {"messages": messages, "list": SIZE, "encoding": DEFAULT_ENCODING},
+            more=more,
+        )
 
 
 def _lists(texts: list[str]) -> list[list[str]]:
@@ -89,7 +110,9 @@ def _measured(count: Count, kinds: dict[str, list[list[str]]]) -> Measured:
 
 
 async def _shares(events: int) -> dict[str, float]:
-    """The share of counting in append's time, with toktok, and with tiktoken alone as where toktok has no wheel."""
+    """The share of counting in append's time, with toktok, and with tiktoken alone as where toktok
+    has no wheel.
+    """
     shares = {}
     with running_stack() as bench:
         for name, fast in (("share", True), ("share_with_tiktoken_alone", False)):

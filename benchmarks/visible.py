@@ -1,10 +1,13 @@
-"""Figure `visible`: from an append's acknowledgement to its being readable in the window, at 5,000 events a second.
+"""Figure `visible`: from an append's acknowledgement to its being readable in the window, at 5,000
+events a second.
 
-This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50 events, each of another conversation: that
-spreads a list over all partitions (`turns_of_ten` has ten of each of five conversations, like agents' turns). Lists come on a fixed
-schedule that does not wait for answers; a worker as ``threadfold worker`` runs it folds them in another process. For every second
-append one of its events is followed: its partition's checkpoint is read until it is at or past the event. Reads come half a millisecond
-apart, which is in the figure. The first seconds are a warm-up.
+This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50
+events, each of another conversation: that spreads a list over all partitions (`turns_of_ten` has
+ten of each of five conversations, like agents' turns). Lists come on a fixed schedule that does not
+wait for answers; a worker as ``threadfold worker`` runs it folds them in another process. For every
+second append one of its events is followed: its partition's checkpoint is read until it is at or
+past the event. Reads come half a millisecond apart, which is in the figure. The first seconds are a
+warm-up.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ GIVE_UP = 10.0
 
 @dataclass(slots=True)
 class Seen:
-    """Times in seconds: from call to acknowledgement, from there to the window, and how late calls began."""
+    """Times in seconds: from call to acknowledgement, from there to the window, and how late calls
+    began.
+    """
 
     acknowledged: list[float] = field(default_factory=list)
     visible: list[float] = field(default_factory=list)
@@ -61,7 +66,10 @@ class Visible:
                 },
                 args.rounds(),
             )
-        table = {name: [{"p50_ms": m.value, **m.more} for m in taken] for name, taken in rounds.taken.items()}
+        table = {
+            name: [{"p50_ms": m.value, **m.more} for m in taken]
+            for name, taken in rounds.taken.items()
+        }
         parameters = {
             "events_s": rate,
             "list": LIST,
@@ -70,7 +78,9 @@ class Visible:
             "partitions": 16,
             "seconds": seconds,
         }
-        return rounds.result(self.name, "ms (p50)", parameters, better="lower", more={"table": table})
+        return rounds.result(
+            self.name, "ms (p50)", parameters, better="lower", more={"table": table}
+        )
 
 
 _rounds = iter(range(10**9))
@@ -84,7 +94,15 @@ async def _round(bench: Bench, rate: int, seconds: float, warm: float, spread: i
     worker = await start_side("worker", job_of(bench, settings))
     try:
         async with Backend(settings) as backend:
-            first = await backend.append(TENANT, [(conversation(0).conversation, {"type": "message", "role": "user", "content": "Hello"})])
+            first = await backend.append(
+                TENANT,
+                [
+                    (
+                        conversation(0).conversation,
+                        {"type": "message", "role": "user", "content": "Hello"},
+                    )
+                ],
+            )
             await backend.wait_applied(TENANT, conversation(0).conversation, first, timeout=60)
             items = _items(20_000, spread)
             await _offer(backend, items, rate, warm, Seen())
@@ -97,7 +115,10 @@ async def _round(bench: Bench, rate: int, seconds: float, warm: float, spread: i
         worker.terminate()
         await worker.communicate()
     if achieved < 0.95 * rate:
-        raise RuntimeError(f"only {achieved:.0f} of {rate} events/s were appended: the machine is too slow or too busy for this figure")
+        raise RuntimeError(
+            f"only {achieved:.0f} of {rate} events/s were appended: the machine is too slow or too"
+            " busy for this figure"
+        )
     return Measured(_ms(seen.visible, 0.5), usage, _more(seen, achieved))
 
 
@@ -118,7 +139,9 @@ def _ms(times: list[float], share: float) -> float:
 
 
 def _items(count: int, spread: int) -> list[tuple[str, object]]:
-    """Flat events of conversations in turn; ids are left to the backend, so a list can be offered again."""
+    """Flat events of conversations in turn; ids are left to the backend, so a list can be offered
+    again.
+    """
     rng = random.Random(3)
     made: list[tuple[str, object]] = []
     for i in range(count):
@@ -127,14 +150,22 @@ def _items(count: int, spread: int) -> list[tuple[str, object]]:
         made.append(
             (
                 conversation(place).conversation,
-                {"type": "message", "role": ("user", "assistant")[i % LIST // spread % 2], "content": content},
+                {
+                    "type": "message",
+                    "role": ("user", "assistant")[i % LIST // spread % 2],
+                    "content": content,
+                },
             )
         )
     return made
 
 
-async def _offer(backend: Backend, items: list[tuple[str, object]], rate: int, seconds: float, seen: Seen) -> None:
-    """Start an append every ``LIST / rate`` seconds, whatever became of the ones before, and follow every second one."""
+async def _offer(
+    backend: Backend, items: list[tuple[str, object]], rate: int, seconds: float, seen: Seen
+) -> None:
+    """Start an append every ``LIST / rate`` seconds, whatever became of the ones before, and follow
+    every second one.
+    """
     begin, pause = time.perf_counter(), LIST / rate
     running: set[asyncio.Task[None]] = set()
     for number in range(int(seconds / pause)):
@@ -149,7 +180,9 @@ async def _offer(backend: Backend, items: list[tuple[str, object]], rate: int, s
     await asyncio.gather(*running)
 
 
-async def _append(backend: Backend, items: list[tuple[str, object]], number: int, seen: Seen) -> None:
+async def _append(
+    backend: Backend, items: list[tuple[str, object]], number: int, seen: Seen
+) -> None:
     begin = time.perf_counter()
     appended = await backend.append(TENANT, items)
     acknowledged = time.perf_counter()
@@ -164,7 +197,11 @@ async def _follow(backend: Backend, item: Appended, since: float, seen: Seen) ->
     async with asyncio.timeout(GIVE_UP):
         while True:
             checkpoint = await backend.store.checkpoint(generation, item.position.partition)
-            if checkpoint is not None and not checkpoint.healing and checkpoint.offset >= item.position.offset:
+            if (
+                checkpoint is not None
+                and not checkpoint.healing
+                and checkpoint.offset >= item.position.offset
+            ):
                 seen.visible.append(time.perf_counter() - since)
                 return
             await asyncio.sleep(POLL)

@@ -1,7 +1,8 @@
-"""One turn of an agent: append what the user said, take the bounded context, stream the model's answer to readers, append it.
+"""One turn of an agent: append what the user said, take the bounded context, stream the model's
+answer to readers, append it.
 
-    pip install 'threadfold[openai]'
-    THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=… OPENAI_API_KEY=… python examples/agent.py CONVERSATION 'What did we agree on?'
+    pip install 'threadfold[openai]' THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=…
+    OPENAI_API_KEY=… python examples/agent.py CONVERSATION 'What did we agree on?'
 
 ``OPENAI_BASE_URL`` and ``MODEL`` name any endpoint that speaks OpenAI's chat completions.
 """
@@ -19,21 +20,38 @@ from threadfold.adapters.openai import respond
 from threadfold.client import ClientError
 
 
-async def turn(threadfold: AsyncClient, openai: AsyncOpenAI, conversation: str, said: str, model: str) -> str:
-    """Run one turn and return the answer; another turn on the same conversation waits until this one is over."""
+async def turn(
+    threadfold: AsyncClient, openai: AsyncOpenAI, conversation: str, said: str, model: str
+) -> str:
+    """Run one turn and return the answer; another turn on the same conversation waits until this
+    one is over.
+    """
     async with threadfold.turn(conversation, policy="queue", seconds=120, model=model) as lease:
         message = {"type": "message", "role": "user", "content": said}
         asked = await threadfold.append(conversation, message, fence=lease.fencing_token)
         answer = await respond(
-            threadfold, conversation, openai, model=model, after=asked.position, turn_id=lease.turn_id, fence=lease.fencing_token
+            threadfold,
+            conversation,
+            openai,
+            model=model,
+            after=asked.position,
+            turn_id=lease.turn_id,
+            fence=lease.fencing_token,
         )
         return answer.text
 
 
 async def main(conversation: str, said: str) -> None:
     """Run one turn, as the environment says."""
-    async with AsyncClient(os.environ["THREADFOLD_URL"], os.environ["THREADFOLD_KEY"]) as threadfold, AsyncOpenAI() as openai:
-        print(await turn(threadfold, openai, conversation, said, os.environ.get("MODEL", "gpt-5-mini")))
+    async with (
+        AsyncClient(os.environ["THREADFOLD_URL"], os.environ["THREADFOLD_KEY"]) as threadfold,
+        AsyncOpenAI() as openai,
+    ):
+        print(
+            await turn(
+                threadfold, openai, conversation, said, os.environ.get("MODEL", "gpt-5-mini")
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A subscriber of a tenant's summaries: prints each accepted summary once, and goes on where it was after a restart.
+"""A subscriber of a tenant's summaries: prints each accepted summary once, and goes on where it was
+after a restart.
 
 THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=… python examples/subscriber.py [CURSOR_FILE]
 """
@@ -31,7 +32,8 @@ async def main(cursor_file: Path | None) -> None:
     cursor = saved(cursor_file)
     async with AsyncClient(os.environ["THREADFOLD_URL"], os.environ["THREADFOLD_KEY"]) as client:
         async for event in client.summaries(cursor, from_beginning=cursor is None):
-            # First what the event is for, then the cursor: after a crash in between it comes again, with the same summary_id.
+            # First what the event is for, then the cursor: after a crash in between it comes again,
+            # with the same summary_id.
             print(json.dumps({"event": event.event, **event.data}, ensure_ascii=False), flush=True)
             save(cursor_file, event.id)
 
@@ -42,6 +44,9 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(0)
     except KeyError as missing:
-        sys.exit(f"{missing.args[0]} is not set: the gateway's address and the tenant's key are taken from the environment")
+        sys.exit(
+            f"{missing.args[0]} is not set: the gateway's address and the tenant's key are taken"
+            " from the environment"
+        )
     except ClientError as error:
         sys.exit(str(error))

@@ -1,9 +1,11 @@
-"""Usage per tenant and day as a projection of one's own: how many events, tokens and tool results there were.
+"""Usage per tenant and day as a projection of one's own: how many events, tokens and tool results
+there were.
 
 threadfold projection run examples.usage:Usage        # keeps it up with the log
 python examples/usage.py TENANT                       # prints a tenant's days
 
-Beside `threadfold up`, Kafka's and Redis' addresses are in its folder: set THREADFOLD_CONFIG=threadfold-data/threadfold.toml.
+Beside `threadfold up`, Kafka's and Redis' addresses are in its folder: set
+THREADFOLD_CONFIG=threadfold-data/threadfold.toml.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Every error threadfold raises on purpose, each named by its cause.
 
-All derive from :class:`ThreadfoldError`; the message is one sentence that says what was wrong, where, and what to do, so that a
-command can print it as it is. ``problem`` is the HTTP status the gateway answers with (RFC 9457), ``exit_code`` what a command
-exits with (2: bad usage or an unreachable service; 1: something was found wrong).
+All derive from :class:`ThreadfoldError`; the message is one sentence that says what was wrong,
+where, and what to do, so that a command can print it as it is. ``problem`` is the HTTP status the
+gateway answers with (RFC 9457), ``exit_code`` what a command exits with (2: bad usage or an
+unreachable service; 1: something was found wrong).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class InvalidName(ThreadfoldError):
 
 
 class InvalidPosition(ThreadfoldError):
-    """A position or cursor is not one that threadfold gave out, or belongs to another conversation."""
+    """A position or cursor is not one that threadfold gave out, or belongs to another
+    conversation.
+    """
 
     problem = 422
 
@@ -46,7 +49,9 @@ class TooFarBehind(ThreadfoldError):
 
 
 class PartialConflict(ThreadfoldError):
-    """A piece of text in progress does not go on where the text held ends, or its turn is over; the message tells the offset held."""
+    """A piece of text in progress does not go on where the text held ends, or its turn is over; the
+    message tells the offset held.
+    """
 
     problem = 409
 
@@ -89,7 +94,9 @@ class Erased(ThreadfoldError):
 
 
 class SpillLost(ThreadfoldError):
-    """A piece of a spilled result is not in the log, or not the one that belongs there; what is left is not shown as the whole."""
+    """A piece of a spilled result is not in the log, or not the one that belongs there; what is
+    left is not shown as the whole.
+    """
 
     exit_code = 1
 
@@ -102,7 +109,9 @@ class UnknownRender(ThreadfoldError):
 
 
 class InvalidRequest(ThreadfoldError):
-    """A parameter of a request (a limit, a format, a header, the length of a list) is not one that is allowed; the message names it."""
+    """A parameter of a request (a limit, a format, a header, the length of a list) is not one that
+    is allowed; the message names it.
+    """
 
     problem = 422
 
@@ -114,7 +123,9 @@ class RequestTooLarge(ThreadfoldError):
 
 
 class Conflict(ThreadfoldError):
-    """What the caller expected does not hold any more: another event came first, or another turn is in force; nothing was changed."""
+    """What the caller expected does not hold any more: another event came first, or another turn is
+    in force; nothing was changed.
+    """
 
     problem = 409
 
@@ -158,7 +169,9 @@ class TenantExists(ThreadfoldError):
 
 
 class QuotaExceeded(ThreadfoldError):
-    """The tenant has used what it may for now; the message names the quota. ``retry_after``: whole seconds to wait, at least 1."""
+    """The tenant has used what it may for now; the message names the quota. ``retry_after``: whole
+    seconds to wait, at least 1.
+    """
 
     problem = 429
 
@@ -168,7 +181,9 @@ class QuotaExceeded(ThreadfoldError):
 
 
 class KeySetUnavailable(ThreadfoldError):
-    """The keys that tokens are signed with cannot be fetched, so that it cannot be told whether a token holds."""
+    """The keys that tokens are signed with cannot be fetched, so that it cannot be told whether a
+    token holds.
+    """
 
     problem = 503
 
@@ -180,7 +195,9 @@ class Overloaded(ThreadfoldError):
 
 
 class KafkaUnavailable(ThreadfoldError):
-    """Kafka did not answer; an append that failed this way is *unknown*: repeat it with the same ids."""
+    """Kafka did not answer; an append that failed this way is *unknown*: repeat it with the same
+    ids.
+    """
 
     problem = 503
 
@@ -192,17 +209,23 @@ class RedisUnavailable(ThreadfoldError):
 
 
 class CorruptWindow(ThreadfoldError):
-    """What the store holds of a window is not a window; a worker that comes upon it folds its partition anew."""
+    """What the store holds of a window is not a window; a worker that comes upon it folds its
+    partition anew.
+    """
 
     problem = 503
 
 
 class TooMuchPoison(ThreadfoldError):
-    """More of what comes in cannot be applied than the deployment allows: something is wrong with a writer, or with the code that folds."""
+    """More of what comes in cannot be applied than the deployment allows: something is wrong with a
+    writer, or with the code that folds.
+    """
 
 
 class KeyUnusable(ThreadfoldError):
-    """A master key is missing, or is not the one that wrapped a data key: an error of the configuration, never a reason to fold on."""
+    """A master key is missing, or is not the one that wrapped a data key: an error of the
+    configuration, never a reason to fold on.
+    """
 
     problem = 503
 
@@ -220,11 +243,15 @@ class WaitTimedOut(ThreadfoldError):
 
 
 class TopicMismatch(ThreadfoldError):
-    """A topic is missing or does not have the shape (partitions, retention, clean-up) that correctness needs."""
+    """A topic is missing or does not have the shape (partitions, retention, clean-up) that
+    correctness needs.
+    """
 
 
 class LogTruncated(ThreadfoldError):
-    """The log has lost its first events, and windows cannot be folded from what is left without the operator's word."""
+    """The log has lost its first events, and windows cannot be folded from what is left without the
+    operator's word.
+    """
 
     problem = 503
 
@@ -234,11 +261,15 @@ class EmbeddedUnavailable(ThreadfoldError):
 
 
 class InvalidProjection(ThreadfoldError):
-    """A team's own projection is not one: its name, its version, or what it puts into its result."""
+    """A team's own projection is not one: its name, its version, or what it puts into its
+    result.
+    """
 
 
 class ProjectionFailed(ThreadfoldError):
-    """A team's own projection raised an error at an event; nothing was passed over, and it goes on there once it is mended."""
+    """A team's own projection raised an error at an event; nothing was passed over, and it goes on
+    there once it is mended.
+    """
 
 
 class UnknownProjection(ThreadfoldError):

@@ -1,7 +1,7 @@
 """Names and places: the conversation key, the opaque position, and Kafka's own partitioner.
 
-A record's key is ``tenant/conversation``; its partition is Kafka's murmur2 of that key, so a producer in any language and a reader
-of Redis find the same place without asking anybody.
+A record's key is ``tenant/conversation``; its partition is Kafka's murmur2 of that key, so a
+producer in any language and a reader of Redis find the same place without asking anybody.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Key(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where an event stands in the log. Callers see :func:`str` of it and must treat that as opaque."""
+    """Where an event stands in the log. Callers see :func:`str` of it and must treat that as
+    opaque.
+    """
 
     partition: int
     offset: int
@@ -45,12 +47,15 @@ def check_name(what: str, name: object) -> str:
     """Return ``name`` when it is 1-128 characters of ``A-Z a-z 0-9 . _ : -``.
 
     Raises:
-        InvalidName: it is anything else; the message names ``what`` and shows the start of the value.
+        InvalidName: it is anything else; the message names ``what`` and shows the start of the
+            value.
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     shown = repr(name if not isinstance(name, str) or len(name) <= 40 else name[:40] + "…")
-    raise InvalidName(f"{what} {shown} is not a name: use 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+    raise InvalidName(
+        f"{what} {shown} is not a name: use 1 to 128 characters of A-Z a-z 0-9 . _ : -"
+    )
 
 
 def make_key(tenant: object, conversation: object) -> Key:
@@ -103,5 +108,7 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(maxsize=65536)
 def partition_of(key: Key, partitions: int) -> int:
-    """The partition of a conversation's events: ``(murmur2(key) & 0x7fffffff) % partitions``, as every Kafka client computes it."""
+    """The partition of a conversation's events: ``(murmur2(key) & 0x7fffffff) % partitions``, as
+    every Kafka client computes it.
+    """
     return (murmur2(str(key).encode()) & 0x7FFFFFFF) % partitions

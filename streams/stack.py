@@ -1,4 +1,6 @@
-"""The way to a running stack of a command, or of a process it starts: control topic, log and store, opened and closed together."""
+"""The way to a running stack of a command, or of a process it starts: control topic, log and store,
+opened and closed together.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ async def reach(settings: Settings) -> AsyncIterator[Reach]:
         KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
     """
     control = Control(settings)
-    keys, store = KeyRing(settings, encrypting(control)), RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress)
+    keys, store = (
+        KeyRing(settings, encrypting(control)),
+        RedisStore(settings.redis, settings.topic_prefix, compress=settings.compress),
+    )
     log: KafkaLog | None = None
     revival: Revival | None = None
     snapshots: KafkaSnapshots | None = None

@@ -1,9 +1,11 @@
 """The worker: a Faust app with the projector as a service and the compactor as an agent.
 
-``create_app(settings)`` builds it; ``streams.app`` holds the one module-level app, so that ``faust -A streams.app worker`` works as
-Faust's users expect; ``run_worker`` is what ``threadfold worker`` calls. Faust's known traps are met here: an exception in an agent would
-acknowledge its event, so the agent catches everything itself (a lost request is sent again by the projector); values are taken raw and
-decoded by us; topics are made by ``threadfold topics create``; no tables, no web server.
+``create_app(settings)`` builds it; ``streams.app`` holds the one module-level app, so that ``faust
+-A streams.app worker`` works as Faust's users expect; ``run_worker`` is what ``threadfold worker``
+calls. Faust's known traps are met here: an exception in an agent would acknowledge its event, so
+the agent catches everything itself (a lost request is sent again by the projector); values are
+taken raw and decoded by us; topics are made by ``threadfold topics create``; no tables, no web
+server.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0
-"""Seconds until a worker that is told to end does, whatever its brokers do; less than `threadfold up` and orchestrators give it."""
+"""Seconds until a worker that is told to end does, whatever its brokers do; less than `threadfold
+up` and orchestrators give it.
+"""
 
 
 class Runtime:
@@ -51,7 +55,8 @@ class Runtime:
         self._agents: AnswerProgress | None = None
 
     async def start(self) -> None:
-        """Connect, and refuse to run over a log whose partition count is not the one its windows were built on.
+        """Connect, and refuse to run over a log whose partition count is not the one its windows
+        were built on.
 
         Raises:
             KafkaUnavailable, RedisUnavailable, TopicMismatch: as named.
@@ -65,22 +70,34 @@ class Runtime:
         self.keys.check()
         server = await self.store.ping()
         if server["maxmemory_policy"] != "noeviction":
-            raise TopicMismatch(f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or windows vanish unseen")
+            raise TopicMismatch(
+                f"Redis has maxmemory-policy {server['maxmemory_policy']}: set noeviction, or"
+                " windows vanish unseen"
+            )
         self.log = KafkaLog(self.settings, partitions, seals=self.keys)
         self.projector = Projector(self.settings, self.control, self.log, self.store)
-        self.compactor = Compactor(self.settings, self.log, wanted=Wanted(self.store, lambda: self.control.state.live_generation.number))
+        self.compactor = Compactor(
+            self.settings,
+            self.log,
+            wanted=Wanted(self.store, lambda: self.control.state.live_generation.number),
+        )
 
     def watch(self, agents: AnswerProgress, end: Callable[[str], None]) -> None:
-        """Begin to watch that partitions and requests move on; ``end`` is called when they do not (:mod:`streams.runtime.watchdog`)."""
+        """Begin to watch that partitions and requests move on; ``end`` is called when they do not
+        (:mod:`streams.runtime.watchdog`).
+        """
         if self.settings.watchdog_seconds and self.log is not None and self.projector is not None:
             fold = FoldProgress(self.projector, self.log, self.store)
 
             async def looks() -> dict[str, Look]:
                 return {**await fold(), **await agents()}
 
-            # A summary may take its whole time, and its partition's next request has to wait for it.
+            # A summary may take its whole time, and its partition's next request has to wait for
+            # it.
             self._agents = agents
-            self.watchdog = Watchdog(looks, max(self.settings.watchdog_seconds, 3 * self.settings.summary_time_cap), end)
+            self.watchdog = Watchdog(
+                looks, max(self.settings.watchdog_seconds, 3 * self.settings.summary_time_cap), end
+            )
             self.watchdog.start()
 
     async def stop(self) -> None:
@@ -106,7 +123,9 @@ class _App(faust.App):  # type: ignore[misc]
 
 
 class _Service(faust.Service):  # type: ignore[misc]
-    """A service whose failure by a named cause is not logged with where it was raised: whoever runs the worker says it in one line."""
+    """A service whose failure by a named cause is not logged with where it was raised: whoever runs
+    the worker says it in one line.
+    """
 
     async def crash(self, reason: BaseException) -> None:
         logger.disabled = isinstance(reason, ThreadfoldError)
@@ -138,9 +157,19 @@ def create_app(settings: Settings) -> Any:
     taken = 0
 
     def assigned() -> set[int]:
-        return {tp.partition for tp in app.consumer.assignment() if tp.topic == settings.topic("compactions")}
+        return {
+            tp.partition
+            for tp in app.consumer.assignment()
+            if tp.topic == settings.topic("compactions")
+        }
 
-    requests = app.topic(settings.topic("compactions"), key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+    requests = app.topic(
+        settings.topic("compactions"),
+        key_type=bytes,
+        value_type=bytes,
+        key_serializer="raw",
+        value_serializer="raw",
+    )
 
     @app.service
     class ProjectorService(_Service):
@@ -149,7 +178,9 @@ def create_app(settings: Settings) -> Any:
         async def on_start(self) -> None:
             damp()
             await runtime.start()
-            runtime.watch(AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process)
+            runtime.watch(
+                AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process
+            )
             rest_collector()
 
         @faust.Service.task  # type: ignore[untyped-decorator]
@@ -179,7 +210,9 @@ def create_app(settings: Settings) -> Any:
 
 
 async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> None:
-    """Answer one request within ``time_cap`` seconds; what goes wrong is said and left to the projector's next request."""
+    """Answer one request within ``time_cap`` seconds; what goes wrong is said and left to the
+    projector's next request.
+    """
     request = decode_request(value)
     if request is None:
         logger.warning("a compaction request that cannot be read is passed over")
@@ -195,13 +228,19 @@ async def answer(compactor: Compactor, value: bytes | None, time_cap: float) -> 
             str(error) or "it took too long",
         )
     except Exception:
-        logger.exception("compaction of %s/%s failed, it will be asked for again", request.tenant, request.conversation)
+        logger.exception(
+            "compaction of %s/%s failed, it will be asked for again",
+            request.tenant,
+            request.conversation,
+        )
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]
-    """A worker that ends: Faust's consumer waits for a broker that does not answer for as long as it does not.
+    """A worker that ends: Faust's consumer waits for a broker that does not answer for as long as
+    it does not.
 
-    Nothing is lost by that: it is what a worker that is killed leaves, and others go on from the checkpoints.
+    Nothing is lost by that: it is what a worker that is killed leaves, and others go on from the
+    checkpoints.
     """
 
     ending: threading.Timer | None = None
@@ -217,16 +256,19 @@ class _Worker(faust.Worker):  # type: ignore[misc]
 
 def _end_now() -> None:
     end_process(
-        f"it was told to, and does not come to its end within {LONGEST_STOP:g} s (do Kafka and Redis answer?)",
+        f"it was told to, and does not come to its end within {LONGEST_STOP:g} s (do Kafka and"
+        " Redis answer?)",
         "its partitions are taken over after the session time-out",
     )
 
 
 def run_worker(settings: Settings) -> int:
-    """Run a worker until SIGTERM or SIGINT; returns its exit code: 2 when it could not end in order within :data:`LONGEST_STOP`.
+    """Run a worker until SIGTERM or SIGINT; returns its exit code: 2 when it could not end in order
+    within :data:`LONGEST_STOP`.
 
     Raises:
-        ThreadfoldError: it could not start, or what it was ended by: an unusable master key, too much poison.
+        ThreadfoldError: it could not start, or what it was ended by: an unusable master key, too
+            much poison.
     """
     settings.require()
     asyncio.run(_check_reachable(settings))

@@ -1,4 +1,6 @@
-"""One real Kafka and Redis for the whole run; every test module gets topics, consumer groups and a Redis database of its own."""
+"""One real Kafka and Redis for the whole run; every test module gets topics, consumer groups and a
+Redis database of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,17 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _numbers = itertools.count(1)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A run in the background of a script ignores Ctrl-C, and so would every process the tests start to interrupt it.
+    # A run in the background of a script ignores Ctrl-C, and so would every process the tests start
+    # to interrupt it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[EmbeddedStack]:
     """The configured Kafka and Redis, else embedded ones, started once."""
-    with EmbeddedStack(kafka=os.environ.get("THREADFOLD_KAFKA"), redis=os.environ.get("THREADFOLD_REDIS")) as running:
+    with EmbeddedStack(
+        kafka=os.environ.get("THREADFOLD_KAFKA"), redis=os.environ.get("THREADFOLD_REDIS")
+    ) as running:
         yield running
 
 
@@ -38,7 +43,9 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 
 def fresh_settings(stack: EmbeddedStack, **overrides: object) -> Settings:
-    """Settings with topics and a consumer group nobody else uses, and one of Redis' 16 databases in turn (flushed by `settings`)."""
+    """Settings with topics and a consumer group nobody else uses, and one of Redis' 16 databases in
+    turn (flushed by `settings`).
+    """
     number = next(_numbers)
     base = stack.redis.rpartition("/")[0]
     values: dict[str, object] = {
@@ -69,8 +76,13 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
 
 @pytest.fixture(scope="session")
 def airline() -> Path:
-    """100 real agent runs; skipped where the file is not at hand (a generated counterpart is always tested)."""
+    """100 real agent runs; skipped where the file is not at hand (a generated counterpart is always
+    tested).
+    """
     path = SHARED_DATA / "airline.jsonl"
     if not path.exists():
-        pytest.skip("the shared data file airline.jsonl is not beside this checkout; its generated counterpart is tested")
+        pytest.skip(
+            "the shared data file airline.jsonl is not beside this checkout; its generated"
+            " counterpart is tested"
+        )
     return path

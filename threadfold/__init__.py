@@ -1,6 +1,7 @@
 """threadfold: a bounded window over an unbounded conversation log.
 
-``threadfold.Client`` and ``threadfold.AsyncClient`` are imported when they are first used: ``import threadfold`` alone loads nothing else.
+``threadfold.Client`` and ``threadfold.AsyncClient`` are imported when they are first used: ``import
+threadfold`` alone loads nothing else.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Sides of figure `append` within a process: our backend, and aiokafka's producer given the bytes that our backend would send.
+"""Sides of figure `append` within a process: our backend, and aiokafka's producer given the bytes
+that our backend would send.
 
-The job's ``how`` is ``backend`` (``Backend.append``: check, count, wrap, send), ``bare_send`` (``send`` a record, acknowledgements awaited
-list by list) or ``bare_batch`` (``create_batch`` and ``send_batch``, one batch for each partition of a list). Some callers take lists in
-turn until all are sent; each waits for its list's acknowledgement before it takes the next one. What the peers send was checked, counted
-and encoded before the clock started. With ``clock``, the seconds that our side spends in counting are told, too (``fast``: with toktok).
+The job's ``how`` is ``backend`` (``Backend.append``: check, count, wrap, send), ``bare_send``
+(``send`` a record, acknowledgements awaited list by list) or ``bare_batch`` (``create_batch`` and
+``send_batch``, one batch for each partition of a list). Some callers take lists in turn until all
+are sent; each waits for its list's acknowledgement before it takes the next one. What the peers
+send was checked, counted and encoded before the clock started. With ``clock``, the seconds that our
+side spends in counting are told, too (``fast``: with toktok).
 """
 
 from __future__ import annotations
@@ -31,8 +34,12 @@ from threadfold.service.drafts import Drafter
 Send = Callable[[Any], Awaitable[object]]
 
 
-async def timed(send: Send, lists: Sequence[Any], callers: int, groups: dict[str, list[int]]) -> tuple[float, dict[str, Any], list[float]]:
-    """Send all lists with some callers; returns seconds, what was used, and the milliseconds each list took."""
+async def timed(
+    send: Send, lists: Sequence[Any], callers: int, groups: dict[str, list[int]]
+) -> tuple[float, dict[str, Any], list[float]]:
+    """Send all lists with some callers; returns seconds, what was used, and the milliseconds each
+    list took.
+    """
     warm, rest = lists[: 2 * callers], lists[2 * callers :]
     await _send_all(send, iter(warm), callers, [])
     took: list[float] = []
@@ -53,7 +60,9 @@ async def _send_all(send: Send, lists: Iterator[Any], callers: int, took: list[f
 
 
 def clock_counting(spent: list[float], fast: bool) -> None:
-    """Add up the CPU seconds spent in counting; without ``fast``, count as where toktok is not installed."""
+    """Add up the CPU seconds spent in counting; without ``fast``, count as where toktok is not
+    installed.
+    """
     count_all = tokenizer.count_all
     if not fast:
         tokenizer._fast_counter = lambda encoding: None  # type: ignore[assignment]
@@ -67,7 +76,9 @@ def clock_counting(spent: list[float], fast: bool) -> None:
     token_cost.count_all = clocked  # type: ignore[assignment, attr-defined]
 
 
-async def backend(settings: Settings, lists: list[Items], callers: int, groups: dict[str, list[int]]) -> tuple[Any, ...]:
+async def backend(
+    settings: Settings, lists: list[Items], callers: int, groups: dict[str, list[int]]
+) -> tuple[Any, ...]:
     """Our side; the encoding is loaded before the clock starts."""
     tokenizer.count_all(["warm"])
     async with Backend(settings) as ours:
@@ -75,7 +86,9 @@ async def backend(settings: Settings, lists: list[Items], callers: int, groups: 
 
 
 def producer(settings: Settings, linger_ms: int) -> AIOKafkaProducer:
-    """The bare peers' producer: our own settings (``streams.log.log.clients.make_producer``), and a linger of its own."""
+    """The bare peers' producer: our own settings (``streams.log.log.clients.make_producer``), and a
+    linger of its own.
+    """
     return AIOKafkaProducer(
         bootstrap_servers=settings.kafka,
         enable_idempotence=True,
@@ -88,17 +101,29 @@ def producer(settings: Settings, linger_ms: int) -> AIOKafkaProducer:
 
 
 async def bare(
-    how: str, settings: Settings, lists: list[list[Record]], callers: int, linger_ms: int, groups: dict[str, list[int]]
+    how: str,
+    settings: Settings,
+    lists: list[list[Record]],
+    callers: int,
+    linger_ms: int,
+    groups: dict[str, list[int]],
 ) -> tuple[Any, ...]:
     """A peer's side; keys as bytes, partitions and values are ready before the clock starts."""
     topic = settings.topic("events")
     ready = [
-        [(partition_of(record.key, settings.partitions), str(record.key).encode(), record.value) for record in records] for records in lists
+        [
+            (partition_of(record.key, settings.partitions), str(record.key).encode(), record.value)
+            for record in records
+        ]
+        for records in lists
     ]
     async with producer(settings, linger_ms) as bare_producer:
 
         async def send(rows: list[tuple[int, bytes, bytes]]) -> None:
-            waits = [await bare_producer.send(topic, value, key, partition=partition, headers=HEADERS) for partition, key, value in rows]
+            waits = [
+                await bare_producer.send(topic, value, key, partition=partition, headers=HEADERS)
+                for partition, key, value in rows
+            ]
             await asyncio.gather(*waits)
 
         async def send_batches(rows: list[tuple[int, bytes, bytes]]) -> None:
@@ -110,7 +135,9 @@ async def bare(
                 batch = bare_producer.create_batch()
                 for key, value in pairs:
                     if batch.append(key=key, value=value, timestamp=None, headers=HEADERS) is None:
-                        raise RuntimeError("a list does not fit into one batch: choose shorter lists")
+                        raise RuntimeError(
+                            "a list does not fit into one batch: choose shorter lists"
+                        )
                 waits.append(await bare_producer.send_batch(batch, topic, partition=partition))
             await asyncio.gather(*waits)
 
@@ -135,7 +162,10 @@ def main() -> None:
     took.sort()
     events = sum(map(len, lists[2 * callers :]))
     more: dict[str, Any] = {"counting_s": sum(spent[2 * callers :])} if spent else {}
-    more.update(list_ms_p50=round(took[len(took) // 2], 2), list_ms_p99=round(took[len(took) * 99 // 100], 2))
+    more.update(
+        list_ms_p50=round(took[len(took) // 2], 2),
+        list_ms_p99=round(took[len(took) * 99 // 100], 2),
+    )
     answer(events / seconds, usage=usage, **more)
 
 

@@ -1,12 +1,15 @@
-"""Peers of figure `gateway_single`: bare routes on the gateway's framework and server that move the bytes the gateway moves.
+"""Peers of figure `gateway_single`: bare routes on the gateway's framework and server that move the
+bytes the gateway moves.
 
-``bare`` is a FastAPI application: its append reads the body, gives aiokafka a record of as many bytes as the gateway would, waits until all
-in-sync replicas have it, and answers as many bytes as the gateway; its read gets a document of the same bytes from Redis in one round trip
-and answers with it. It checks no key, counts no token, and knows the records before the clock starts. ``bare_starlette`` has the same
-functions as routes of Starlette, without FastAPI's work; ``no_io`` reads the body and answers the same bytes out of its memory.
+``bare`` is a FastAPI application: its append reads the body, gives aiokafka a record of as many
+bytes as the gateway would, waits until all in-sync replicas have it, and answers as many bytes as
+the gateway; its read gets a document of the same bytes from Redis in one round trip and answers
+with it. It checks no key, counts no token, and knows the records before the clock starts.
+``bare_starlette`` has the same functions as routes of Starlette, without FastAPI's work; ``no_io``
+reads the body and answers the same bytes out of its memory.
 
-The job has ``how``, ``texts`` (a file: the conversations' flat events, as ``[conversation, flat]``), ``answer`` (bytes of an append's
-answer) and ``prefix`` (of the documents' keys in Redis).
+The job has ``how``, ``texts`` (a file: the conversations' flat events, as ``[conversation,
+flat]``), ``answer`` (bytes of an append's answer) and ``prefix`` (of the documents' keys in Redis).
 """
 
 from __future__ import annotations
@@ -40,19 +43,28 @@ from threadfold.service.drafts import Drafter
 APPEND, READ = "/v1/conversations/{conversation}/events", "/v1/conversations/{conversation}/context"
 READY = "/v1/events"
 LINGER_MS = 0
-"""What a single event is sent with: aiokafka's default, and the least time to an acknowledgement."""
+"""What a single event is sent with: aiokafka's default, and the least time to an acknowledgement.
+"""
 
 
 class Bare:
-    """The routes' work. Each record is another one, until all have been sent; then they come again with the ids they had."""
+    """The routes' work. Each record is another one, until all have been sent; then they come again
+    with the ids they had.
+    """
 
     def __init__(self, settings: Settings, job: dict[str, Any]) -> None:
         self._settings = settings
         items = json.loads(Path(job["texts"]).read_text())
         drafter = Drafter(TENANT, Rules(), settings.partitions, settings.max_event_bytes)
         # Several records of each text: their ids differ, so the worker folds each.
-        made = [record for _ in range(job["times"]) for record in drafter.records(items, "event", False, None)]
-        self._rows = itertools.cycle([(partition_of(r.key, settings.partitions), str(r.key).encode(), r.value) for r in made])
+        made = [
+            record
+            for _ in range(job["times"])
+            for record in drafter.records(items, "event", False, None)
+        ]
+        self._rows = itertools.cycle(
+            [(partition_of(r.key, settings.partitions), str(r.key).encode(), r.value) for r in made]
+        )
         self._answer = b"x" * job["answer"]
         self._prefix = job["prefix"]
         self._io = job["how"] != "no_io"
@@ -70,7 +82,10 @@ class Bare:
         names = [name async for name in self._redis.scan_iter(match=f"{self._prefix}*", count=1000)]
         if names:
             values = await self._redis.mget(names)
-            self._documents = {name.decode().removeprefix(self._prefix): value for name, value in zip(names, values, strict=True)}
+            self._documents = {
+                name.decode().removeprefix(self._prefix): value
+                for name, value in zip(names, values, strict=True)
+            }
         gc.collect()
         gc.freeze()  # the records and documents that lie ready are no work for the collector
         try:
@@ -84,12 +99,18 @@ class Bare:
         await request.body()
         if self._io:
             partition, key, value = next(self._rows)
-            await self._producer.send_and_wait(self._topic, value, key, partition=partition, headers=HEADERS)
+            await self._producer.send_and_wait(
+                self._topic, value, key, partition=partition, headers=HEADERS
+            )
         return Response(self._answer, 202, media_type="application/json")
 
     async def read(self, conversation: str) -> Response:
         """Get a document and answer with it."""
-        document = await self._redis.get(self._prefix + conversation) if self._io else self._documents[conversation]
+        document = (
+            await self._redis.get(self._prefix + conversation)
+            if self._io
+            else self._documents[conversation]
+        )
         return Response(document, media_type="application/json")
 
 
@@ -125,11 +146,16 @@ def with_starlette(bare: Bare) -> Any:
         (READ, read, "GET"),
         (READY, refused, "POST"),
     )
-    return Starlette(routes=[Route(path, way, methods=[method]) for path, way, method in ways], lifespan=bare.lifespan)
+    return Starlette(
+        routes=[Route(path, way, methods=[method]) for path, way, method in ways],
+        lifespan=bare.lifespan,
+    )
 
 
 if __name__ == "__main__":
     settings, _, job = read_job()
     end_with_stdin()
     bare = Bare(settings, job)
-    serve_app(with_starlette(bare) if job["how"] == "bare_starlette" else with_fastapi(bare), settings)
+    serve_app(
+        with_starlette(bare) if job["how"] == "bare_starlette" else with_fastapi(bare), settings
+    )

@@ -1,11 +1,13 @@
-"""Peer `faust_agent`: a Faust app whose agent does the same fold (``projections.fold.apply.apply``) and writes the windows into Redis.
+"""Peer `faust_agent`: a Faust app whose agent does the same fold (``projections.fold.apply.apply``)
+and writes the windows into Redis.
 
-It is written as a Faust user would who knows that a round trip an event is dear: events are taken in lists (``take_events``, which also
-tells partition and offset), each is decoded and folded into a window kept in a dict, and the windows that a list touched are written
-with one pipeline: new messages are pushed, a hash has position and count. There is no fence and no atomic checkpoint. ``per_event`` in
-the job writes after every event instead. Settings are Faust's own, but for what it needs to run here: no leader topic and no declaring
-of topics (Faust's topic creation fails on Kafka 4), no web server, raw values. The clock runs from the first event to the last of
-``events``.
+It is written as a Faust user would who knows that a round trip an event is dear: events are taken
+in lists (``take_events``, which also tells partition and offset), each is decoded and folded into a
+window kept in a dict, and the windows that a list touched are written with one pipeline: new
+messages are pushed, a hash has position and count. There is no fence and no atomic checkpoint.
+``per_event`` in the job writes after every event instead. Settings are Faust's own, but for what it
+needs to run here: no leader topic and no declaring of topics (Faust's topic creation fails on Kafka
+4), no web server, raw values. The clock runs from the first event to the last of ``events``.
 """
 
 from __future__ import annotations
@@ -81,7 +83,13 @@ def make_app(settings: Settings, groups: dict[str, list[int]], events: int, per_
         web_enabled=False,
         consumer_auto_offset_reset="earliest",
     )
-    topic = app.topic(settings.topic("events"), key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+    topic = app.topic(
+        settings.topic("events"),
+        key_type=bytes,
+        value_type=bytes,
+        key_serializer="raw",
+        value_serializer="raw",
+    )
     folder = Folder(settings)
     state: dict[str, Any] = {"done": 0}
 
@@ -95,7 +103,12 @@ def make_app(settings: Settings, groups: dict[str, list[int]], events: int, per_
         state["done"] += len(batch)
         if state["done"] >= events:
             seconds = time.perf_counter() - state["begin"]
-            answer(state["done"] / seconds, usage=state["meter"].stop(), events=state["done"], seconds=round(seconds, 3))
+            answer(
+                state["done"] / seconds,
+                usage=state["meter"].stop(),
+                events=state["done"],
+                seconds=round(seconds, 3),
+            )
             os._exit(0)  # nothing more of Faust is wanted, and its orderly end takes seconds
 
     @app.agent(topic)  # type: ignore[untyped-decorator]
@@ -113,4 +126,6 @@ def make_app(settings: Settings, groups: dict[str, list[int]], events: int, per_
 if __name__ == "__main__":
     settings, groups, job = read_job()
     app = make_app(settings, groups, job["events"], job.get("per_event", False))
-    faust.Worker(app, loglevel="error", quiet=True, redirect_stdouts=False).execute_from_commandline()
+    faust.Worker(
+        app, loglevel="error", quiet=True, redirect_stdouts=False
+    ).execute_from_commandline()

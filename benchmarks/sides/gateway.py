@@ -1,4 +1,6 @@
-"""A gateway in a process of its own, until its stdin ends: what `threadfold gateway` runs; or (``server``) the same on another server."""
+"""A gateway in a process of its own, until its stdin ends: what `threadfold gateway` runs; or
+(``server``) the same on another server.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from threadfold.gateway.server import serve_app
 
 
 def end_with_stdin() -> None:
-    """Send this process SIGTERM once its stdin ends: whoever started it is gone, or wants no more of it."""
+    """Send this process SIGTERM once its stdin ends: whoever started it is gone, or wants no more
+    of it.
+    """
 
     def wait() -> None:
-        while os.read(0, 4096):  # not sys.stdin: a process that is forked meanwhile would hang on its lock
+        while os.read(
+            0, 4096
+        ):  # not sys.stdin: a process that is forked meanwhile would hang on its lock
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -32,7 +38,9 @@ def application() -> FastAPI:
 
 
 def serve_with_granian(settings: Settings) -> None:
-    """One worker, its loop uvloop: all else as granian has it by itself. It does not tell when it listens."""
+    """One worker, its loop uvloop: all else as granian has it by itself. It does not tell when it
+    listens.
+    """
     from granian.constants import HTTPModes, Interfaces, Loops
     from granian.server import Server
 

@@ -1,8 +1,9 @@
-"""The callers of figure `append_gateway`: a few connections that post lists one after another, as plain as HTTP/1.1 gets.
+"""The callers of figure `append_gateway`: a few connections that post lists one after another, as
+plain as HTTP/1.1 gets.
 
-Bodies are made before the clock starts, and of the answers only status and length are looked at, so that what is measured is the gateway.
-The job has ``address``, ``authorization``, ``path``, ``events``, ``size``, ``spread``, ``callers``; ``named`` puts a ``conversation`` into
-each event.
+Bodies are made before the clock starts, and of the answers only status and length are looked at, so
+that what is measured is the gateway. The job has ``address``, ``authorization``, ``path``,
+``events``, ``size``, ``spread``, ``callers``; ``named`` puts a ``conversation`` into each event.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def requests(job: dict[str, Any]) -> list[bytes]:
         flats = [{"conversation": name, **flat} if job["named"] else flat for name, flat in items]  # type: ignore[dict-item]
         body = msgspec.json.encode(flats)
         head = (
-            f"POST {job['path'].format(items[0][0])} HTTP/1.1\r\nHost: gateway\r\nAuthorization: {job['authorization']}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"POST {job['path'].format(items[0][0])} HTTP/1.1\r\nHost: gateway\r\nAuthorization:"
+            f" {job['authorization']}\r\nContent-Type: application/json\r\nContent-Length:"
+            f" {len(body)}\r\n\r\n"
         )
         made.append(head.encode() + body)
     return made
@@ -62,7 +64,10 @@ async def run(job: dict[str, Any], groups: dict[str, list[int]]) -> None:
     usage = meter.stop()
     events = job["size"] * len(took)
     answer(
-        events / seconds, usage=usage, request_ms_p50=round(took[len(took) // 2], 2), request_ms_p99=round(took[len(took) * 99 // 100], 2)
+        events / seconds,
+        usage=usage,
+        request_ms_p50=round(took[len(took) // 2], 2),
+        request_ms_p99=round(took[len(took) * 99 // 100], 2),
     )
 
 

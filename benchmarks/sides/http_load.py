@@ -1,13 +1,16 @@
-"""Callers over keep-alive connections, as cheap as Python gets, so that the server is what is measured.
+"""Callers over keep-alive connections, as cheap as Python gets, so that the server is what is
+measured.
 
-Each connection sends its next request when its last answer is there. Requests are made before the clock starts; of an answer only status
-and length are looked at. The job has ``address``, ``callers``, ``seconds``, ``status`` and ``requests``: a file with a JSON list of
-``[method, path, headers, body]`` that is gone through in turn.
+Each connection sends its next request when its last answer is there. Requests are made before the
+clock starts; of an answer only status and length are looked at. The job has ``address``,
+``callers``, ``seconds``, ``status`` and ``requests``: a file with a JSON list of ``[method, path,
+headers, body]`` that is gone through in turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import time
@@ -24,7 +27,13 @@ from benchmarks.support.meters import Meter
 class Caller(asyncio.Protocol):
     """One connection: the next request goes out when the last answer is in."""
 
-    def __init__(self, requests: Iterator[bytes], status: bytes, took: list[float], done: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        requests: Iterator[bytes],
+        status: bytes,
+        took: list[float],
+        done: asyncio.Future[None],
+    ) -> None:
         self._requests = requests
         self._status = status
         self._took = took
@@ -79,7 +88,9 @@ class Caller(asyncio.Protocol):
         self._transport.close()
 
 
-async def call_all(address: str, requests: Iterator[bytes], status: int, callers: int) -> list[float]:
+async def call_all(
+    address: str, requests: Iterator[bytes], status: int, callers: int
+) -> list[float]:
     """Send all requests over so many connections; returns the milliseconds each took."""
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
@@ -87,7 +98,9 @@ async def call_all(address: str, requests: Iterator[bytes], status: int, callers
     futures = [loop.create_future() for _ in range(callers)]
     begin = f"http/1.1 {status}".encode()
     for future in futures:
-        await loop.create_connection(lambda future=future: Caller(requests, begin, took, future), host, int(port))  # type: ignore[misc]
+        await loop.create_connection(
+            functools.partial(Caller, requests, begin, took, future), host, int(port)
+        )
     await asyncio.gather(*futures)
     return took
 
@@ -101,15 +114,31 @@ def until(requests: Iterator[bytes], seconds: float) -> Iterator[bytes]:
 async def run(job: dict[str, Any], groups: dict[str, list[int]], made: list[bytes]) -> None:
     """Warm up for a quarter of the time, then ask for all of it; answer with requests a second."""
     turn = itertools.cycle(made)
-    address, status, callers, seconds = job["address"], job["status"], job["callers"], job["seconds"]
+    address, status, callers, seconds = (
+        job["address"],
+        job["status"],
+        job["callers"],
+        job["seconds"],
+    )
     await call_all(address, until(turn, seconds / 4), status, callers)
     meter, begin = Meter(groups), time.perf_counter()
     took = await call_all(address, until(turn, seconds), status, callers)
     lasted = time.perf_counter() - begin
     usage = meter.stop()
-    answer(len(took) / lasted, usage=usage, ms_p50=round(percentile(took, 0.5), 3), ms_p99=round(percentile(took, 0.99), 3))
+    answer(
+        len(took) / lasted,
+        usage=usage,
+        ms_p50=round(percentile(took, 0.5), 3),
+        ms_p99=round(percentile(took, 0.99), 3),
+    )
 
 
 if __name__ == "__main__":
     _, groups, job = read_job()
-    asyncio.run(run(job, groups, [raw(*request) for request in json.loads(Path(job["requests"]).read_text())]))
+    asyncio.run(
+        run(
+            job,
+            groups,
+            [raw(*request) for request in json.loads(Path(job["requests"]).read_text())],
+        )
+    )

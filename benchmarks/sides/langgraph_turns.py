@@ -1,8 +1,9 @@
-"""Peer `langgraph_sqlite`: turns of a LangGraph graph whose state holds the messages, checkpointed by its SQLite saver.
+"""Peer `langgraph_sqlite`: turns of a LangGraph graph whose state holds the messages, checkpointed
+by its SQLite saver.
 
-A turn is one ``invoke``: a user message comes in, a node answers with an assistant message of equal size, ``add_messages`` appends
-both, the saver writes its checkpoints to a file. The answer tells how long the last turns before ``messages`` messages took, and the
-file's size.
+A turn is one ``invoke``: a user message comes in, a node answers with an assistant message of equal
+size, ``add_messages`` appends both, the saver writes its checkpoints to a file. The answer tells
+how long the last turns before ``messages`` messages took, and the file's size.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Callers of several tenants who use every route of the gateway, each as a chat platform's turns would.
+"""Callers of several tenants who use every route of the gateway, each as a chat platform's turns
+would.
 
-A caller has a conversation of its own and plays turns on it, one request after another: begin a turn, append what the user said, read the
-context, say a piece of the answer, append the answer, record the call, end the turn. After each, some of the other routes come, in turn.
-The job has ``address``, ``keys`` (by tenant), ``callers`` (of each tenant), ``talk`` (how conversations' names begin) and ``seconds``. It
-answers with requests a second, and the milliseconds of every request by route. A stream's time is until its first event is there.
+A caller has a conversation of its own and plays turns on it, one request after another: begin a
+turn, append what the user said, read the context, say a piece of the answer, append the answer,
+record the call, end the turn. After each, some of the other routes come, in turn. The job has
+``address``, ``keys`` (by tenant), ``callers`` (of each tenant), ``talk`` (how conversations' names
+begin) and ``seconds``. It answers with requests a second, and the milliseconds of every request by
+route. A stream's time is until its first event is there.
 """
 
 from __future__ import annotations
@@ -27,9 +30,18 @@ LIST = 20
 
 
 class Talk:
-    """One caller: its conversation, what it learnt from answers, and the milliseconds of its requests."""
+    """One caller: its conversation, what it learnt from answers, and the milliseconds of its
+    requests.
+    """
 
-    def __init__(self, asker: Asker, place: int, name: str, texts: Iterator[dict[str, Any]], took: dict[str, list[float]]) -> None:
+    def __init__(
+        self,
+        asker: Asker,
+        place: int,
+        name: str,
+        texts: Iterator[dict[str, Any]],
+        took: dict[str, list[float]],
+    ) -> None:
         self._asker = asker
         self._name = name
         self._path = f"/v1/conversations/{name}"
@@ -38,7 +50,9 @@ class Talk:
         self._position = self._cursor = self._render = ""
         self._gone = itertools.count()
         routes = self._other_routes()
-        begin = place * AFTER_A_TURN % len(routes)  # so that callers who keep step do not all ask for the same
+        begin = (
+            place * AFTER_A_TURN % len(routes)
+        )  # so that callers who keep step do not all ask for the same
         self._others = itertools.cycle(routes[begin:] + routes[:begin])
 
     async def _ask(self, route: str, path: str, body: Any = None, **headers: str) -> Any:
@@ -64,11 +78,19 @@ class Talk:
         one = f"{self._path}/turns/{turn['turn_id']}"
         await self._ask("POST messages", f"{self._path}/messages", self._said("user"))
         context = await self._ask("GET context", f"{self._path}/context")
-        await self._ask("POST partial", f"{self._path}/partial", {"turn_id": turn["turn_id"], "delta": "It ", "offset": 0})
+        await self._ask(
+            "POST partial",
+            f"{self._path}/partial",
+            {"turn_id": turn["turn_id"], "delta": "It ", "offset": 0},
+        )
         answered = {"type": "message", **self._said("assistant")}
         appended = await self._ask("POST events, one", f"{self._path}/events", answered)
         self._position = appended["position"]
-        called = {"model": "m", "format": "openai", **{name: context[name] for name in ("render_digest", "position", "tokens")}}
+        called = {
+            "model": "m",
+            "format": "openai",
+            **{name: context[name] for name in ("render_digest", "position", "tokens")},
+        }
         self._render = (await self._ask("POST renders", f"{self._path}/renders", called))["id"]
         await self._ask("POST turns/renew", f"{one}/renew", {"seconds": 60}, Fencing_Token=fence)
         await self._ask("POST turns/end", f"{one}/end", None, Fencing_Token=fence)
@@ -116,7 +138,10 @@ class Talk:
         await self._ask(f"POST events, {LIST}", f"{self._path}/events", events)
 
     async def _several(self) -> None:
-        events = [{"conversation": f"{self._name}-{i % 5}", "type": "message", **self._said("user")} for i in range(LIST)]
+        events = [
+            {"conversation": f"{self._name}-{i % 5}", "type": "message", **self._said("user")}
+            for i in range(LIST)
+        ]
         await self._ask(f"POST /events, {LIST} of 5", "/v1/events", events)
 
     async def _event(self) -> None:
@@ -127,18 +152,26 @@ class Talk:
         await self._ask("GET context, after", f"{self._path}/context?after={appended['position']}")
 
     async def _applied(self) -> None:
-        done = await self._ask("POST events, wait=applied", f"{self._path}/events?wait=applied", {"type": "message", **self._said("user")})
+        done = await self._ask(
+            "POST events, wait=applied",
+            f"{self._path}/events?wait=applied",
+            {"type": "message", **self._said("user")},
+        )
         self._position = done["position"]
 
     async def _expecting(self) -> None:
         await self._applied()
         said = {"type": "message", **self._said("user")}
-        await self._ask("POST events, If-Match", f"{self._path}/events", said, If_Match=f'"{self._position}"')
+        await self._ask(
+            "POST events, If-Match", f"{self._path}/events", said, If_Match=f'"{self._position}"'
+        )
 
     async def _deeper(self) -> None:
         page = await self._ask("GET history", f"{self._path}/history")
         if page["next_before"]:
-            await self._ask("GET history, before", f"{self._path}/history?before={page['next_before']}")
+            await self._ask(
+                "GET history, before", f"{self._path}/history?before={page['next_before']}"
+            )
 
     async def _rollback(self) -> None:
         await self._applied()
@@ -158,15 +191,21 @@ class Talk:
 
     async def _erase(self) -> None:
         path = f"{self._path}-gone-{next(self._gone)}"
-        await self._ask("POST events, one", f"{path}/events", {"type": "message", **self._said("user")})
+        await self._ask(
+            "POST events, one", f"{path}/events", {"type": "message", **self._said("user")}
+        )
         await self._ask("DELETE conversation", path)
 
 
 async def run(job: dict[str, Any], groups: dict[str, list[int]]) -> None:
-    """All callers of all tenants at once; what they asked before the clock starts is not counted."""
+    """All callers of all tenants at once; what they asked before the clock starts is not
+    counted.
+    """
     texts = itertools.cycle(flats(2_000))
     took: dict[str, list[float]] = {}
-    askers = [Asker(job["address"], key) for key in job["keys"].values() for _ in range(job["callers"])]
+    askers = [
+        Asker(job["address"], key) for key in job["keys"].values() for _ in range(job["callers"])
+    ]
     talks = [Talk(asker, i, f"{job['talk']}-{i}", texts, took) for i, asker in enumerate(askers)]
 
     async def until(talk: Talk, end: float) -> None:

@@ -1,7 +1,9 @@
-"""Our side of `projection`: the worker's projector (``streams.worker.Runtime``) catching up with a filled topic, into Redis.
+"""Our side of `projection`: the worker's projector (``streams.worker.Runtime``) catching up with a
+filled topic, into Redis.
 
-The clock runs from the assignment of the first partition to the last checkpoint at its partition's end: reading checkpoints, fencing and
-loading are in it. The compactor does not run; compaction requests are sent as always.
+The clock runs from the assignment of the first partition to the last checkpoint at its partition's
+end: reading checkpoints, fencing and loading are in it. The compactor does not run; compaction
+requests are sent as always.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ def at_end(projector: Projector, ends: dict[int, int]) -> bool:
     """Whether all partitions are this projector's, folded to their ends, and none heals."""
     if len(projector.partitions) < len(ends):
         return False
-    return all(p.checkpoint.offset >= ends[n] - 1 and not p.checkpoint.healing for n, p in projector.partitions.items())
+    return all(
+        p.checkpoint.offset >= ends[n] - 1 and not p.checkpoint.healing
+        for n, p in projector.partitions.items()
+    )
 
 
 async def until(condition: Any, task: asyncio.Task[None], pause: float = POLL) -> None:
@@ -36,7 +41,9 @@ async def until(condition: Any, task: asyncio.Task[None], pause: float = POLL) -
 
 
 async def run(settings: Settings, groups: dict[str, list[int]], whole: bool) -> None:
-    """Catch up, and answer with events a second; ``whole``: every event of the log has to be folded by this process."""
+    """Catch up, and answer with events a second; ``whole``: every event of the log has to be folded
+    by this process.
+    """
     runtime = Runtime(settings)
     await runtime.start()
     rest_collector()

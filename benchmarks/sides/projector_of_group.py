@@ -1,8 +1,9 @@
-"""One of several workers of `projection_scaling`: a projector that shares its group's partitions with others.
+"""One of several workers of `projection_scaling`: a projector that shares its group's partitions
+with others.
 
-It notes how much it has folded every few milliseconds, as soon as it holds exactly its share of the partitions; it prints ``ready``
-then, and ``done`` when those are at their ends and stays in the group until its stdin ends, so that nobody's end gives others its
-partitions.
+It notes how much it has folded every few milliseconds, as soon as it holds exactly its share of the
+partitions; it prints ``ready`` then, and ``done`` when those are at their ends and stays in the
+group until its stdin ends, so that nobody's end gives others its partitions.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ class Progress:
         return len(self._projector.partitions) == self._share
 
     def done(self) -> bool:
-        """Take a sample; tells whether all of the share is at its ends. A rebalance makes it begin anew."""
+        """Take a sample; tells whether all of the share is at its ends. A rebalance makes it begin
+        anew.
+        """
         if not self.settled():
             self.samples.clear()
             return False
-        left = sum(self._ends[n] - 1 - p.checkpoint.offset for n, p in self._projector.partitions.items())
+        left = sum(
+            self._ends[n] - 1 - p.checkpoint.offset for n, p in self._projector.partitions.items()
+        )
         self.samples.append((time.time(), left))
         return left <= 0
 

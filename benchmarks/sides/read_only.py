@@ -1,6 +1,8 @@
-"""Peer `read_only`: aiokafka's ``getmany`` and ``orjson.loads`` of every value, nothing else: what Python can read at all.
+"""Peer `read_only`: aiokafka's ``getmany`` and ``orjson.loads`` of every value, nothing else: what
+Python can read at all.
 
-The consumer is made as the product makes its own. The clock runs from the first request for records to the last record.
+The consumer is made as the product makes its own. The clock runs from the first request for records
+to the last record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Our side of `replay`: folding the log from zero, by the product's own functions.
 
-``rebuild`` is ``streams.rebuild.rebuild.rebuild`` of a candidate generation beside a live one (``threadfold rebuild --jobs N``); ``verify`` is
-``streams.maintenance.verify.verify`` of every conversation (``threadfold verify --deep``): it folds into windows in memory and compares them with
-the store's at the end. The clock runs around the call; an earlier candidate's windows are dropped before.
+``rebuild`` is ``streams.rebuild.rebuild.rebuild`` of a candidate generation beside a live one
+(``threadfold rebuild --jobs N``); ``verify`` is ``streams.maintenance.verify.verify`` of every
+conversation (``threadfold verify --deep``): it folds into windows in memory and compares them with
+the store's at the end. The clock runs around the call; an earlier candidate's windows are dropped
+before.
 """
 
 from __future__ import annotations

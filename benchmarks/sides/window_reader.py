@@ -1,7 +1,9 @@
-"""Sides of `window_read`: reading windows of many conversations in turn, several at a time or one after another.
+"""Sides of `window_read`: reading windows of many conversations in turn, several at a time or one
+after another.
 
-``backend`` reads what the gateway answers with, through the backend: the context document's bytes. ``redis_session`` is openai-agents'
-``RedisSession.get_items`` with a limit, on sessions that exist already, all on one client. The clock runs for ``seconds`` after a warm-up.
+``backend`` reads what the gateway answers with, through the backend: the context document's bytes.
+``redis_session`` is openai-agents' ``RedisSession.get_items`` with a limit, on sessions that exist
+already, all on one client. The clock runs for ``seconds`` after a warm-up.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Read = Callable[[str], Awaitable[Any]]
 
 
 def context_of(backend: Backend, tenant: str) -> Read:
-    """How our side reads a context document: by the backend's own way to its bytes where it has one."""
+    """How our side reads a context document: by the backend's own way to its bytes where it has
+    one.
+    """
     direct = getattr(backend, "context", None)
     if direct is not None:
 
@@ -43,8 +47,12 @@ def context_of(backend: Backend, tenant: str) -> Read:
     return rendered
 
 
-async def timed(read: Read, names: Sequence[str], seconds: float, at_once: int) -> tuple[float, float, float]:
-    """Read the names in turn for ``seconds``; returns reads a second, and p50 and p99 of one read in ms."""
+async def timed(
+    read: Read, names: Sequence[str], seconds: float, at_once: int
+) -> tuple[float, float, float]:
+    """Read the names in turn for ``seconds``; returns reads a second, and p50 and p99 of one read
+    in ms.
+    """
     times: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -57,11 +65,17 @@ async def timed(read: Read, names: Sequence[str], seconds: float, at_once: int) 
 
     begin = time.perf_counter()
     await asyncio.gather(*(reader(i) for i in range(at_once)))
-    return len(times) / (time.perf_counter() - begin), percentile(times, 0.5) * 1e3, percentile(times, 0.99) * 1e3
+    return (
+        len(times) / (time.perf_counter() - begin),
+        percentile(times, 0.5) * 1e3,
+        percentile(times, 0.99) * 1e3,
+    )
 
 
 async def run(settings: Settings, groups: dict[str, list[int]], job: dict[str, Any]) -> None:
-    """Read, and answer with the reads a second of ``at_once`` readers, and those of one reader beside it."""
+    """Read, and answer with the reads a second of ``at_once`` readers, and those of one reader
+    beside it.
+    """
     names: list[str] = job["names"]
     seconds: float = job["seconds"]
     async with _reader(settings, job) as read:
@@ -74,7 +88,11 @@ async def run(settings: Settings, groups: dict[str, list[int]], job: dict[str, A
         more: dict[str, Any] = {}
         if at_once > 1:
             alone, alone_p50, alone_p99 = await timed(read, names, seconds, 1)
-            more["one_by_one"] = {"reads_s": round(alone), "p50_ms": round(alone_p50, 3), "p99_ms": round(alone_p99, 3)}
+            more["one_by_one"] = {
+                "reads_s": round(alone),
+                "p50_ms": round(alone_p50, 3),
+                "p99_ms": round(alone_p99, 3),
+            }
         answer(rate, usage=usage, p50_ms=round(p50, 3), p99_ms=round(p99, 3), size=size, **more)
 
 
@@ -89,13 +107,18 @@ class _reader:  # noqa: N801 (a context manager read as a word)
 
     async def __aenter__(self) -> Read:
         if self._job["how"] == "backend":
-            settings = msgspec.structs.replace(self._settings, read_cache_bytes=self._job.get("cache", self._settings.read_cache_bytes))
+            settings = msgspec.structs.replace(
+                self._settings,
+                read_cache_bytes=self._job.get("cache", self._settings.read_cache_bytes),
+            )
             self._backend = await Backend(settings).start()
             return context_of(self._backend, self._job["tenant"])
         from agents.extensions.memory import RedisSession
 
         self._client = aredis.Redis.from_url(self._settings.redis)
-        sessions = {name: RedisSession(name, redis_client=self._client) for name in self._job["names"]}
+        sessions = {
+            name: RedisSession(name, redis_client=self._client) for name in self._job["names"]
+        }
         limit = self._job["limit"]
 
         async def read(name: str) -> list[Any]:

@@ -1,4 +1,6 @@
-"""A worker as ``threadfold worker`` runs it, Faust, projector, compactor and all, for figures that measure from outside."""
+"""A worker as ``threadfold worker`` runs it, Faust, projector, compactor and all, for figures that
+measure from outside.
+"""
 
 from __future__ import annotations
 

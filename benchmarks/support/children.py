@@ -1,7 +1,8 @@
 """Sides of a figure in processes of their own: how one is told what to do, and how it answers.
 
-A side runs as ``python -m benchmarks.sides.<name>``, gets one JSON object as its argument and prints one JSON object as its last line, with
-``value`` and what else it has to tell. So nothing of one side is in another one's event loop or memory.
+A side runs as ``python -m benchmarks.sides.<name>``, gets one JSON object as its argument and
+prints one JSON object as its last line, with ``value`` and what else it has to tell. So nothing of
+one side is in another one's event loop or memory.
 """
 
 from __future__ import annotations
@@ -30,18 +31,31 @@ class SideFailed(RuntimeError):
 
 async def start_side(name: str, job: Mapping[str, Any]) -> asyncio.subprocess.Process:
     """Start a side's process; its stdin stays open, its stderr is ours."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
     command = [sys.executable, "-m", f"benchmarks.sides.{name}", json.dumps(job)]
     return await asyncio.create_subprocess_exec(
-        *command, env=env, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=64 << 20
+        *command,
+        env=env,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=64 << 20,
     )
 
 
-async def answer_of(name: str, process: asyncio.subprocess.Process, limit: float = 900.0) -> dict[str, Any]:
-    """Wait for a side's answer and its end; one that takes longer than ``limit`` seconds is ended."""
+async def answer_of(
+    name: str, process: asyncio.subprocess.Process, limit: float = 900.0
+) -> dict[str, Any]:
+    """Wait for a side's answer and its end; one that takes longer than ``limit`` seconds is
+    ended.
+    """
     try:
         async with asyncio.timeout(limit):
-            out, _ = await process.communicate(b"")  # which closes its stdin; without an input it would stay open
+            out, _ = await process.communicate(
+                b""
+            )  # which closes its stdin; without an input it would stay open
     except TimeoutError:
         process.kill()
         await process.wait()
@@ -68,7 +82,9 @@ def job_of(bench: Bench, settings: Settings, **more: Any) -> dict[str, Any]:
 
 
 def read_job() -> tuple[Settings, dict[str, list[int]], dict[str, Any]]:
-    """In a side: its settings, the process groups to meter (its own included), and the rest of the job."""
+    """In a side: its settings, the process groups to meter (its own included), and the rest of the
+    job.
+    """
     job = json.loads(sys.argv[1])
     groups = {"process": [os.getpid()], **job.pop("pids")}
     return msgspec.convert(job.pop("settings"), Settings), groups, job

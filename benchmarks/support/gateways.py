@@ -1,4 +1,6 @@
-"""A gateway for figures to talk to: its process, its address and a key; a worker beside it, and conversations in its windows."""
+"""A gateway for figures to talk to: its process, its address and a key; a worker beside it, and
+conversations in its windows.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ STARTS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A running server: ``host:port``, the value of the header ``Authorization``, and its process."""
+    """A running server: ``host:port``, the value of the header ``Authorization``, and its
+    process.
+    """
 
     address: str
     authorization: str
@@ -36,11 +40,18 @@ class Gateway:
     @property
     def pids(self) -> list[int]:
         """Its process and those it started."""
-        return [self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))]
+        return [
+            self.pid,
+            *(child.pid for child in psutil.Process(self.pid).children(recursive=True)),
+        ]
 
 
-async def prepare(settings: Settings, tenants: Mapping[str, Quota | None] | Sequence[str] = (TENANT,)) -> dict[str, str]:
-    """Make the topics, a generation, and tenants with their quotas; returns each one's header ``Authorization`` (all scopes but admin)."""
+async def prepare(
+    settings: Settings, tenants: Mapping[str, Quota | None] | Sequence[str] = (TENANT,)
+) -> dict[str, str]:
+    """Make the topics, a generation, and tenants with their quotas; returns each one's header
+    ``Authorization`` (all scopes but admin).
+    """
     await create_topics(settings)
     control = await Control(settings).start()
     try:
@@ -48,7 +59,9 @@ async def prepare(settings: Settings, tenants: Mapping[str, Quota | None] | Sequ
         keys = {}
         for tenant in tenants:
             await control.ensure_tenant(tenant)
-            keys[tenant] = f"Bearer {await control.add_key(tenant, ['append', 'read', 'subscribe', 'erase'])}"
+            keys[tenant] = (
+                f"Bearer {await control.add_key(tenant, ['append', 'read', 'subscribe', 'erase'])}"
+            )
             quota = tenants[tenant] if isinstance(tenants, Mapping) else None
             if quota is not None:
                 await control.change_tenant(tenant, None, lambda _, own=quota: own)  # type: ignore[misc]
@@ -66,10 +79,18 @@ async def running_gateway(bench: Bench, settings: Settings) -> AsyncIterator[Gat
 
 
 @asynccontextmanager
-async def running_server(bench: Bench, settings: Settings, authorization: str, side: str = "gateway", **job: Any) -> AsyncIterator[Gateway]:
-    """Run a side that serves, on what :func:`prepare` has made, and wait until it takes the key and refuses an empty list."""
-    port = free_port() if job.get("server") == "granian" else 0  # which does not tell the port it was given
-    process = await start_side(side, job_of(bench, msgspec.structs.replace(settings, gateway_port=port), **job))
+async def running_server(
+    bench: Bench, settings: Settings, authorization: str, side: str = "gateway", **job: Any
+) -> AsyncIterator[Gateway]:
+    """Run a side that serves, on what :func:`prepare` has made, and wait until it takes the key and
+    refuses an empty list.
+    """
+    port = (
+        free_port() if job.get("server") == "granian" else 0
+    )  # which does not tell the port it was given
+    process = await start_side(
+        side, job_of(bench, msgspec.structs.replace(settings, gateway_port=port), **job)
+    )
     assert process.stdout is not None and process.stdin is not None
     try:
         async with asyncio.timeout(STARTS):
@@ -86,7 +107,9 @@ async def running_server(bench: Bench, settings: Settings, authorization: str, s
 @asynccontextmanager
 async def running_worker(bench: Bench, settings: Settings) -> AsyncIterator[int]:
     """Run a worker as ``threadfold worker`` does; yields its process' id."""
-    worker = await start_side("worker", job_of(bench, msgspec.structs.replace(settings, log_level="warning")))
+    worker = await start_side(
+        "worker", job_of(bench, msgspec.structs.replace(settings, log_level="warning"))
+    )
     try:
         yield worker.pid
     finally:
@@ -95,16 +118,24 @@ async def running_worker(bench: Bench, settings: Settings) -> AsyncIterator[int]
 
 
 @asynccontextmanager
-async def served(bench: Bench, settings: Settings, keys: Mapping[str, str]) -> AsyncIterator[tuple[Gateway, int]]:
-    """A gateway and a worker on what :func:`prepare` has made; yields the gateway, with the first key, and the worker's pid."""
+async def served(
+    bench: Bench, settings: Settings, keys: Mapping[str, str]
+) -> AsyncIterator[tuple[Gateway, int]]:
+    """A gateway and a worker on what :func:`prepare` has made; yields the gateway, with the first
+    key, and the worker's pid.
+    """
     async with AsyncExitStack() as stack:
         worker = await stack.enter_async_context(running_worker(bench, settings))
-        gateway = await stack.enter_async_context(running_server(bench, settings, next(iter(keys.values()))))
+        gateway = await stack.enter_async_context(
+            running_server(bench, settings, next(iter(keys.values())))
+        )
         yield gateway, worker
 
 
 async def told(settings: Settings, tenant: str, items: Sequence[tuple[str, object]]) -> None:
-    """Append flat events of several conversations, and wait until the windows hold them: the worker has to run."""
+    """Append flat events of several conversations, and wait until the windows hold them: the worker
+    has to run.
+    """
     async with Backend(settings) as backend:
         for start in range(0, len(items), 500):
             await backend.append(tenant, items[start : start + 500])
@@ -119,7 +150,9 @@ def free_port() -> int:
 
 
 async def _connected(address: str, authorization: str) -> bool:
-    """Whether the gateway is connected: then it takes the tenant's key and refuses an empty list."""
+    """Whether the gateway is connected: then it takes the tenant's key and refuses an empty
+    list.
+    """
     asker = Asker(address, authorization)
     try:
         status, _ = await asker.ask("POST", "/v1/events", [])

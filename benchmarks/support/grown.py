@@ -1,8 +1,9 @@
-"""Logs with summaries in them, as a running platform has: built in memory, to be appended to Kafka or folded as they are.
+"""Logs with summaries in them, as a running platform has: built in memory, to be appended to Kafka
+or folded as they are.
 
-Events are folded while the log grows, and whenever a window is due, the product's compactor reads the span from the log and appends a
-summary event, just as live. Only the summary's text is a fixed one: a figure that reads windows or logs does not depend on what a
-summary says.
+Events are folded while the log grows, and whenever a window is due, the product's compactor reads
+the span from the log and appends a summary event, just as live. Only the summary's text is a fixed
+one: a figure that reads windows or logs does not depend on what a summary says.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from streams.log.history import fetch_needed
 from streams.settings.settings import Settings
 from threadfold.testing.memory_log import MemoryLog
 
-SENTENCE = "The customer asked where the parcel was, was told the depot and the day, and accepted what was proposed. "
+SENTENCE = (
+    "The customer asked where the parcel was, was told the depot and the day, and accepted what was"
+    " proposed. "
+)
 
 
 class FixedSummarizer:
@@ -54,11 +58,14 @@ class GrownLog:
         fixed = FixedSummarizer()
         self._compactor = Compactor(settings, self.log, lambda _: fixed)
 
-    async def grow(self, records: Iterable[Record], *, until: Callable[[], bool] | None = None) -> int:
+    async def grow(
+        self, records: Iterable[Record], *, until: Callable[[], bool] | None = None
+    ) -> int:
         """Append and fold records, compacting what is due; returns how many there were.
 
         Args:
-            until: asked after each record, and ends it; asked before what that record made due is compacted.
+            until: asked after each record, and ends it; asked before what that record made due is
+                compacted.
         """
         appended = 0
         for record in records:

@@ -1,4 +1,6 @@
-"""Requests as bytes, and one keep-alive connection that asks them: as plain as HTTP/1.1 gets, so that the server is what is measured."""
+"""Requests as bytes, and one keep-alive connection that asks them: as plain as HTTP/1.1 gets, so
+that the server is what is measured.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,20 @@ from typing import Any
 def raw(method: str, path: str, headers: dict[str, str], body: str = "") -> bytes:
     """A request's bytes."""
     data = body.encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: gateway", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "Host: gateway",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     if data or method == "POST":
         lines.append(f"Content-Length: {len(data)}")
     return "\r\n".join([*lines, "", ""]).encode() + data
 
 
 def keep(path: Path, requests: Sequence[tuple[str, str, dict[str, str], str]]) -> str:
-    """Write requests (method, path, headers, body) to a file for ``sides.http_load``; returns its name."""
+    """Write requests (method, path, headers, body) to a file for ``sides.http_load``; returns its
+    name.
+    """
     path.write_text(json.dumps(requests, ensure_ascii=False))
     return str(path)
 
@@ -33,14 +41,18 @@ class Asker:
         self._headers = {"Authorization": authorization}
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
+    async def ask(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, bytes]:
         """Send one request; returns the status and the body of its answer.
 
         Raises:
             OSError, asyncio.IncompleteReadError: the connection ended before the answer did.
         """
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.send(raw(method, path, {**self._headers, **named}, "" if body is None else json.dumps(body)))
+        return await self.send(
+            raw(method, path, {**self._headers, **named}, "" if body is None else json.dumps(body))
+        )
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
         """Send a request that is made already; answers and raises like :meth:`ask`."""
@@ -60,7 +72,9 @@ class Asker:
         return int(head[9:12]), body
 
     async def join(self, path: str, until: bytes) -> int:
-        """Open a stream on a connection of its own, read until something is in it, and leave; returns the status."""
+        """Open a stream on a connection of its own, read until something is in it, and leave;
+        returns the status.
+        """
         reader, writer = await asyncio.open_connection(self._host, self._port, limit=1 << 20)
         try:
             writer.write(raw("GET", path, self._headers))
@@ -68,7 +82,9 @@ class Asker:
             while until not in got:
                 part = await reader.read(1 << 16)
                 if not part:
-                    raise RuntimeError(f"the stream {path} ended before {until!r} came: {got[-300:]!r}")
+                    raise RuntimeError(
+                        f"the stream {path} ended before {until!r} came: {got[-300:]!r}"
+                    )
                 got += part
             return int(got[9:12])
         finally:

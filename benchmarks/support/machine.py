@@ -18,7 +18,9 @@ PACKAGES = (
 
 
 def conditions_of_now() -> dict[str, Any]:
-    """Cores, memory (GiB), processor, versions, commit, date, and the load averages before the run (1, 5, 15 minutes)."""
+    """Cores, memory (GiB), processor, versions, commit, date, and the load averages before the run
+    (1, 5, 15 minutes).
+    """
     return {
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -38,7 +40,9 @@ _BEFORE: list[float] = []
 
 
 def note_servers(kafka: str, redis: str) -> None:
-    """Remember the versions of the servers that this run uses, and how busy the machine was before they were started."""
+    """Remember the versions of the servers that this run uses, and how busy the machine was before
+    they were started.
+    """
     _SERVERS.update(kafka=kafka, redis=redis)
 
 
@@ -69,9 +73,19 @@ def _commit() -> str:
     try:
         git = ["git", "-C", str(Path(__file__).parent)]
         head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, timeout=10
+            [*git, "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
         ).stdout.strip()
-        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False, timeout=10).stdout
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""  # no git here: the date has to do
     return head + "+" * bool(changed)

@@ -20,6 +20,8 @@ def sealed_and_plain(bench: Bench, name: str, partitions: int) -> Iterator[dict[
         policy.write_text('{"encryption": true}')
         master = new_master()
         yield {
-            "ours": bench.settings(f"{name}.sealed", partitions=partitions, policy=str(policy), master_keys=master),
+            "ours": bench.settings(
+                f"{name}.sealed", partitions=partitions, policy=str(policy), master_keys=master
+            ),
             "plain": bench.settings(f"{name}.plain", partitions=partitions, master_keys=master),
         }

@@ -1,4 +1,6 @@
-"""Single appends and context reads over HTTP: the conversations, the requests, and one measurement of them."""
+"""Single appends and context reads over HTTP: the conversations, the requests, and one measurement
+of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ APPENDED_TO = 1_000
 READ = 100
 """Conversations of each length that are read in turn."""
 LENGTHS = {"read": (40, 164), "read_long": (110, 1_040)}
-"""Messages of a conversation, and their characters: windows of about 1,700 and 26,000 tokens, neither of which is due for a summary."""
+"""Messages of a conversation, and their characters: windows of about 1,700 and 26,000 tokens,
+neither of which is due for a summary.
+"""
 FIRST = {"read": 5_000_000, "read_long": 6_000_000}
 ROUTES = ("append", *LENGTHS)
 
@@ -34,7 +38,15 @@ class Single:
     requests: dict[str, str]
     texts: str
 
-    async def measure(self, bench: Bench, settings: Settings, gateway: Gateway, route: str, seconds: float, worker: int) -> Measured:
+    async def measure(
+        self,
+        bench: Bench,
+        settings: Settings,
+        gateway: Gateway,
+        route: str,
+        seconds: float,
+        worker: int,
+    ) -> Measured:
         """Requests a second of one route of one server."""
         metered = Bench(bench.stack, {**bench.pids, "server": gateway.pids, "worker": [worker]})
         status = 202 if route == "append" else 200
@@ -61,7 +73,14 @@ async def grow(settings: Settings) -> None:
         texts = Messages(characters, 2_000).texts
         roles = ("user", "assistant")
         items: list[tuple[str, object]] = [
-            (name, {"type": "message", "role": roles[turn % 2], "content": texts[(place * 7919 + turn) % len(texts)]})
+            (
+                name,
+                {
+                    "type": "message",
+                    "role": roles[turn % 2],
+                    "content": texts[(place * 7919 + turn) % len(texts)],
+                },
+            )
             for turn in range(messages)
             for place, name in enumerate(names_of(route))
         ]
@@ -70,13 +89,31 @@ async def grow(settings: Settings) -> None:
 
 def made(folder: Path, authorization: str) -> Single:
     """Write the requests of all routes, and the texts, into a folder."""
-    appended = [(conversation(i % APPENDED_TO).conversation, flat) for i, flat in enumerate(flats(TEXTS))]
+    appended = [
+        (conversation(i % APPENDED_TO).conversation, flat) for i, flat in enumerate(flats(TEXTS))
+    ]
     texts = folder / "texts.json"
     texts.write_text(json.dumps(appended, ensure_ascii=False))
     own = {"Authorization": authorization}
     posted = {**own, "Content-Type": "application/json"}
     requests = {
-        "append": [("POST", f"/v1/conversations/{name}/events", posted, json.dumps(flat, ensure_ascii=False)) for name, flat in appended],
-        **{route: [("GET", f"/v1/conversations/{name}/context", own, "") for name in names_of(route)] for route in LENGTHS},
+        "append": [
+            (
+                "POST",
+                f"/v1/conversations/{name}/events",
+                posted,
+                json.dumps(flat, ensure_ascii=False),
+            )
+            for name, flat in appended
+        ],
+        **{
+            route: [
+                ("GET", f"/v1/conversations/{name}/context", own, "") for name in names_of(route)
+            ]
+            for route in LENGTHS
+        },
     }
-    return Single({route: keep(folder / f"{route}.json", asked) for route, asked in requests.items()}, str(texts))
+    return Single(
+        {route: keep(folder / f"{route}.json", asked) for route, asked in requests.items()},
+        str(texts),
+    )

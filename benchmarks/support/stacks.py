@@ -34,14 +34,23 @@ STIR = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A running Kafka and Redis. ``pids`` are those of embedded servers; configured ones are not metered."""
+    """A running Kafka and Redis. ``pids`` are those of embedded servers; configured ones are not
+    metered.
+    """
 
     stack: EmbeddedStack
     pids: dict[str, list[int]]
 
     def settings(self, name: str, **overrides: Any) -> Settings:
-        """Settings with topics of their own, named after ``name``; everything else is the product's default."""
-        base = {"kafka": self.stack.kafka, "redis": self.stack.redis, "topic_prefix": f"bench.{name}.{os.getpid()}", "replication": 1}
+        """Settings with topics of their own, named after ``name``; everything else is the product's
+        default.
+        """
+        base = {
+            "kafka": self.stack.kafka,
+            "redis": self.stack.redis,
+            "topic_prefix": f"bench.{name}.{os.getpid()}",
+            "replication": 1,
+        }
         return Settings.load(env={}, **{**base, **overrides})
 
     def flush(self) -> None:
@@ -50,7 +59,9 @@ class Bench:
             client.execute_command("FLUSHALL", "SYNC")
 
     async def forget(self, settings: Settings) -> None:
-        """Empty Redis, and the snapshots topic that would bring it back: what is projected next is folded from the log."""
+        """Empty Redis, and the snapshots topic that would bring it back: what is projected next is
+        folded from the log.
+        """
         self.flush()
         topic = settings.topic("snapshots")
         async with admin_client(settings) as admin:
@@ -63,7 +74,9 @@ class Bench:
         await create_topics(settings)
 
     def used_memory(self) -> int:
-        """What Redis says it uses, in bytes, once that no longer changes (buffers of closed connections go a moment later)."""
+        """What Redis says it uses, in bytes, once that no longer changes (buffers of closed
+        connections go a moment later).
+        """
         with sync_redis.Redis.from_url(self.stack.redis) as client:
             last, same = -1, 0
             while same < SETTLED:
@@ -76,14 +89,24 @@ class Bench:
 
 @contextmanager
 def running_stack() -> Iterator[Bench]:
-    """The Kafka and Redis of THREADFOLD_KAFKA and THREADFOLD_REDIS, else embedded ones, for one figure."""
+    """The Kafka and Redis of THREADFOLD_KAFKA and THREADFOLD_REDIS, else embedded ones, for one
+    figure.
+    """
     note_load()
-    with EmbeddedStack(kafka=os.environ.get("THREADFOLD_KAFKA"), redis=os.environ.get("THREADFOLD_REDIS")) as stack:
+    with EmbeddedStack(
+        kafka=os.environ.get("THREADFOLD_KAFKA"), redis=os.environ.get("THREADFOLD_REDIS")
+    ) as stack:
         named = {"kafka": stack.embedded_kafka, "redis": stack.embedded_redis}
-        bench = Bench(stack, {name: [server.pid] for name, server in named.items() if server is not None})
+        bench = Bench(
+            stack, {name: [server.pid] for name, server in named.items() if server is not None}
+        )
         with sync_redis.Redis.from_url(stack.redis) as client:
             info = client.info("server")
-        version = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+        version = (
+            f"Valkey {info['valkey_version']}"
+            if "valkey_version" in info
+            else f"Redis {info['redis_version']}"
+        )
         note_servers(_kafka_version(stack), version)
         yield bench
 
@@ -94,7 +117,11 @@ def _kafka_version(stack: EmbeddedStack) -> str:
         return "configured"
     try:
         command = subprocess.run(
-            ["ps", "-ww", "-o", "command=", "-p", str(stack.embedded_kafka.pid)], capture_output=True, text=True, check=False, timeout=10
+            ["ps", "-ww", "-o", "command=", "-p", str(stack.embedded_kafka.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return "embedded"  # no ps here
@@ -105,7 +132,9 @@ def _kafka_version(stack: EmbeddedStack) -> str:
 
 @asynccontextmanager
 async def filled_log(settings: Settings, records: Iterable[Record]) -> AsyncIterator[KafkaLog]:
-    """Make the topics, the first generation and the tenants, and append the records; the log stays open."""
+    """Make the topics, the first generation and the tenants, and append the records; the log stays
+    open.
+    """
     await create_topics(settings)
     control = await Control(settings).start()
     await control.ensure_generation(settings.partitions)

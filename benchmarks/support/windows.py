@@ -1,4 +1,6 @@
-"""Windows written straight into the store, without a log behind them: for figures that only read them or weigh them."""
+"""Windows written straight into the store, without a log behind them: for figures that only read
+them or weigh them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ AT_ONCE = 50
 
 def fold_window(key: Key, partitions: int, values: Iterable[bytes]) -> Window:
     """A window folded from events' values."""
-    return replay(key, partition_of(key, partitions), Rules(), [(i, decode_event(value)) for i, value in enumerate(values)])
+    return replay(
+        key,
+        partition_of(key, partitions),
+        Rules(),
+        [(i, decode_event(value)) for i, value in enumerate(values)],
+    )
 
 
 class Writer:
@@ -45,7 +52,9 @@ class Writer:
         return count
 
     async def write_copies(self, prototypes: Sequence[Window], keys: Iterable[Key]) -> int:
-        """Write the prototypes' content in turn under many keys: as many bytes as if each had been folded by itself."""
+        """Write the prototypes' content in turn under many keys: as many bytes as if each had been
+        folded by itself.
+        """
         count = 0
         waiting: dict[int, list[tuple[Window, Key]]] = {}
         for i, key in enumerate(keys):

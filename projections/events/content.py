@@ -1,4 +1,6 @@
-"""What a message is made of: parts of its content, tool calls, and the usage that its model reported."""
+"""What a message is made of: parts of its content, tool calls, and the usage that its model
+reported.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class FilePart(Struct, tag_field="type", tag="file", omit_defaults=True):
 
 
 class ReasoningPart(Struct, tag_field="type", tag="reasoning", omit_defaults=True):
-    """A model's reasoning; ``signature`` is opaque and only ever goes back to the provider that made it."""
+    """A model's reasoning; ``signature`` is opaque and only ever goes back to the provider that
+    made it.
+    """
 
     text: str | None = None
     signature: str | None = None
@@ -46,7 +50,9 @@ class ToolCall(Struct, omit_defaults=True):
 
 
 class Usage(Struct, omit_defaults=True):
-    """Tokens that a model reported of one call: ``prompt_tokens`` and ``completion_tokens``, or ``input_tokens`` and ``output_tokens``."""
+    """Tokens that a model reported of one call: ``prompt_tokens`` and ``completion_tokens``, or
+    ``input_tokens`` and ``output_tokens``.
+    """
 
     prompt_tokens: Number | None = None
     completion_tokens: Number | None = None

@@ -1,8 +1,10 @@
-"""The forms that nearly every event has, checked in one call: a message or a tool's answer whose parts are plain texts.
+"""The forms that nearly every event has, checked in one call: a message or a tool's answer whose
+parts are plain texts.
 
-What fits one of these forms is right by every rule of ``projections.events.validation`` but three that are left to the caller: its id, its time, and
-that its texts hold no lone surrogate (writing it as JSON finds that). What does not fit may be right or wrong: the whole check tells, and
-says what is wrong in its own words.
+What fits one of these forms is right by every rule of ``projections.events.validation`` but three
+that are left to the caller: its id, its time, and that its texts hold no lone surrogate (writing it
+as JSON finds that). What does not fit may be right or wrong: the whole check tells, and says what
+is wrong in its own words.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ _FORMS: dict[str, type[msgspec.Struct]] = {"message": _Message, "tool.result": _
 
 
 def quick_data(name: str, flat: dict[str, Any]) -> msgspec.Struct | None:
-    """The data of a flat event of type ``name`` (a ``Message`` or a ``ToolResult``), or None where the whole check has to decide."""
+    """The data of a flat event of type ``name`` (a ``Message`` or a ``ToolResult``), or None where
+    the whole check has to decide.
+    """
     form = _FORMS.get(name)
     if form is None:
         return None
@@ -60,5 +64,8 @@ def quick_data(name: str, flat: dict[str, Any]) -> msgspec.Struct | None:
         return None  # a tuple would be taken for a list
     try:
         return msgspec.convert(flat, form)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for a lone surrogate where no text belongs
+    except (
+        msgspec.ValidationError,
+        UnicodeEncodeError,
+    ):  # the latter for a lone surrogate where no text belongs
         return None

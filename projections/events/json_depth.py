@@ -1,4 +1,6 @@
-"""How deep a JSON text nests, told without parsing it: Python's own limit depends on the caller's stack, and a fold must not."""
+"""How deep a JSON text nests, told without parsing it: Python's own limit depends on the caller's
+stack, and a fold must not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def nested_beyond(value: bytes, levels: int) -> bool:
-    """Whether arrays and objects of a JSON text nest deeper than ``levels``; for what is no JSON the answer only has to be the same."""
+    """Whether arrays and objects of a JSON text nest deeper than ``levels``; for what is no JSON
+    the answer only has to be the same.
+    """
     return value.count(b"[") + value.count(b"{") > levels and _nesting(value) > levels
 
 

@@ -1,8 +1,9 @@
-"""What every provider takes for ids and names: a conversation must not be poisoned for ever by one that they refuse.
+"""What every provider takes for ids and names: a conversation must not be poisoned for ever by one
+that they refuse.
 
-The log and the window's pairing keep what was said; only the messages that a model is sent are mapped. OpenAI wants call ids unique
-within a message and of 40 characters at most, function names of 1-64 letters, digits, ``_`` and ``-``, and authors without blanks and
-``< | \\ / >``.
+The log and the window's pairing keep what was said; only the messages that a model is sent are
+mapped. OpenAI wants call ids unique within a message and of 40 characters at most, function names
+of 1-64 letters, digits, ``_`` and ``-``, and authors without blanks and ``< | \\ / >``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ LONGEST_ID = 40
 
 def function_name(name: str) -> str:
     """A tool's name as it may be sent."""
-    return _FUNCTION.sub("_", name)[:_LONGEST] if len(name) > _LONGEST or _FUNCTION.search(name) else name
+    return (
+        _FUNCTION.sub("_", name)[:_LONGEST]
+        if len(name) > _LONGEST or _FUNCTION.search(name)
+        else name
+    )
 
 
 def author_name(name: str) -> str:
     """An author's name as it may be sent."""
-    return _AUTHOR.sub("_", name)[:_LONGEST] if len(name) > _LONGEST or _AUTHOR.search(name) else name
+    return (
+        _AUTHOR.sub("_", name)[:_LONGEST] if len(name) > _LONGEST or _AUTHOR.search(name) else name
+    )
 
 
 def _short(call_id: str) -> str:
@@ -34,7 +41,9 @@ def _short(call_id: str) -> str:
 
 
 def call_ids(ids: Sequence[str]) -> list[str]:
-    """The ids of one message's calls as they may be sent: unique, a repeated one is numbered (``ID-2``), and a long one is shortened."""
+    """The ids of one message's calls as they may be sent: unique, a repeated one is numbered
+    (``ID-2``), and a long one is shortened.
+    """
     ids = [_short(call_id) if len(call_id) > LONGEST_ID else call_id for call_id in ids]
     if len(set(ids)) == len(ids):
         return ids

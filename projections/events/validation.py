@@ -1,4 +1,5 @@
-"""Intake: what a caller hands in becomes a record for the log, or one error that names the event and the field.
+"""Intake: what a caller hands in becomes a record for the log, or one error that names the event
+and the field.
 
 Everything here is pure. A list is checked whole before anything of it is appended.
 """
@@ -28,11 +29,16 @@ OWN = frozenset({"tool.result.chunk"})
 """Types that only threadfold itself writes."""
 _ENVELOPE = ("conversation", "id", "time", "traceparent")
 _SEALED = {"kid", "nonce", "ciphertext"}
-"""The fields of a sealed payload (``streams.encryption.payload_cipher``): an event of just these would be taken for one, and would not be sealed."""
+"""The fields of a sealed payload (``streams.encryption.payload_cipher``): an event of just these
+would be taken for one, and would not be sealed.
+"""
 _FULL_TYPES = {name: events.full_type(name) for name in events.DATA_TYPES}
 _OTHER_TYPE = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})")
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt"
+    r" ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
@@ -56,7 +62,8 @@ def make_record(
     max_bytes: int = 8 << 20,
     operator: bool = False,
 ) -> Record:
-    """Check one flat event and wrap it into its CloudEvents envelope, tokens counted: an :class:`Intake` of one.
+    """Check one flat event and wrap it into its CloudEvents envelope, tokens counted: an
+    :class:`Intake` of one.
 
     Raises:
         InvalidEvent: a field is missing, unknown or wrong; the message names event and field.
@@ -68,15 +75,15 @@ def make_record(
 
 
 class Intake:
-    """Checks flat events one by one, then counts the texts of all of them at once and wraps each into its CloudEvents envelope.
+    """Checks flat events one by one, then counts the texts of all of them at once and wraps each
+    into its CloudEvents envelope.
 
     Args:
-        now: the time an event gets when it has none, RFC 3339.
-        encoding: the tokenizer its text is counted with.
-        max_bytes: the limit for a whole value.
-        operator: whether the reserved types are allowed.
-        expect: the first event's condition ``expect`` (``projections.fold.apply.conditions``); the others expect the one before them.
-        fence: every event's condition ``fence``.
+        now: the time an event gets when it has none, RFC 3339. encoding: the tokenizer its text is
+        counted with. max_bytes: the limit for a whole value. operator: whether the reserved types
+        are allowed. expect: the first event's condition ``expect``
+        (``projections.fold.apply.conditions``); the others expect the one before them. fence: every
+        event's condition ``fence``.
     """
 
     def __init__(
@@ -117,11 +124,25 @@ class Intake:
             raise InvalidEvent(f"{where}: expected an object, got {_json_type(flat)}")
         name = flat.get("type")
         if not isinstance(name, str):
-            raise InvalidEvent(f"{where}: field type: " + ("missing" if name is None else f"expected a string, got {_json_type(name)}"))
-        # What is made here is not checked again for each event: this runs a hundred thousand times a second.
+            raise InvalidEvent(
+                f"{where}: field type: "
+                + ("missing" if name is None else f"expected a string, got {_json_type(name)}")
+            )
+        # What is made here is not checked again for each event: this runs a hundred thousand times
+        # a second.
         id_ = new_id if new_id and "id" not in flat else _id(flat, where, new_id)
-        time = self._now if self._now_is_a_time and "time" not in flat else _time(flat, where, self._now)
-        envelope: dict[str, Any] = {"specversion": "1.0", "id": id_, "type": name, "source": _source(key), "time": time}
+        time = (
+            self._now
+            if self._now_is_a_time and "time" not in flat
+            else _time(flat, where, self._now)
+        )
+        envelope: dict[str, Any] = {
+            "specversion": "1.0",
+            "id": id_,
+            "type": name,
+            "source": _source(key),
+            "time": time,
+        }
         fields = dict(flat)
         del fields["type"]
         if self._expect is not None:
@@ -161,7 +182,10 @@ class Intake:
                 envelope["tokens"] = {"count": count, "encoding": self._encoding, "exact": exact}
             value = _dump(envelope, where)
             if len(value) > self._max_bytes:
-                raise EventTooLarge(f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for one event")
+                raise EventTooLarge(
+                    f"{where}: {len(value)} bytes are over the limit of {self._max_bytes} bytes for"
+                    " one event"
+                )
             self.tokens.append(count)
             records.append(Record(key, envelope["id"], envelope["type"], value))
         return records
@@ -172,15 +196,24 @@ def _source(key: Key) -> str:
     return key.source
 
 
-def _checked(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct | None:
-    """The data of an event of a known type, None for one of another family's; every rule is checked, and broken ones are named."""
+def _checked(
+    name: str, fields: dict[str, Any], where: str, operator: bool
+) -> msgspec.Struct | None:
+    """The data of an event of a known type, None for one of another family's; every rule is
+    checked, and broken ones are named.
+    """
     if name in events.DATA_TYPES:
         return _typed(name, fields, where, operator)
     if _OTHER_TYPE.fullmatch(name) and not events.is_known(name):
         if fields.keys() == _SEALED:
-            raise InvalidEvent(f"{where}: fields kid, nonce, ciphertext: just these stand for a sealed payload: give them other names")
+            raise InvalidEvent(
+                f"{where}: fields kid, nonce, ciphertext: just these stand for a sealed payload:"
+                " give them other names"
+            )
         return None
-    raise InvalidEvent(f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}")
+    raise InvalidEvent(
+        f"{where}: field type: {name[:60]!r} is not one of {', '.join(sorted(events.DATA_TYPES))}"
+    )
 
 
 def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msgspec.Struct:
@@ -191,19 +224,29 @@ def _typed(name: str, fields: dict[str, Any], where: str, operator: bool) -> msg
     allowed = _field_names(struct)
     for field in fields:
         if field not in allowed:
-            raise InvalidEvent(f"{where}: field {str(field)[:60]}: unknown to {name} (it has {', '.join(sorted(allowed))})")
+            raise InvalidEvent(
+                f"{where}: field {str(field)[:60]}: unknown to {name} (it has"
+                f" {', '.join(sorted(allowed))})"
+            )
     try:
         data = msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"{where}: {explain(str(error), name)}") from None
     if isinstance(data, events.ToolResult) and data.spill is not None:
-        raise InvalidEvent(f"{where}: field spill: it is written by threadfold itself only: append the result whole")
+        raise InvalidEvent(
+            f"{where}: field spill: it is written by threadfold itself only: append the result"
+            " whole"
+        )
     _check_ids(data, where)
     beyond = out_of_bounds(data)
     if beyond is not None:
         raise InvalidEvent(f"{where}: field {beyond[0]}: {beyond[1]}")
     _check_positions(data, where)
-    if isinstance(data, events.Suspension) and data.expires_at is not None and not _is_time(data.expires_at):
+    if (
+        isinstance(data, events.Suspension)
+        and data.expires_at is not None
+        and not _is_time(data.expires_at)
+    ):
         raise _not_a_time(where, "expires_at")
     return data
 
@@ -212,7 +255,9 @@ def _check_kept(fields: dict[str, Any], where: str) -> None:
     for field, value in fields.items():
         reason = why_not_kept(field) or why_not_kept(value)
         if reason is not None:
-            raise InvalidEvent(f"{where}: field {str(field)[:60].encode('utf-8', 'replace').decode()}: {reason}")
+            raise InvalidEvent(
+                f"{where}: field {str(field)[:60].encode('utf-8', 'replace').decode()}: {reason}"
+            )
 
 
 def _check_ids(data: msgspec.Struct, where: str) -> None:
@@ -221,14 +266,18 @@ def _check_ids(data: msgspec.Struct, where: str) -> None:
     for i, call in enumerate(calls):
         for field, text in (("id", call.id), ("name", call.name)):
             if not text:
-                raise InvalidEvent(f"{where}: field tool_calls[{i}].{field}: expected 1 or more characters")
+                raise InvalidEvent(
+                    f"{where}: field tool_calls[{i}].{field}: expected 1 or more characters"
+                )
     if isinstance(data, events.ToolResult) and not data.tool_call_id:
         raise InvalidEvent(f"{where}: field tool_call_id: expected 1 or more characters")
 
 
 @cache
 def _field_names(struct: type[msgspec.Struct]) -> frozenset[str]:
-    """A struct's field names as they stand in JSON (msgspec evaluates annotations each time it is asked)."""
+    """A struct's field names as they stand in JSON (msgspec evaluates annotations each time it is
+    asked).
+    """
     return frozenset(field.encode_name for field in msgspec.structs.fields(struct))
 
 
@@ -240,7 +289,11 @@ def _check_positions(data: msgspec.Struct, where: str) -> None:
     elif isinstance(data, events.EventDropped):
         named = [("position", data.position)]
     elif isinstance(data, events.Summary):
-        named = [("span.from", data.span.from_), ("span.to", data.span.to), ("rollback", data.rollback)]
+        named = [
+            ("span.from", data.span.from_),
+            ("span.to", data.span.to),
+            ("rollback", data.rollback),
+        ]
         named.append(("previous_position", data.previous_position))
     for field, text in named:
         if text is not None:
@@ -251,7 +304,9 @@ def _check_positions(data: msgspec.Struct, where: str) -> None:
 
 
 def explain(message: str, name: str) -> str:
-    """msgspec's sentence about data of the type ``name``, with the field first and without its quoting."""
+    """msgspec's sentence about data of the type ``name``, with the field first and without its
+    quoting.
+    """
     match = _PLACE.search(message)
     place = match[1] if match else ""
     text = (message[: match.start()] if match else message).replace("`", "")
@@ -266,7 +321,9 @@ def explain(message: str, name: str) -> str:
 def _id(flat: dict[str, Any], where: str, new_id: str) -> str:
     id_ = flat.get("id", new_id)
     if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_ID or not id_.isprintable():
-        raise InvalidEvent(f"{where}: field id: expected a string of 1 to {MAX_ID} printable characters")
+        raise InvalidEvent(
+            f"{where}: field id: expected a string of 1 to {MAX_ID} printable characters"
+        )
     return id_
 
 
@@ -290,7 +347,10 @@ def _is_time(text: str) -> bool:
 
 
 def _not_a_time(where: str, field: str) -> InvalidEvent:
-    return InvalidEvent(f"{where}: field {field}: expected an RFC 3339 time with its zone, like 2026-01-31T12:00:00Z")
+    return InvalidEvent(
+        f"{where}: field {field}: expected an RFC 3339 time with its zone, like"
+        " 2026-01-31T12:00:00Z"
+    )
 
 
 def _traceparent(value: object, where: str) -> str:
@@ -303,7 +363,9 @@ def _dump(envelope: dict[str, Any], where: str) -> bytes:
     try:
         return orjson.dumps(envelope)
     except (TypeError, orjson.JSONEncodeError) as error:
-        _check_kept(envelope["data"], where)  # the quick check leaves lone surrogates to be found here
+        _check_kept(
+            envelope["data"], where
+        )  # the quick check leaves lone surrogates to be found here
         raise InvalidEvent(f"{where}: it cannot be written as JSON: {error}") from None
 
 

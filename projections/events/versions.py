@@ -1,4 +1,6 @@
-"""The names and versions of event types: which this release writes, which it still reads, and how an outdated one becomes a present one."""
+"""The names and versions of event types: which this release writes, which it still reads, and how
+an outdated one becomes a present one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class EventTypes(Generic[T]):
     """The event types of a release."""
 
     def __init__(self, union: Any, steps: Iterable[Upcaster]) -> None:
-        """Args: ``union`` of event structs, tagged with their full type; ``steps`` from outdated versions to these.
+        """Args: ``union`` of event structs, tagged with their full type; ``steps`` from outdated
+        versions to these.
 
         Raises:
             ValueError: a step does not lead to one of them.
@@ -29,7 +32,9 @@ class EventTypes(Generic[T]):
         self._upcasters = Upcasters(steps, tags, PREFIX)
 
     def full(self, name: str) -> str:
-        """The full type of a name, at the version that is written; of one that is none of these (other topics have more) at its first."""
+        """The full type of a name, at the version that is written; of one that is none of these
+        (other topics have more) at its first.
+        """
         return self._full.get(name) or f"{PREFIX}{name}.v1"
 
     def short(self, full: str) -> str:
@@ -45,7 +50,8 @@ class EventTypes(Generic[T]):
         return full in self._upcasters
 
     def present_form(self, envelope: dict[str, Any]) -> dict[str, Any]:
-        """A decoded envelope with the type and data of the present version; one that is not outdated is returned as it is.
+        """A decoded envelope with the type and data of the present version; one that is not
+        outdated is returned as it is.
 
         Raises:
             UpcastFailed: as ``projections.events.upcasters`` says.
@@ -59,11 +65,14 @@ class EventTypes(Generic[T]):
         """The event of a value whose type is outdated.
 
         Raises:
-            UpcastFailed: an upcaster failed, or what it gave is no event; the message may quote a field's value.
+            UpcastFailed: an upcaster failed, or what it gave is no event; the message may quote a
+                field's value.
         """
         envelope = msgspec.json.decode(value)
         try:
             event: T = msgspec.convert(self.present_form(envelope), self._union)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise UpcastFailed(f"what the upcaster from {envelope['type']} gave is no event: {error}") from None
+            raise UpcastFailed(
+                f"what the upcaster from {envelope['type']} gave is no event: {error}"
+            ) from None
         return event

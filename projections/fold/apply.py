@@ -1,6 +1,8 @@
-"""The fold: one event at a time into a window. Live projection, replay, verify and the tests all call :func:`apply`, unchanged.
+"""The fold: one event at a time into a window. Live projection, replay, verify and the tests all
+call :func:`apply`, unchanged.
 
-It knows no clock, no network and no setting beyond the window's own rules: the same events in the same order give the same bytes.
+It knows no clock, no network and no setting beyond the window's own rules: the same events in the
+same order give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ from projections.fold.summary_effects import made_since, take
 from projections.names import parse_position
 from projections.window import turns
 from projections.window.bodies import message_body, result_body, text_body
-from projections.window.conversation_state import AT_ONCE, EARLY, Call, Entry, Kind, OpenCall, find_call
+from projections.window.conversation_state import (
+    AT_ONCE,
+    EARLY,
+    Call,
+    Entry,
+    Kind,
+    OpenCall,
+    find_call,
+)
 from projections.window.recent_ids import Recents
 from projections.window.tool_calls import GuardRun, Used, call_hash
 from projections.window.window import Window
@@ -34,18 +44,21 @@ from projections.window.window import Window
 _outcome: partial[Outcome] = partial(tuple.__new__, Outcome)
 
 
-def apply(window: Window, offset: int, event: events.AnyEvent, history: History | None = None) -> Outcome:
+def apply(
+    window: Window, offset: int, event: events.AnyEvent, history: History | None = None
+) -> Outcome:
     """Fold the event at ``offset`` into ``window``, in place.
 
-    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but the counter of repeats. After an
-    erasure, whatever comes changes nothing but the position.
+    Events must come in ascending offsets. A repeat of one of the last 1,024 ids changes nothing but
+    the counter of repeats. After an erasure, whatever comes changes nothing but the position.
     """
     meta = window.meta
     if meta.erased:
         meta.position = offset
         return Outcome(Status.REJECTED, offset, "the conversation is erased")
     if type(event) is events.ErasedEvent:
-        # Before anything that could pass it over: an id that somebody guessed and used before must not prevent an erasure.
+        # Before anything that could pass it over: an id that somebody guessed and used before must
+        # not prevent an erasure.
         _erase(window)
         meta.position = offset
         return Outcome(Status.APPLIED, offset)
@@ -86,7 +99,9 @@ def _skip(window: Window, offset: int, id_hash: bytes, reason: str) -> Outcome:
     return Outcome(Status.REJECTED, offset, reason)
 
 
-def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: History | None) -> Outcome:
+def _dispatch(
+    window: Window, offset: int, event: events.AnyEvent, history: History | None
+) -> Outcome:
     if type(event) is events.OtherEvent:
         window.meta.unknown += 1
         window.push(Entry(offset, Kind.NOTE))
@@ -113,13 +128,20 @@ def _dispatch(window: Window, offset: int, event: events.AnyEvent, history: Hist
 
 
 def _push_text(window: Window, offset: int, event: events.MessageEvent) -> bool:
-    """Fold a user's or an assistant's message of nothing but text, as most of all events are: :func:`_message` in fewer steps.
+    """Fold a user's or an assistant's message of nothing but text, as most of all events are:
+    :func:`_message` in fewer steps.
 
     Returns False, and does nothing, for any other message.
     """
     data = event.data
     kind, text = _TEXT_KIND.get(data.role), data.content
-    if kind is None or type(text) is not str or data.tool_calls or data.name is not None or data.usage is not None:
+    if (
+        kind is None
+        or type(text) is not str
+        or data.tool_calls
+        or data.name is not None
+        or data.usage is not None
+    ):
         return False
     tokens = believed_text(text, event.tokens, window.policy.encoding)
     window.push_text(Entry(offset, kind, tokens, text_body(data.role, text)))
@@ -127,12 +149,23 @@ def _push_text(window: Window, offset: int, event: events.MessageEvent) -> bool:
 
 
 _TEXT_KIND: dict[str, int] = {"user": Kind.USER, "assistant": Kind.ASSISTANT}
-_ROLE_KIND = {"user": Kind.USER, "assistant": Kind.ASSISTANT, "system": Kind.SYSTEM, "developer": Kind.SYSTEM}
+_ROLE_KIND = {
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+    "system": Kind.SYSTEM,
+    "developer": Kind.SYSTEM,
+}
 
 
 def _message(window: Window, offset: int, event: events.MessageEvent) -> Outcome:
     data = event.data
-    calls = tuple((call.id, call.name, call_hash(call.name, call.arguments)) for call in data.tool_calls) if data.tool_calls else None
+    calls = (
+        tuple(
+            (call.id, call.name, call_hash(call.name, call.arguments)) for call in data.tool_calls
+        )
+        if data.tool_calls
+        else None
+    )
     tokens = believed(data, event.tokens, window.policy.encoding)
     entry = Entry(offset, _ROLE_KIND[data.role], tokens, message_body(data), calls)
     entry.reasoning = reasoning_of(data)
@@ -143,7 +176,9 @@ def _message(window: Window, offset: int, event: events.MessageEvent) -> Outcome
 
 
 def _loop(run: GuardRun | None, calls: tuple[Call, ...], guard: int) -> events.LoopDetected | None:
-    """The last time that these calls brought the run of identical ones to a multiple of ``guard``."""
+    """The last time that these calls brought the run of identical ones to a multiple of
+    ``guard``.
+    """
     found = None
     for _, name, sha in calls:
         run = GuardRun(sha, name, run.count + 1 if run is not None and run.sha == sha else 1)
@@ -155,14 +190,33 @@ def _loop(run: GuardRun | None, calls: tuple[Call, ...], guard: int) -> events.L
 def _result(window: Window, offset: int, event: events.ToolResultEvent) -> Outcome:
     data = event.data
     call = find_call(window.lanes, data.tool_call_id)
-    # A result that nobody asked for comes before its call, or repeats one: its id tells, as far back as ids are known.
-    link = (call.offset, call.index) if call else None if Used.holds(window.lanes.used, data.tool_call_id) else EARLY
+    # A result that nobody asked for comes before its call, or repeats one: its id tells, as far
+    # back as ids are known.
+    link = (
+        (call.offset, call.index)
+        if call
+        else None
+        if Used.holds(window.lanes.used, data.tool_call_id)
+        else EARLY
+    )
     tokens = believed(data, event.tokens, window.policy.encoding)
     sent = _sent_id(window, call) if call else ""
-    entry = Entry(offset, Kind.RESULT, tokens, result_body(data, sent), link=link, pinned=data.pinned, error=data.is_error)
+    entry = Entry(
+        offset,
+        Kind.RESULT,
+        tokens,
+        result_body(data, sent),
+        link=link,
+        pinned=data.pinned,
+        error=data.is_error,
+    )
     entry.sent_id = sent if sent != data.tool_call_id else ""
     if data.spill is not None:
-        entry.chars, entry.full, entry.forms = data.spill.chars, tokens, ((AT_ONCE, "spill", tokens),)
+        entry.chars, entry.full, entry.forms = (
+            data.spill.chars,
+            tokens,
+            ((AT_ONCE, "spill", tokens),),
+        )
     window.push(entry)
     return Outcome(Status.APPLIED, offset)
 
@@ -172,7 +226,11 @@ def _sent_id(window: Window, call: OpenCall) -> str:
     if not call.index and len(call.id) <= LONGEST_ID:
         return ""
     head = next((entry for entry in reversed(window.tail) if entry.offset == call.offset), None)
-    return call_ids([one[0] for one in head.calls])[call.index] if head is not None and head.calls else ""
+    return (
+        call_ids([one[0] for one in head.calls])[call.index]
+        if head is not None and head.calls
+        else ""
+    )
 
 
 _CONTROL: dict[type, Kind] = {
@@ -194,7 +252,9 @@ _TURN_KIND: dict[str, Kind] = {
 }
 
 
-def _turn(window: Window, offset: int, event: events.TurnStartedEvent | events.TurnEndedEvent) -> Outcome:
+def _turn(
+    window: Window, offset: int, event: events.TurnStartedEvent | events.TurnEndedEvent
+) -> Outcome:
     before = window.meta.turns or turns.NONE
     if isinstance(event, events.TurnStartedEvent):
         change = turns.begin(before, offset, event.data, fenced=event.fence is not None)
@@ -209,7 +269,9 @@ def _turn(window: Window, offset: int, event: events.TurnStartedEvent | events.T
 
 
 def _since(window: Window, data: events.TurnEnded) -> int | None:
-    """The offset from which the lease ran that is told to have expired, -1 for one of nowhere; None: the turn ended by itself."""
+    """The offset from which the lease ran that is told to have expired, -1 for one of nowhere;
+    None: the turn ended by itself.
+    """
     since = turns.expired_since(data)
     if since is None:
         return None
@@ -222,18 +284,26 @@ def _since(window: Window, data: events.TurnEnded) -> int | None:
 
 def _control(window: Window, offset: int, event: events.AnyEvent) -> Outcome:
     data = event.data
-    if isinstance(data, events.Resolution) and not any(s.suspension_id == data.suspension_id for s in window.lanes.suspensions):
+    if isinstance(data, events.Resolution) and not any(
+        s.suspension_id == data.suspension_id for s in window.lanes.suspensions
+    ):
         return Outcome(Status.REJECTED, offset, "no suspension of that id is open")
     if isinstance(data, events.SessionClosed) and data.after is not None:
         last = window.lanes.last_message
         if last < 0 or data.after != window.position_of(last):
             return Outcome(Status.REJECTED, offset, "another message came after the one it names")
-    tokens = believed(data, event.tokens, window.policy.encoding) if isinstance(data, events.Opened) else 0
+    tokens = (
+        believed(data, event.tokens, window.policy.encoding)
+        if isinstance(data, events.Opened)
+        else 0
+    )
     window.push(Entry(offset, _CONTROL[type(event)], tokens, control_body(data)))
     return Outcome(Status.APPLIED, offset)
 
 
-def _summary(window: Window, offset: int, event: events.SummaryEvent, history: History | None) -> Outcome:
+def _summary(
+    window: Window, offset: int, event: events.SummaryEvent, history: History | None
+) -> Outcome:
     data = event.data
     tokens = believed(data, event.tokens, window.policy.encoding)
     reason = why_not(window, data, tokens)
@@ -255,14 +325,22 @@ def _dropped(window: Window, offset: int, event: events.EventDroppedEvent) -> Ou
 
 
 def _erase(window: Window) -> None:
-    """Set the window back to what it was before its first event, but for that it is erased; this is final.
+    """Set the window back to what it was before its first event, but for that it is erased; this is
+    final.
 
-    Counters, digest and recent ids go, too: what was folded before may have been readable or, with its key gone, opaque, and an event that
-    was rejected or a dead letter in the one fold counts in the other. From here on any two folds agree, whatever they have seen.
+    Counters, digest and recent ids go, too: what was folded before may have been readable or, with
+    its key gone, opaque, and an event that was rejected or a dead letter in the one fold counts in
+    the other. From here on any two folds agree, whatever they have seen.
     """
     meta = window.meta
     meta.count, meta.digest, meta.unknown, meta.duplicates, meta.skipped = 0, bytes(32), 0, 0, 0
-    meta.base, meta.summary, meta.rollback, meta.due, meta.erased = type(meta.base)(), None, None, None, True
+    meta.base, meta.summary, meta.rollback, meta.due, meta.erased = (
+        type(meta.base)(),
+        None,
+        None,
+        None,
+        True,
+    )
     meta.last, meta.turns, meta.parked = -1, None, None
     window.recents = Recents()
     window.hashed = None

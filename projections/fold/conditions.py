@@ -1,8 +1,11 @@
-"""Conditions that an event may carry in its envelope, and that the fold checks in the log's order, where no race can pass them by.
+"""Conditions that an event may carry in its envelope, and that the fold checks in the log's order,
+where no race can pass them by.
 
-``expect`` is the position (or the id) of an event: nothing may have been appended after it, but for what threadfold itself appends and for
-the begin and end of turns; empty: nothing at all may have been appended yet. The events of one list expect the list's event before them.
-``fence`` is a turn's fencing token: the turn must still be in force. An event whose condition is not met is rejected, and stays in the log.
+``expect`` is the position (or the id) of an event: nothing may have been appended after it, but for
+what threadfold itself appends and for the begin and end of turns; empty: nothing at all may have
+been appended yet. The events of one list expect the list's event before them. ``fence`` is a turn's
+fencing token: the turn must still be in force. An event whose condition is not met is rejected, and
+stays in the log.
 """
 
 from __future__ import annotations
@@ -29,14 +32,20 @@ def not_met(window: Window, event: events.AnyEvent) -> str | None:
         turns = window.meta.turns
         token = None if turns is None else turns.token
         if token != event.fence:
-            return f"fencing token {event.fence} is not that of the turn in force" + ("" if token is None else f", which is {token}")
+            return f"fencing token {event.fence} is not that of the turn in force" + (
+                "" if token is None else f", which is {token}"
+            )
     return _not_expected(window, event.expect) if isinstance(event.expect, str) else None
 
 
 def _not_expected(window: Window, expect: str) -> str | None:
     last = window.meta.last
     if not expect:
-        return None if last < 0 else f"the conversation is not empty: an event came at {window.position_of(last)}"
+        return (
+            None
+            if last < 0
+            else f"the conversation is not empty: an event came at {window.position_of(last)}"
+        )
     try:
         position = parse_position(expect)
     except InvalidPosition:
@@ -52,7 +61,9 @@ def _not_expected(window: Window, expect: str) -> str | None:
 
 
 def moves(event: events.AnyEvent) -> bool:
-    """Whether later conditions see that this event came: not what threadfold itself appends, and not the begin and end of turns."""
+    """Whether later conditions see that this event came: not what threadfold itself appends, and
+    not the begin and end of turns.
+    """
     if isinstance(event, events.SessionClosedEvent):
         return event.data.reason != "idle"
     return not isinstance(event, _OWN)

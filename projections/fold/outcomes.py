@@ -16,8 +16,9 @@ from projections.window.window import Window
 class Status(Enum):
     """What the fold made of an event.
 
-    ``rejected`` changed nothing but its own trace (it is skipped for ever, on replay too). ``needs_history`` changed nothing at all:
-    call :func:`apply` again with the :class:`History` at ``Outcome.target``, or with the events at ``Outcome.texts``.
+    ``rejected`` changed nothing but its own trace (it is skipped for ever, on replay too).
+    ``needs_history`` changed nothing at all: call :func:`apply` again with the :class:`History` at
+    ``Outcome.target``, or with the events at ``Outcome.texts``.
     """
 
     APPLIED = "applied"
@@ -29,8 +30,9 @@ class Status(Enum):
 class Outcome(NamedTuple):
     """The result of one :func:`apply`.
 
-    ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence. ``accepted`` and ``voided`` are summary
-    ids that came into force or lost it, in order: the live generation announces them. ``loop`` is what it appends as ``loop.detected``.
+    ``offset`` is where the event counts: its own, or for a duplicate that of its first occurrence.
+    ``accepted`` and ``voided`` are summary ids that came into force or lost it, in order: the live
+    generation announces them. ``loop`` is what it appends as ``loop.detected``.
     """
 
     status: Status
@@ -55,10 +57,11 @@ def id_hash_of(event_id: str) -> bytes:
 class History:
     """What a rollback beyond the window needs from the log.
 
-    ``window`` is the fold of the conversation's events up to and including the target, or None when the target is not one of them.
-    ``chain`` holds the accepted summaries from the one in force backwards, newest first, as ``(offset, event)``, down to the first that
-    was accepted at or before the target (or to the first of all). ``texts`` are events by offset, for what was shortened and is to be whole
-    again; where the log has lost one of them, it stays as it is.
+    ``window`` is the fold of the conversation's events up to and including the target, or None when
+    the target is not one of them. ``chain`` holds the accepted summaries from the one in force
+    backwards, newest first, as ``(offset, event)``, down to the first that was accepted at or
+    before the target (or to the first of all). ``texts`` are events by offset, for what was
+    shortened and is to be whole again; where the log has lost one of them, it stays as it is.
     """
 
     window: Window | None = None

@@ -1,7 +1,9 @@
-"""Parked conversations: the fold failed on an event, so the window stays as it was before it, and what comes after waits in the log.
+"""Parked conversations: the fold failed on an event, so the window stays as it was before it, and
+what comes after waits in the log.
 
-Where a conversation is parked is part of its window, so a restart, a snapshot, a rebuild and a verify all know it, and a replay parks it
-at the same event. Everything here is pure; ``streams.partition.step`` reads the log for what a parked conversation goes on with.
+Where a conversation is parked is part of its window, so a restart, a snapshot, a rebuild and a
+verify all know it, and a replay parks it at the same event. Everything here is pure;
+``streams.partition.step`` reads the log for what a parked conversation goes on with.
 """
 
 from __future__ import annotations
@@ -37,12 +39,16 @@ def wait(window: Window, offset: int) -> None:
 
 
 def waiting_offsets(parked: Parked) -> list[int]:
-    """The offsets of the events that wait, as far as they are carried: all of them while they are :data:`MAX_WAITING` or fewer."""
+    """The offsets of the events that wait, as far as they are carried: all of them while they are
+    :data:`MAX_WAITING` or fewer.
+    """
     return absolute(parked.waiting)
 
 
 def dropped_offset(event: AnyEvent, partition: int) -> int | None:
-    """The offset that an ``event.dropped`` takes out of this partition; None for any other event."""
+    """The offset that an ``event.dropped`` takes out of this partition; None for any other
+    event.
+    """
     if type(event) is not EventDroppedEvent:
         return None
     try:
@@ -53,19 +59,32 @@ def dropped_offset(event: AnyEvent, partition: int) -> int | None:
 
 
 def is_poison(error: BaseException) -> bool:
-    """Whether what the fold raised is the event's doing; a native library's panic, which is no ``Exception``, is as well."""
+    """Whether what the fold raised is the event's doing; a native library's panic, which is no
+    ``Exception``, is as well.
+    """
     return not isinstance(error, _CONTROL_FLOW)
 
 
 def cause_of(error: BaseException) -> str:
-    """Why the fold failed, without the error's own text: that may quote the event, and dead letters outlive an erasure."""
+    """Why the fold failed, without the error's own text: that may quote the event, and dead letters
+    outlive an erasure.
+    """
     at, where = error.__traceback__, ""
     while at is not None:
         code = at.tb_frame.f_code
-        where, at = f" in {at.tb_frame.f_globals.get('__name__', '?')}.{code.co_qualname}", at.tb_next
+        where, at = (
+            f" in {at.tb_frame.f_globals.get('__name__', '?')}.{code.co_qualname}",
+            at.tb_next,
+        )
     return f"folding it raised {type(error).__name__}{where}"
 
 
 def parked_of(partition: int, parked: Parked) -> dict[str, Any]:
-    """Where and why a conversation is parked, as callers see it; ``waiting`` is how many later events wait."""
-    return {"position": str(Position(partition, parked.offset)), "cause": parked.cause, "waiting": parked.count}
+    """Where and why a conversation is parked, as callers see it; ``waiting`` is how many later
+    events wait.
+    """
+    return {
+        "position": str(Position(partition, parked.offset)),
+        "cause": parked.cause,
+        "waiting": parked.count,
+    }

@@ -1,4 +1,6 @@
-"""What a window keeps of an event's text: made when it is folded, and made again, the same, from the log."""
+"""What a window keeps of an event's text: made when it is folded, and made again, the same, from
+the log.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def has_text(entry: Entry) -> bool:
 def reasoning_of(data: events.Message) -> bytes:
     """A message's reasoning parts as a JSON array, each with its provider; empty without any.
 
-    Where a part does not say whose it is, the model's name does: a signature only ever goes back to the provider that made it.
+    Where a part does not say whose it is, the model's name does: a signature only ever goes back to
+    the provider that made it.
     """
     if not isinstance(data.content, list):
         return b""
@@ -33,11 +36,14 @@ def reasoning_of(data: events.Message) -> bytes:
     if not parts:
         return b""
     maker = "anthropic" if (data.model or "").startswith("claude") else None
-    return _encode([msgspec.structs.replace(part, provider=part.provider or maker) for part in parts])
+    return _encode(
+        [msgspec.structs.replace(part, provider=part.provider or maker) for part in parts]
+    )
 
 
 def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tools: Mapping[Link, str]) -> None:
-    """Put the text of its event into an entry that has its forms; ``tools`` are those of the tail it is in (:func:`tools_of`).
+    """Put the text of its event into an entry that has its forms; ``tools`` are those of the tail
+    it is in (:func:`tools_of`).
 
     Raises:
         KeyError: the event is not of the entry's kind.
@@ -47,7 +53,9 @@ def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tools: Mapping[Link, s
         body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
     entry.body = body
     if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:
-        entry.reasoning = b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
+        entry.reasoning = (
+            b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
+        )
 
 
 def _body(event: AnyEvent, entry: Entry) -> bytes:
@@ -62,4 +70,8 @@ def _body(event: AnyEvent, entry: Entry) -> bytes:
 
 def tools_of(tail: Iterable[Entry]) -> dict[Link, str]:
     """The names of the tools of the tail's calls, by ``(offset, index)``."""
-    return {(entry.offset, i): name for entry in tail for i, (_, name, _) in enumerate(entry.calls or ())}
+    return {
+        (entry.offset, i): name
+        for entry in tail
+        for i, (_, name, _) in enumerate(entry.calls or ())
+    }

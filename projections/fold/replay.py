@@ -1,6 +1,7 @@
 """Folding a whole conversation from its events: the same fold as live, driven from a list.
 
-Used wherever the events are at hand: verify, rollbacks into summarised history, readers that fold without writing, and the tests.
+Used wherever the events are at hand: verify, rollbacks into summarised history, readers that fold
+without writing, and the tests.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ def replay(key: Key, partition: int, rules: Rules, log: Sequence[Logged]) -> Win
 def _replay(
     key: Key, partition: int, rules: Rules, log: Sequence[Logged], wanted: frozenset[int]
 ) -> tuple[Window, dict[int, tuple[Window, Outcome]]]:
-    """Fold ``log`` once; returns the window and copies of it as it stood after each ``wanted`` offset, with that event's outcome.
+    """Fold ``log`` once; returns the window and copies of it as it stood after each ``wanted``
+    offset, with that event's outcome.
 
-    Rollbacks within the log find the fold at their targets among such copies: replaying for each of them anew, and within that for those
-    before it, would take time exponential in their number.
+    Rollbacks within the log find the fold at their targets among such copies: replaying for each of
+    them anew, and within that for those before it, would take time exponential in their number.
     """
     targets = _possible_targets(partition, log) | wanted
     window = Window(key, partition, rules)
@@ -54,26 +56,48 @@ def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
     named = {event.data.to for _, event in log if isinstance(event, events.RollbackEvent)}
     by_id = {offset for offset, event in log if event.id in named} if named else set()
     prefix = f"{partition}-"
-    return frozenset(by_id | {int(to[len(prefix) :]) for to in named if to.startswith(prefix) and to[len(prefix) :].isdecimal()})
+    return frozenset(
+        by_id
+        | {
+            int(to[len(prefix) :])
+            for to in named
+            if to.startswith(prefix) and to[len(prefix) :].isdecimal()
+        }
+    )
 
 
 def _copy(window: Window) -> Window:
     return load_window(
-        window.key, window.partition, window.rules, window.encode_meta(), [encode_entry(e) for e in window.tail], window.recents.packed()
+        window.key,
+        window.partition,
+        window.rules,
+        window.encode_meta(),
+        [encode_entry(e) for e in window.tail],
+        window.recents.packed(),
     )
 
 
-def apply_with_log(window: Window, offset: int, event: AnyEvent, earlier: Sequence[Logged]) -> Outcome:
-    """Fold one event; ``earlier`` are all the conversation's events before it, should a rollback need them."""
+def apply_with_log(
+    window: Window, offset: int, event: AnyEvent, earlier: Sequence[Logged]
+) -> Outcome:
+    """Fold one event; ``earlier`` are all the conversation's events before it, should a rollback
+    need them.
+    """
     outcome = apply(window, offset, event)
     if outcome.status is Status.NEEDS_HISTORY:
-        history = History(texts=dict(earlier)) if outcome.target is None else history_from(window, outcome.target, earlier)
+        history = (
+            History(texts=dict(earlier))
+            if outcome.target is None
+            else history_from(window, outcome.target, earlier)
+        )
         outcome = apply(window, offset, event, history)
     return outcome
 
 
 def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> History:
-    """The history a rollback to ``target`` needs, from all the conversation's events before the rollback."""
+    """The history a rollback to ``target`` needs, from all the conversation's events before the
+    rollback.
+    """
     until = [item for item in earlier if item[0] <= target]
     if not until or until[-1][0] != target:
         return History()
@@ -81,14 +105,19 @@ def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> Hist
     return _history(window, target, earlier, copies[target])
 
 
-def _history(window: Window, target: int, earlier: Sequence[Logged], found: tuple[Window, Outcome] | None) -> History:
-    """The history from the fold as it stood after the target (None: the target is no event of the conversation)."""
+def _history(
+    window: Window, target: int, earlier: Sequence[Logged], found: tuple[Window, Outcome] | None
+) -> History:
+    """The history from the fold as it stood after the target (None: the target is no event of the
+    conversation).
+    """
     if found is None:
         return History()
     restored, outcome = _copy(found[0]), found[1]
     by_offset = dict(earlier)
     if outcome.status is Status.DUPLICATE:
-        # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
+        # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
+        # does not even find it.
         return History()
     for offset, event in earlier:
         # What an operator took out since then stays out.
@@ -97,10 +126,14 @@ def _history(window: Window, target: int, earlier: Sequence[Logged], found: tupl
     return History(restored, summary_chain(window, by_offset, target), by_offset)
 
 
-def summary_chain(window: Window, by_offset: Mapping[int, AnyEvent], target: int) -> list[tuple[int, events.SummaryEvent]]:
-    """The accepted summaries from the one in force backwards, down to the first that was accepted by ``target``.
+def summary_chain(
+    window: Window, by_offset: Mapping[int, AnyEvent], target: int
+) -> list[tuple[int, events.SummaryEvent]]:
+    """The accepted summaries from the one in force backwards, down to the first that was accepted
+    by ``target``.
 
-    Not only to the first whose span ends by then: its predecessor may have come after the target, too, and it holds only together with it.
+    Not only to the first whose span ends by then: its predecessor may have come after the target,
+    too, and it holds only together with it.
     """
     chain: list[tuple[int, events.SummaryEvent]] = []
     in_force = window.meta.summary

@@ -1,7 +1,9 @@
-"""A conversation's fold that can be looked at as it stood after any of its events, for rollbacks beyond the window, one after the other.
+"""A conversation's fold that can be looked at as it stood after any of its events, for rollbacks
+beyond the window, one after the other.
 
-``projections.fold.apply.replay`` answers one of them with one fold from the first event. Where a conversation is rolled back a thousand times, that is
-a thousand folds; here each takes the fold from the nearest copy before its target.
+``projections.fold.apply.replay`` answers one of them with one fold from the first event. Where a
+conversation is rolled back a thousand times, that is a thousand folds; here each takes the fold
+from the nearest copy before its target.
 """
 
 from __future__ import annotations
@@ -42,7 +44,15 @@ class _Copy(NamedTuple):
 class Waypoints:
     """The fold of a conversation's events so far, with copies of it on the way."""
 
-    def __init__(self, key: Key, partition: int, rules: Rules, copies_bytes: int = COPIES_BYTES, *, every: int = EVERY) -> None:
+    def __init__(
+        self,
+        key: Key,
+        partition: int,
+        rules: Rules,
+        copies_bytes: int = COPIES_BYTES,
+        *,
+        every: int = EVERY,
+    ) -> None:
         self.size = 0
         """Bytes of the copies."""
         self._window = Window(key, partition, rules)
@@ -58,7 +68,8 @@ class Waypoints:
     def extend(self, log: Iterable[Logged], upto: int | None = None) -> None:
         """Fold on; the events come after those before, in their order.
 
-        Those after offset ``upto`` are known and not folded: whoever gives it asks for nothing beyond it, and does not go on.
+        Those after offset ``upto`` are known and not folded: whoever gives it asks for nothing
+        beyond it, and does not go on.
         """
         for offset, event in log:
             folds = upto is None or offset <= upto
@@ -71,9 +82,12 @@ class Waypoints:
                 self._put(self._window, offset, repeat)
 
     def history(self, window: Window, target: int) -> History:
-        """What :func:`projections.fold.apply.replay.history_from` answers: the history that a rollback of ``window`` to ``target`` needs."""
+        """What :func:`projections.fold.apply.replay.history_from` answers: the history that a
+        rollback of ``window`` to ``target`` needs.
+        """
         found = self._at(target)
-        # A repeat is no event of its own; a reader that goes by the tail's and spans' positions does not even find it.
+        # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
+        # does not even find it.
         if found is None or found.repeat:
             return History()
         restored = self._load(found)
@@ -87,25 +101,42 @@ class Waypoints:
         """Fold one event; returns whether it is a repeat."""
         outcome = apply(window, offset, event)
         if outcome.status is Status.NEEDS_HISTORY:
-            history = History(texts=self._by_offset) if outcome.target is None else self.history(window, outcome.target)
+            history = (
+                History(texts=self._by_offset)
+                if outcome.target is None
+                else self.history(window, outcome.target)
+            )
             outcome = apply(window, offset, event, history)
         return outcome.status is Status.DUPLICATE
 
     def _at(self, target: int) -> _Copy | None:
-        """The fold as it stood after the event at ``target``, None where none of the conversation's is there."""
+        """The fold as it stood after the event at ``target``, None where none of the conversation's
+        is there.
+        """
         known = self._copies.get(target)
         if known is not None or target not in self._by_offset:
             return known
         at = bisect_right(self._places, target)
         begin = self._places[at - 1] if at else -1
-        window = self._load(self._copies[begin]) if at else Window(self._window.key, self._window.partition, self._window.rules)
+        window = (
+            self._load(self._copies[begin])
+            if at
+            else Window(self._window.key, self._window.partition, self._window.rules)
+        )
         repeat = False
-        for offset in self._offsets[bisect_right(self._offsets, begin) : bisect_right(self._offsets, target)]:
+        for offset in self._offsets[
+            bisect_right(self._offsets, begin) : bisect_right(self._offsets, target)
+        ]:
             repeat = self._fold(window, offset, self._by_offset[offset])
         return self._put(window, target, repeat)
 
     def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
-        copy = _Copy(window.encode_meta(), [encode_entry(entry) for entry in window.tail], window.recents.packed(), repeat)
+        copy = _Copy(
+            window.encode_meta(),
+            [encode_entry(entry) for entry in window.tail],
+            window.recents.packed(),
+            repeat,
+        )
         if offset not in self._copies:
             self._places.insert(bisect_right(self._places, offset), offset)
             self._copies[offset] = copy

@@ -1,4 +1,6 @@
-"""Rollbacks: going back to where an event stood, within the window or, with the log's help, before it; and taking a single event out."""
+"""Rollbacks: going back to where an event stood, within the window or, with the log's help, before
+it; and taking a single event out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from projections.window.meta import InForce
 from projections.window.window import Window
 
 
-def roll_back(window: Window, offset: int, event: events.RollbackEvent, history: History | None) -> Outcome:
+def roll_back(
+    window: Window, offset: int, event: events.RollbackEvent, history: History | None
+) -> Outcome:
     target = _resolve(window, event.data.to)
     if target is None or target >= offset:
         return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
@@ -38,8 +42,12 @@ def roll_back(window: Window, offset: int, event: events.RollbackEvent, history:
     return _restore(window, offset, target, history)
 
 
-def _go_back(window: Window, offset: int, target: int, at: int, texts: Mapping[int, events.AnyEvent]) -> None:
-    """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut did follows from what was before it."""
+def _go_back(
+    window: Window, offset: int, target: int, at: int, texts: Mapping[int, events.AnyEvent]
+) -> None:
+    """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut
+    did follows from what was before it.
+    """
     window.unlink_early(target)
     gone = window.tail[at + 1 :]
     window.tail = window.tail[: at + 1]
@@ -62,41 +70,66 @@ def _resolve(window: Window, to: str) -> int | None:
 
 
 def _index_at(window: Window, target: int) -> int | None:
-    """Where in the tail the target stands (the last before it, where a summary ends with it), or None when only the log can tell."""
+    """Where in the tail the target stands (the last before it, where a summary ends with it), or
+    None when only the log can tell.
+    """
     reached = window.covered_to
     if target < reached:
         return None
     tail = window.tail
     if target == reached:
         kept = sum(entry.offset <= reached for entry in tail)
-        return None if any(entry.kind == Kind.HELD and entry.start <= target + 1 for entry in tail[: kept + 1]) else kept - 1
-    return next((i for i, entry in enumerate(tail) if entry.offset == target and entry.kind not in RANGES), None)
+        return (
+            None
+            if any(
+                entry.kind == Kind.HELD and entry.start <= target + 1 for entry in tail[: kept + 1]
+            )
+            else kept - 1
+        )
+    return next(
+        (i for i, entry in enumerate(tail) if entry.offset == target and entry.kind not in RANGES),
+        None,
+    )
 
 
 def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
-    """Take tail, lanes and summary from the fold at the target; ids, count and digest of this window go on."""
+    """Take tail, lanes and summary from the fold at the target; ids, count and digest of this
+    window go on.
+    """
     restored, chain = history.window, history.chain
     if restored is None:
         raise ValueError("a rollback beyond the window needs its history")
     for at, event in reversed(chain):
         data = event.data
         tokens = believed(data, event.tokens, restored.policy.encoding)
-        if parse_position(data.span.to).offset <= target and why_not(restored, data, tokens) is None:
+        if (
+            parse_position(data.span.to).offset <= target
+            and why_not(restored, data, tokens) is None
+        ):
             take(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
     gone = abandoned_since(window.recents, target, offset)
     before, after = _standing(window.meta.summary, history, window), _standing(new, history, window)
     voided = tuple(summary_id for summary_id in before if summary_id not in after)
     # Oldest first, as they were announced the first time.
-    accepted = tuple(summary for summary_id, summary in reversed(after.items()) if summary_id not in before)
+    accepted = tuple(
+        summary for summary_id, summary in reversed(after.items()) if summary_id not in before
+    )
     meta = window.meta
-    meta.base, meta.summary, meta.due, meta.rollback = restored.meta.base, new, restored.meta.due, offset
+    meta.base, meta.summary, meta.due, meta.rollback = (
+        restored.meta.base,
+        new,
+        restored.meta.due,
+        offset,
+    )
     window.replace_tail([*restored.tail, gone])
     return Outcome(Status.APPLIED, offset, accepted=accepted, voided=voided)
 
 
 def _standing(summary: InForce | None, history: History, window: Window) -> dict[str, InForce]:
-    """A summary in force and those it stands on, by id, newest first, as far back as the history has their events."""
+    """A summary in force and those it stands on, by id, newest first, as far back as the history
+    has their events.
+    """
     found: dict[str, InForce] = {}
     while summary is not None:
         found[summary.summary_id] = summary
@@ -104,12 +137,15 @@ def _standing(summary: InForce | None, history: History, window: Window) -> dict
         event = None if offset is None else history.texts.get(offset)
         if offset is None or not isinstance(event, events.SummaryEvent):
             break
-        summary = in_force(event.data, offset, believed(event.data, event.tokens, window.policy.encoding))
+        summary = in_force(
+            event.data, offset, believed(event.data, event.tokens, window.policy.encoding)
+        )
     return found
 
 
 def take_out(window: Window, position: str) -> None:
-    """Take the event at a position (or of a recent id) out of the tail and the lanes before it; nothing happens where it is in neither.
+    """Take the event at a position (or of a recent id) out of the tail and the lanes before it;
+    nothing happens where it is in neither.
 
     Text that a summary was made of stays in the summary.
     """
@@ -126,14 +162,20 @@ def take_out(window: Window, position: str) -> None:
     pins = [pin for pin in base.pins if target not in (pin.offset, pin.link[0])]
     pinned = [item for item in base.pinned if item.offset != target]
     suspensions = [suspension for suspension in base.suspensions if suspension.offset != target]
-    if (len(pins), len(pinned), len(suspensions)) != (len(base.pins), len(base.pinned), len(base.suspensions)):
+    if (len(pins), len(pinned), len(suspensions)) != (
+        len(base.pins),
+        len(base.pinned),
+        len(base.suspensions),
+    ):
         base.pins, base.pinned, base.suspensions = pins, pinned, suspensions
         window.base_epoch += 1
         window.derive()
 
 
 def _without(entry: Entry, target: int) -> Entry | None:
-    """What stands in the entry's place without the event at ``target``, None where that is not in it."""
+    """What stands in the entry's place without the event at ``target``, None where that is not in
+    it.
+    """
     if entry.kind not in RANGES:
         return Entry(target, Kind.NOTE) if entry.offset == target else None
     gone = events.absolute(entry.gone or [])

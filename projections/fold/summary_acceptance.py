@@ -1,8 +1,9 @@
 """Which summary a window accepts, and what accepting it takes out of the tail.
 
-A summary is an event of the log like any other. It is accepted when its predecessor is the summary in force, the last rollback it knew is
-the latest, and its span begins where the window's uncovered part begins. So rival, late, repeated and stale answers resolve the same way
-live and on replay. A span may go around events (``span.kept``); they stay in the tail.
+A summary is an event of the log like any other. It is accepted when its predecessor is the summary
+in force, the last rollback it knew is the latest, and its span begins where the window's uncovered
+part begins. So rival, late, repeated and stale answers resolve the same way live and on replay. A
+span may go around events (``span.kept``); they stay in the tail.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ def why_not(window: Window, summary: Summary, tokens: int) -> str | None:
     meta = window.meta
     if summary.previous != (meta.summary.summary_id if meta.summary else None):
         return "its predecessor is not the summary in force"
-    if summary.previous_position != (window.position_of(meta.summary.offset) if meta.summary else None):
+    if summary.previous_position != (
+        window.position_of(meta.summary.offset) if meta.summary else None
+    ):
         return "its previous_position is not where its predecessor stands"
     if summary.rollback != (None if meta.rollback is None else window.position_of(meta.rollback)):
         return "it does not know the latest rollback"
@@ -46,7 +49,9 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     covered = [entry for entry in span if entry.offset not in kept]
     if not covered or first != covered[0].start:
         return "its span does not begin where the uncovered events begin"
-    if len(span) - len(covered) != len(kept) or any(entry.offset in kept and entry.kind in RANGES for entry in span):
+    if len(span) - len(covered) != len(kept) or any(
+        entry.offset in kept and entry.kind in RANGES for entry in span
+    ):
         return "what it keeps is not in its span"
     whole = {e.offset: e.offset in kept for e in span if e.calls}
     # What is kept may belong to a call further on: both stay.
@@ -55,13 +60,17 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
         return "its span parts a call from its result"
     if any(offset in whole and not whole[offset] for offset, _ in window.lanes.suspended()):
         return "its span covers a call that waits for somebody"
-    if summary.span.positions and not _positions_hold(covered, last, absolute(summary.span.positions)):
+    if summary.span.positions and not _positions_hold(
+        covered, last, absolute(summary.span.positions)
+    ):
         return "its positions are not those of the events in its span"
     return None
 
 
 def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
-    """Whether the claimed offsets are the span's: history is read by them later. Inside a range of unknown offsets any are believed."""
+    """Whether the claimed offsets are the span's: history is read by them later. Inside a range of
+    unknown offsets any are believed.
+    """
     unknown: list[tuple[int, int]] = []
     known: list[int] = []
     for entry in span:
@@ -70,7 +79,11 @@ def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
             unknown.append((entry.start, min(last, entry.offset)))
         else:
             known += [offset for offset in offsets if offset <= last]
-    rest = [o for o in claimed if not any(first <= o <= end for first, end in unknown)] if unknown else claimed
+    rest = (
+        [o for o in claimed if not any(first <= o <= end for first, end in unknown)]
+        if unknown
+        else claimed
+    )
     return rest == known
 
 
@@ -86,7 +99,9 @@ def _find_end(tail: list[Entry], last: int) -> int | None:
 
 
 def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
-    """Take what a span covers out of the tail (``why_not`` has found it valid): up to offset ``last``, but for the ``kept`` offsets."""
+    """Take what a span covers out of the tail (``why_not`` has found it valid): up to offset
+    ``last``, but for the ``kept`` offsets.
+    """
     end = _find_end(window.tail, last)
     if end is None:
         raise ValueError(f"offset {last} is not in the tail")
@@ -105,14 +120,25 @@ def _shrink(held: Entry, last: int, count: int, recents: Recents) -> Entry:
     dead = delta([offset for offset in absolute(held.gone or []) if offset > last]) or None
     voids = [(max(begin, last + 1), end) for begin, end in held.voids or () if end > last] or None
     if known is None:
-        # Repeats in the log count for a scan and not for the tail, so the rest can only be estimated.
-        # The count is only a claim: taken as it is, a false one would leave numbers that cannot be stored, which stops the partition.
+        # Repeats in the log count for a scan and not for the tail, so the rest can only be
+        # estimated. The count is only a claim: taken as it is, a false one would leave numbers that
+        # cannot be stored, which stops the partition.
         left, first, positions = held.count - min(max(1, count), held.count - 1), last + 1, None
     else:
         offsets = [offset for offset in known if offset > last]
         left, first, positions = len(offsets), offsets[0], delta(offsets)
-    # Which of the range's tokens lay in the span is not known here: the rest is taken in proportion, rounded up.
+    # Which of the range's tokens lay in the span is not known here: the rest is taken in
+    # proportion, rounded up.
     tokens, full = -(-held.tokens * left // held.count), -(-held.full * left // held.count)
-    rest = Entry(held.offset, Kind.HELD, tokens, first=first, count=left, positions=positions, forms=held.forms, full=full)
+    rest = Entry(
+        held.offset,
+        Kind.HELD,
+        tokens,
+        first=first,
+        count=left,
+        positions=positions,
+        forms=held.forms,
+        full=full,
+    )
     rest.gone, rest.voids = dead, voids
     return rest

@@ -17,13 +17,21 @@ from projections.window.window import Window
 
 
 def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) -> tuple[int, ...]:
-    """The offsets of entries beyond ``after``, and of ``kept`` ones, that were shortened by cuts at events later than ``at``."""
-    shaped = [e for e in window.tail if e.forms and (e.offset > after or e.offset in kept) and e.kind not in RANGES]
+    """The offsets of entries beyond ``after``, and of ``kept`` ones, that were shortened by cuts at
+    events later than ``at``.
+    """
+    shaped = [
+        e
+        for e in window.tail
+        if e.forms and (e.offset > after or e.offset in kept) and e.kind not in RANGES
+    ]
     return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
 
 
 def in_force(data: events.Summary, offset: int, tokens: int) -> InForce:
-    """What a window keeps of a summary that it takes: its predecessor is the one it names, or it would not be taken."""
+    """What a window keeps of a summary that it takes: its predecessor is the one it names, or it
+    would not be taken.
+    """
     return InForce(
         summary_id=data.summary_id,
         offset=offset,
@@ -32,14 +40,23 @@ def in_force(data: events.Summary, offset: int, tokens: int) -> InForce:
         to=parse_position(data.span.to).offset,
         trust=data.trust,
         previous=data.previous,
-        previous_offset=None if data.previous_position is None else parse_position(data.previous_position).offset,
+        previous_offset=None
+        if data.previous_position is None
+        else parse_position(data.previous_position).offset,
     )
 
 
-def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: Mapping[int, events.AnyEvent]) -> InForce:
+def take(
+    window: Window,
+    offset: int,
+    data: events.Summary,
+    tokens: int,
+    texts: Mapping[int, events.AnyEvent],
+) -> InForce:
     """Put a summary in force: its span leaves the tail, and cuts are made again over what follows.
 
-    Shortenings made since it was found to be due are taken back: had it come at once, they would not have been made.
+    Shortenings made since it was found to be due are taken back: had it come at once, they would
+    not have been made.
     """
     messages, in_tail = window.shown_messages, window.tail_tokens
     last = parse_position(data.span.to).offset
@@ -49,11 +66,21 @@ def take(window: Window, offset: int, data: events.Summary, tokens: int, texts: 
     drop_span(window, last, data.span.count, kept)
     window.meta.summary = in_force(data, offset, tokens)
     window.refold(due.at if due else offset)
-    window.note_cut(offset, in_tail, [Step("summarize", messages, window.shown_messages, in_tail, window.tail_tokens)])
+    window.note_cut(
+        offset,
+        in_tail,
+        [Step("summarize", messages, window.shown_messages, in_tail, window.tail_tokens)],
+    )
     return window.meta.summary
 
 
-def take_back(window: Window, at: int, after: int, texts: Mapping[int, events.AnyEvent], kept: Collection[int] = ()) -> None:
+def take_back(
+    window: Window,
+    at: int,
+    after: int,
+    texts: Mapping[int, events.AnyEvent],
+    kept: Collection[int] = (),
+) -> None:
     """Undo what :func:`made_since` finds; entries whose events ``texts`` lacks stay as they are."""
     wanted = set(made_since(window, at, after, kept))
     tools = tools_of(window.tail) if wanted else {}
@@ -62,7 +89,12 @@ def take_back(window: Window, at: int, after: int, texts: Mapping[int, events.An
         if event is None:
             continue
         forms = tuple(form for form in entry.forms if form[0] <= at)
-        whole = msgspec.structs.replace(entry, forms=forms, tokens=forms[-1][2] if forms else entry.full, full=entry.full if forms else 0)
+        whole = msgspec.structs.replace(
+            entry,
+            forms=forms,
+            tokens=forms[-1][2] if forms else entry.full,
+            full=entry.full if forms else 0,
+        )
         if not forms:
             whole.chars = 0
         if has_text(whole):

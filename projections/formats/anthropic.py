@@ -1,7 +1,8 @@
-"""Anthropic's Messages format, converted from a render in OpenAI's: ``system`` apart, user and assistant in turns, unique ``tool_use`` ids.
+"""Anthropic's Messages format, converted from a render in OpenAI's: ``system`` apart, user and
+assistant in turns, unique ``tool_use`` ids.
 
-The render's bodies are the source, so both formats say the same and obey the same limits; only the common format is joined from stored
-bytes (``projections.window.bodies``).
+The render's bodies are the source, so both formats say the same and obey the same limits; only the
+common format is joined from stored bytes (``projections.window.bodies``).
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ from projections.window.tool_calls import Used
 from projections.window.window import Window
 
 BEGIN = "[The conversation goes on]"
-"""A user's message in front of an assistant's that would stand first: the format wants a user to begin."""
+"""A user's message in front of an assistant's that would stand first: the format wants a user to
+begin.
+"""
 EMPTY = "[empty]"
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
 PROVIDER = "anthropic"
 
 
 def anthropic_document(window: Window, render: Render) -> bytes:
-    """The context document (``projections.formats.context_document.context_document``) with ``messages`` and ``system`` in Anthropic's format."""
-    system, messages = to_anthropic([msgspec.json.decode(body) for body in render.bodies], sources_of(window, render))
+    """The context document (``projections.formats.context_document.context_document``) with
+    ``messages`` and ``system`` in Anthropic's format.
+    """
+    system, messages = to_anthropic(
+        [msgspec.json.decode(body) for body in render.bodies], sources_of(window, render)
+    )
     bodies = [msgspec.json.encode(message) for message in messages]
     fields = b',"system":' + msgspec.json.encode(system) if system else b""
     return context_document(window, Render(bodies, render.tokens, render.trace), fields)
@@ -41,8 +48,9 @@ def anthropic_document(window: Window, render: Render) -> bytes:
 class Source(NamedTuple):
     """What the window knows of a rendered message beside it.
 
-    ``reasoning`` are its reasoning parts; ``names`` the names for its calls' ids, which are the same in every render; ``error`` says that a
-    result is one, ``said`` that somebody said it: its text may look like a summary, and is none.
+    ``reasoning`` are its reasoning parts; ``names`` the names for its calls' ids, which are the
+    same in every render; ``error`` says that a result is one, ``said`` that somebody said it: its
+    text may look like a summary, and is none.
     """
 
     reasoning: tuple[dict[str, Any], ...] = ()
@@ -54,30 +62,40 @@ class Source(NamedTuple):
 def sources_of(window: Window, render: Render) -> list[Source]:
     """The source of each of a render's messages.
 
-    The first call with an id keeps it. A later one, as far back as the window knows ids, is named after its place in the log: so it has
-    the same name in every render, whatever was summarised meanwhile.
+    The first call with an id keeps it. A later one, as far back as the window knows ids, is named
+    after its place in the log: so it has the same name in every render, whatever was summarised
+    meanwhile.
     """
     found: dict[int, Source] = {}
     used = window.meta.base.used
     for entry in window.tail:
         names = []
         for i, (call_id, _, _) in enumerate(entry.calls or ()):
-            names.append(f"{call_id[:40]}-{entry.offset}-{i}" if Used.holds(used, call_id) else call_id)
+            names.append(
+                f"{call_id[:40]}-{entry.offset}-{i}" if Used.holds(used, call_id) else call_id
+            )
             if entry.offset > window.covered_to:
                 used = Used.add(used, call_id)
         shown = Group(entry).shown_calls() if names else []
         reasoning = tuple(msgspec.json.decode(entry.reasoning)) if entry.reasoning else ()
-        found[entry.offset] = Source(reasoning, tuple(names[i] for i in shown), entry.error, said=True)
-    return [found.get(offset, Source()) for offset in render.offsets] or [Source()] * len(render.bodies)
+        found[entry.offset] = Source(
+            reasoning, tuple(names[i] for i in shown), entry.error, said=True
+        )
+    return [found.get(offset, Source()) for offset in render.offsets] or [Source()] * len(
+        render.bodies
+    )
 
 
-def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | None = None) -> tuple[str, list[dict[str, Any]]]:
+def to_anthropic(
+    rendered: list[dict[str, Any]], sources: Sequence[Source] | None = None
+) -> tuple[str, list[dict[str, Any]]]:
     """Convert rendered OpenAI messages; returns the system text ("" for none) and the messages.
 
-    System and developer messages, the summary and the note of left-out messages become the system text, in their order. Results stand
-    in the user's message right after their calls. Each ``tool_use`` id is unique: without ``sources`` one that was used before is
-    numbered (``ID-2``, ``ID-3``, ...). Reasoning goes back with its signature where this provider made it, and where it may stand: first
-    in a message.
+    System and developer messages, the summary and the note of left-out messages become the system
+    text, in their order. Results stand in the user's message right after their calls. Each
+    ``tool_use`` id is unique: without ``sources`` one that was used before is numbered (``ID-2``,
+    ``ID-3``, ...). Reasoning goes back with its signature where this provider made it, and where it
+    may stand: first in a message.
     """
     system: list[str] = []
     turns = _Turns()
@@ -89,7 +107,14 @@ def to_anthropic(rendered: list[dict[str, Any]], sources: Sequence[Source] | Non
             turns.add("user", [turns.result(message, source.error)])
         elif role == "assistant":
             thoughts = _thoughts(source.reasoning) if turns.begins("assistant") else []
-            turns.add("assistant", [*thoughts, *_blocks(content), *turns.calls(message.get("tool_calls") or [], source.names)])
+            turns.add(
+                "assistant",
+                [
+                    *thoughts,
+                    *_blocks(content),
+                    *turns.calls(message.get("tool_calls") or [], source.names),
+                ],
+            )
         else:
             named = f"{message['name']}: " if message.get("name") else ""
             turns.add("user", _blocks(content, named))
@@ -129,19 +154,34 @@ class _Turns:
             self.messages.append({"role": role, "content": blocks or [_text(EMPTY)]})
 
     def calls(self, calls: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-        """The ``tool_use`` blocks of an assistant's calls; their results are expected next, in this order."""
+        """The ``tool_use`` blocks of an assistant's calls; their results are expected next, in this
+        order.
+        """
         self.waiting = {}
         blocks = []
         for i, call in enumerate(calls):
             name = self._fresh(names[i] if len(names) == len(calls) else call["id"])
             self.waiting.setdefault(call["id"], []).append(name)
-            blocks.append({"type": "tool_use", "id": name, "name": call["function"]["name"], "input": _arguments(call)})
+            blocks.append(
+                {
+                    "type": "tool_use",
+                    "id": name,
+                    "name": call["function"]["name"],
+                    "input": _arguments(call),
+                }
+            )
         return blocks
 
     def result(self, message: dict[str, Any], error: bool) -> dict[str, Any]:
         """The ``tool_result`` block of a result, under the new name of its call."""
-        names = self.waiting.get(message["tool_call_id"]) or [_NOT_ID.sub("_", message["tool_call_id"])]
-        block = {"type": "tool_result", "tool_use_id": names.pop(0), "content": _blocks(message.get("content"))}
+        names = self.waiting.get(message["tool_call_id"]) or [
+            _NOT_ID.sub("_", message["tool_call_id"])
+        ]
+        block = {
+            "type": "tool_result",
+            "tool_use_id": names.pop(0),
+            "content": _blocks(message.get("content")),
+        }
         return {**block, "is_error": True} if error else block
 
     def _fresh(self, call_id: str) -> str:
@@ -155,7 +195,9 @@ class _Turns:
 
 
 def _arguments(call: dict[str, Any]) -> dict[str, Any]:
-    """A call's arguments as an object; what a model wrote otherwise, or nested too deep to be written again, is kept as text in one."""
+    """A call's arguments as an object; what a model wrote otherwise, or nested too deep to be
+    written again, is kept as text in one.
+    """
     text = call["function"]["arguments"]
     if nested_beyond(text.encode(), MAX_DEPTH):
         return {"arguments": text}
@@ -181,18 +223,27 @@ def _blocks(content: Any, prefix: str = "") -> list[dict[str, Any]]:
 def _block(part: dict[str, Any]) -> dict[str, Any] | None:
     if part["type"] == "text":
         return _text(part["text"]) if part["text"].strip() else None
-    block = image_block(part["image_url"]["url"]) if part["type"] == "image_url" else document_block(part.get("file") or {})
+    block = (
+        image_block(part["image_url"]["url"])
+        if part["type"] == "image_url"
+        else document_block(part.get("file") or {})
+    )
     return block or _text(f"[{part['type']} part left out]")
 
 
 def _thoughts(reasoning: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning that this provider signed, as it takes it back; another one's, and what nobody signed, stays out."""
+    """Reasoning that this provider signed, as it takes it back; another one's, and what nobody
+    signed, stays out.
+    """
     blocks: list[dict[str, Any]] = []
     for part in reasoning:
         if part.get("provider") == PROVIDER and part.get("signature"):
-            # Thinking may be empty and signed all the same (its text withheld); only what was redacted never had a text.
+            # Thinking may be empty and signed all the same (its text withheld); only what was
+            # redacted never had a text.
             if part.get("text") is not None:
-                blocks.append({"type": "thinking", "thinking": part["text"], "signature": part["signature"]})
+                blocks.append(
+                    {"type": "thinking", "thinking": part["text"], "signature": part["signature"]}
+                )
             else:
                 blocks.append({"type": "redacted_thinking", "data": part["signature"]})
     return blocks
@@ -201,4 +252,6 @@ def _thoughts(reasoning: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _plain(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(part.get("text") or f"[{part['type']} part left out]" for part in content or ())
+    return "\n".join(
+        part.get("text") or f"[{part['type']} part left out]" for part in content or ()
+    )

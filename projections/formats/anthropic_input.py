@@ -1,6 +1,8 @@
-"""Anthropic's Messages read into flat events: the way in beside ``projections.window.bodies.to_flat``.
+"""Anthropic's Messages read into flat events: the way in beside
+``projections.window.bodies.to_flat``.
 
-One message may become several events: results stand in a user's message there, and are events of their own here.
+One message may become several events: results stand in a user's message there, and are events of
+their own here.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from projections.formats.anthropic import PROVIDER
 
 
 def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
-    """Turn one message of Anthropic's format into flat events, in order; fields it has beside these are left out.
+    """Turn one message of Anthropic's format into flat events, in order; fields it has beside these
+    are left out.
 
-    ``tool_result`` blocks of a user's message become ``tool.result`` events in front of what else the user says. ``tool_use`` blocks
-    become ``tool_calls``, whose place among the texts is not kept. ``thinking`` becomes ``reasoning`` with its signature,
-    ``redacted_thinking`` one with a signature and no text. The top-level ``system`` is given as a message ``{"role": "system",
+    ``tool_result`` blocks of a user's message become ``tool.result`` events in front of what else
+    the user says. ``tool_use`` blocks become ``tool_calls``, whose place among the texts is not
+    kept. ``thinking`` becomes ``reasoning`` with its signature, ``redacted_thinking`` one with a
+    signature and no text. The top-level ``system`` is given as a message ``{"role": "system",
     "content"}``. Where the message has an ``id``, the events have it, ``ID-2``, ``ID-3`` and so on.
 
     Args:
@@ -28,8 +32,8 @@ def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
         where: how to name it in an error, like ``message 3``.
 
     Raises:
-        InvalidEvent: it is not an object, its role is none of Anthropic's, or a block is of a kind or form that is not taken; other
-            faults are found by the event's own check.
+        InvalidEvent: it is not an object, its role is none of Anthropic's, or a block is of a kind
+            or form that is not taken; other faults are found by the event's own check.
     """
     if not isinstance(message, dict):
         raise InvalidEvent(f"{where}: expected an object, got {type(message).__name__}")
@@ -42,7 +46,11 @@ def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
         found = _from_blocks(role, _blocks(content, f"{where}: field content"), where)
     kept = {name: message[name] for name in ("time", "model") if message.get(name) is not None}
     for i, flat in enumerate(found, 1):
-        flat.update((name, value) for name, value in kept.items() if name == "time" or flat["type"] == "message")
+        flat.update(
+            (name, value)
+            for name, value in kept.items()
+            if name == "time" or flat["type"] == "message"
+        )
         if message.get("id") is not None:
             flat["id"] = _derived(message["id"], i)
     if role == "assistant" and isinstance(message.get("usage"), dict):
@@ -51,9 +59,16 @@ def from_anthropic(message: object, where: str) -> list[dict[str, Any]]:
 
 
 def _usage(reported: dict[str, Any]) -> dict[str, int]:
-    """What a response reports of its call; tokens read from or written into a cache were sent as well."""
-    counts = {name: n for name, n in reported.items() if isinstance(n, int) and not isinstance(n, bool)}
-    sent = sum(counts.get(name, 0) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+    """What a response reports of its call; tokens read from or written into a cache were sent as
+    well.
+    """
+    counts = {
+        name: n for name, n in reported.items() if isinstance(n, int) and not isinstance(n, bool)
+    }
+    sent = sum(
+        counts.get(name, 0)
+        for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    )
     return {"input_tokens": sent, "output_tokens": counts.get("output_tokens", 0)}
 
 
@@ -64,7 +79,10 @@ def _derived(given: object, number: int) -> object:
 def _blocks(value: object, field: str) -> list[dict[str, Any]]:
     """Content as a list of blocks, each an object."""
     if not isinstance(value, list):
-        raise InvalidEvent(f"{field}: " + ("missing" if value is None else "expected a string or an array of blocks"))
+        raise InvalidEvent(
+            f"{field}: "
+            + ("missing" if value is None else "expected a string or an array of blocks")
+        )
     for i, block in enumerate(value):
         if not isinstance(block, dict):
             raise InvalidEvent(f"{field}[{i}]: expected an object, got {type(block).__name__}")
@@ -106,8 +124,18 @@ def _result(block: dict[str, Any], field: str) -> dict[str, Any]:
     content = block.get("content")
     if content is not None and not isinstance(content, str):
         blocks = _blocks(content, f"{field}.content")
-        content = _joined([p for i, b in enumerate(blocks) for p in _parts(b, f"{field}.content[{i}]", _IN_RESULT)])
-    flat = {"type": "tool.result", "tool_call_id": _text_of(block, "tool_use_id", field), "content": content}
+        content = _joined(
+            [
+                p
+                for i, b in enumerate(blocks)
+                for p in _parts(b, f"{field}.content[{i}]", _IN_RESULT)
+            ]
+        )
+    flat = {
+        "type": "tool.result",
+        "tool_call_id": _text_of(block, "tool_use_id", field),
+        "content": content,
+    }
     if block.get("is_error"):
         flat["is_error"] = block["is_error"]
     return flat
@@ -116,12 +144,18 @@ def _result(block: dict[str, Any], field: str) -> dict[str, Any]:
 def _call(block: dict[str, Any], field: str) -> dict[str, Any]:
     given = block.get("input")
     if not isinstance(given, dict):
-        raise InvalidEvent(f"{field}.input: " + ("missing" if given is None else "expected an object"))
+        raise InvalidEvent(
+            f"{field}.input: " + ("missing" if given is None else "expected an object")
+        )
     try:
         arguments = msgspec.json.encode(given).decode()
     except (OverflowError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidEvent(f"{field}.input: it cannot be written as JSON: {error}") from None
-    return {"id": _text_of(block, "id", field), "name": _text_of(block, "name", field), "arguments": arguments}
+    return {
+        "id": _text_of(block, "id", field),
+        "name": _text_of(block, "name", field),
+        "arguments": arguments,
+    }
 
 
 def _parts(block: dict[str, Any], field: str, taken: frozenset[str]) -> list[dict[str, Any]]:
@@ -141,7 +175,9 @@ def _image(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
     if kind == "base64":
         return [{"type": "image_url", "image_url": {"url": _data_url(source, f"{field}.source")}}]
     if kind == "url":
-        return [{"type": "image_url", "image_url": {"url": _text_of(source, "url", f"{field}.source")}}]
+        return [
+            {"type": "image_url", "image_url": {"url": _text_of(source, "url", f"{field}.source")}}
+        ]
     raise InvalidEvent(f"{field}.source.type: {kind!r} is not one of base64, url")
 
 
@@ -152,12 +188,20 @@ def _document(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
         content = source.get("content")
         if isinstance(content, str):
             return [{"type": "text", "text": content}]
-        return [p for i, b in enumerate(_blocks(content, f"{inner}.content")) for p in _parts(b, f"{inner}.content[{i}]", _IN_DOCUMENT)]
+        return [
+            p
+            for i, b in enumerate(_blocks(content, f"{inner}.content"))
+            for p in _parts(b, f"{inner}.content[{i}]", _IN_DOCUMENT)
+        ]
     if kind == "base64":
         file = {"file_data": _data_url(source, inner)}
     elif kind == "text":
         text = _text_of(source, "data", inner)
-        file = {"file_data": f"data:text/plain;base64,{b64encode(text.encode('utf-8', 'replace')).decode()}"}
+        file = {
+            "file_data": (
+                f"data:text/plain;base64,{b64encode(text.encode('utf-8', 'replace')).decode()}"
+            )
+        }
     elif kind == "url":
         file = {"file_url": _text_of(source, "url", inner)}
     elif kind == "file":
@@ -177,7 +221,9 @@ def _thinking(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
 
 
 def _redacted(block: dict[str, Any], field: str) -> list[dict[str, Any]]:
-    return [{"type": "reasoning", "signature": _text_of(block, "data", field), "provider": PROVIDER}]
+    return [
+        {"type": "reasoning", "signature": _text_of(block, "data", field), "provider": PROVIDER}
+    ]
 
 
 _PARTS: dict[str, Callable[[dict[str, Any], str], list[dict[str, Any]]]] = {
@@ -199,7 +245,9 @@ _IN_DOCUMENT = frozenset({"text", "image"})
 def _source(block: dict[str, Any], field: str) -> tuple[dict[str, Any], object]:
     source = block.get("source")
     if not isinstance(source, dict):
-        raise InvalidEvent(f"{field}.source: " + ("missing" if source is None else "expected an object"))
+        raise InvalidEvent(
+            f"{field}.source: " + ("missing" if source is None else "expected an object")
+        )
     return source, source.get("type")
 
 
@@ -210,5 +258,8 @@ def _data_url(source: dict[str, Any], field: str) -> str:
 def _text_of(block: dict[str, Any], name: str, field: str) -> str:
     value = block.get(name)
     if not isinstance(value, str):
-        raise InvalidEvent(f"{field}.{name}: " + ("missing" if value is None else f"expected a string, got {type(value).__name__}"))
+        raise InvalidEvent(
+            f"{field}.{name}: "
+            + ("missing" if value is None else f"expected a string, got {type(value).__name__}")
+        )
     return value

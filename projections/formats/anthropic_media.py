@@ -1,4 +1,6 @@
-"""Images and files as Anthropic's Messages take them; what that provider would refuse a whole request for becomes None here."""
+"""Images and files as Anthropic's Messages take them; what that provider would refuse a whole
+request for becomes None here.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +9,41 @@ import re
 from base64 import b64decode
 from typing import Any
 
-_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z]+=[^;,]*)*;base64,(.+)", re.DOTALL | re.IGNORECASE)
+_DATA_URL = re.compile(
+    r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z]+=[^;,]*)*;base64,(.+)", re.DOTALL | re.IGNORECASE
+)
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF = "application/pdf"
 _TEXT = "text/plain"
 
 
 def image_block(url: str) -> dict[str, Any] | None:
-    """An ``image`` block of a web address, or of a data URL in one of the four types that are taken; None for any other."""
+    """An ``image`` block of a web address, or of a data URL in one of the four types that are
+    taken; None for any other.
+    """
     data = _from_data_url(url)
     if data is not None:
-        return {"type": "image", "source": {"type": "base64", "media_type": data[0], "data": data[1]}} if data[0] in _IMAGES else None
+        return (
+            {"type": "image", "source": {"type": "base64", "media_type": data[0], "data": data[1]}}
+            if data[0] in _IMAGES
+            else None
+        )
     return {"type": "image", "source": {"type": "url", "url": url}} if _is_web(url) else None
 
 
 def document_block(file: dict[str, Any]) -> dict[str, Any] | None:
-    """A ``document`` block of a file given by its bytes (a PDF, or plain text), its id or a web address; None for any other."""
+    """A ``document`` block of a file given by its bytes (a PDF, or plain text), its id or a web
+    address; None for any other.
+    """
     source = _source(file)
     name = file.get("filename")
     if source is None:
         return None
-    return {"type": "document", "source": source, **({"title": name} if isinstance(name, str) and name.strip() else {})}
+    return {
+        "type": "document",
+        "source": source,
+        **({"title": name} if isinstance(name, str) and name.strip() else {}),
+    }
 
 
 def _source(file: dict[str, Any]) -> dict[str, Any] | None:

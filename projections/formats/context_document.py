@@ -1,4 +1,6 @@
-"""The context document: what ``GET …/context`` answers, joined from a render's bytes, and read straight from a stored window."""
+"""The context document: what ``GET …/context`` answers, joined from a render's bytes, and read
+straight from a stored window.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from projections.names import Position
 from projections.render.parts import Render
 from projections.render.read_header import View, lead_of, view_of
 from projections.storage.chunks import split_chunk
-from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head, numbered, seal
+from projections.storage.layout import (
+    BASE,
+    HEAD,
+    Base,
+    Head,
+    decode_base,
+    decode_head,
+    numbered,
+    seal,
+)
 from projections.window.conversation_state import OpenSuspension
 from projections.window.meta import InForce, Meta
 from projections.window.window import Window
@@ -21,15 +32,27 @@ _encode = msgspec.json.Encoder().encode
 
 
 def context_document(window: Window, render: Render, fmt_fields: bytes = b"") -> bytes:
-    """The JSON document of a window and its render: the render's messages are joined in as they are, the rest is small."""
+    """The JSON document of a window and its render: the render's messages are joined in as they
+    are, the rest is small.
+    """
     meta = window.meta
     view = msgspec.structs.replace(view_of(window), suspensions=window.lanes.suspensions)
-    rest = _rest(window.partition, meta, meta.summary, view, render.tokens, render.digest, [s.to_dict() for s in render.trace])
+    rest = _rest(
+        window.partition,
+        meta,
+        meta.summary,
+        view,
+        render.tokens,
+        render.digest,
+        [s.to_dict() for s in render.trace],
+    )
     return b'{"messages":' + render.messages + fmt_fields + b"," + rest
 
 
 class Piece(NamedTuple):
-    """What a chunk brings to a context: system messages, and rendered ones joined; ``seal`` and ``skip`` say of what it was made."""
+    """What a chunk brings to a context: system messages, and rendered ones joined; ``seal`` and
+    ``skip`` say of what it was made.
+    """
 
     seal: bytes
     skip: int
@@ -38,18 +61,24 @@ class Piece(NamedTuple):
 
 
 def piece_of(value: bytes, skip: int) -> Piece:
-    """The piece of a stored chunk whose first ``skip`` entries have left the tail; raises like :func:`stored_context`."""
+    """The piece of a stored chunk whose first ``skip`` entries have left the tail; raises like
+    :func:`stored_context`.
+    """
     return Piece(seal(value), skip, *split_chunk(value, skip))
 
 
 def is_joined(head: Head, max_tokens: int | None) -> bool:
-    """Whether the context of a window with this head is its stored messages as they are: nothing shortened, answered or left out."""
+    """Whether the context of a window with this head is its stored messages as they are: nothing
+    shortened, answered or left out.
+    """
     view = head.view
     return view.flat and not head.erased and (max_tokens is None or view.tokens <= max_tokens)
 
 
 def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]) -> bytes:
-    """The context document of a window of which :func:`is_joined` is true, from its parts; no message is parsed."""
+    """The context document of a window of which :func:`is_joined` is true, from its parts; no
+    message is parsed.
+    """
     pinned = len(base.lanes.pinned)
     lead = lead_of(base.lanes, base.summary)
     bodies = lead[:pinned]
@@ -58,15 +87,20 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     bodies += lead[pinned:]
     bodies += [piece.joined for piece in pieces if piece.joined]
     trace = [step.to_dict() for step in head.view.trace]
-    rest = _rest(partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), trace)
+    rest = _rest(
+        partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), trace
+    )
     return b"".join((b'{"messages":[', b",".join(bodies), b"],", rest))
 
 
-def stored_context(partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None = None) -> bytes | None:
+def stored_context(
+    partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None = None
+) -> bytes | None:
     """The context document of a stored window in OpenAI's format.
 
-    Returns None when the window has to be rendered instead (see :func:`is_joined`); where a document is returned, it is the one that
-    ``context_document`` makes of the rendered window, byte for byte.
+    Returns None when the window has to be rendered instead (see :func:`is_joined`); where a
+    document is returned, it is the one that ``context_document`` makes of the rendered window, byte
+    for byte.
 
     Raises:
         ValueError, KeyError, msgspec.DecodeError: the fields are not what was stored.
@@ -74,7 +108,9 @@ def stored_context(partition: int, fields: Mapping[bytes, bytes], max_tokens: in
     head = decode_head(fields[HEAD])
     if not is_joined(head, max_tokens):
         return None
-    pieces = [piece_of(value, 0 if i else head.skip) for i, (_, value) in enumerate(numbered(fields))]
+    pieces = [
+        piece_of(value, 0 if i else head.skip) for i, (_, value) in enumerate(numbered(fields))
+    ]
     return join_context(partition, head, decode_base(fields[BASE]), pieces)
 
 
@@ -104,7 +140,13 @@ def summary_of(partition: int, summary: InForce) -> dict[str, Any]:
 
 
 def _rest(
-    partition: int, meta: Meta | Head, summary: InForce | None, view: View, tokens: int, digest: str, trace: list[dict[str, Any]]
+    partition: int,
+    meta: Meta | Head,
+    summary: InForce | None,
+    view: View,
+    tokens: int,
+    digest: str,
+    trace: list[dict[str, Any]],
 ) -> bytes:
     """Everything of the document behind the messages, without the opening brace."""
     rest: dict[str, Any] = {

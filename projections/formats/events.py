@@ -1,4 +1,5 @@
-"""The neutral format: a window as flat events (see CONTRACT, Events), for readers that speak no provider's format.
+"""The neutral format: a window as flat events (see CONTRACT, Events), for readers that speak no
+provider's format.
 
 It is the window as the fold keeps it: the limit of a single reader does not shorten it.
 """
@@ -30,11 +31,13 @@ _MESSAGES = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT, Kind.SYSTEM})
 
 
 def window_events(window: Window) -> list[dict[str, Any]]:
-    """The window as flat events, each with its ``position``: pinned messages, the summary in force, then the tail in log order.
+    """The window as flat events, each with its ``position``: pinned messages, the summary in force,
+    then the tail in log order.
 
-    A run of events that only the log still holds comes as one ``{"type": "held", "from", "to", "count", "tokens"}`` at its last position.
-    What a rollback abandoned, what was left out, rejected events and those of unknown types do not come. Texts are as the window keeps
-    them (shortened where it did so).
+    A run of events that only the log still holds comes as one ``{"type": "held", "from", "to",
+    "count", "tokens"}`` at its last position. What a rollback abandoned, what was left out,
+    rejected events and those of unknown types do not come. Texts are as the window keeps them
+    (shortened where it did so).
     """
     found = [_pinned(window, item) for item in window.lanes.pinned]
     if window.meta.summary is not None:
@@ -90,7 +93,11 @@ def _event(window: Window, entry: Entry) -> dict[str, Any] | None:
     if entry.kind in _MESSAGES:
         return None if entry.out else _tail_message(entry, position)
     if entry.kind in _TYPE_OF:
-        return {"type": _TYPE_OF[entry.kind], **msgspec.json.decode(entry.body), "position": position}
+        return {
+            "type": _TYPE_OF[entry.kind],
+            **msgspec.json.decode(entry.body),
+            "position": position,
+        }
     if entry.kind == Kind.HELD and entry.tokens:
         return {
             "type": "held",

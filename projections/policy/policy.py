@@ -1,7 +1,9 @@
-"""The policy: every key that shapes a window, its default, its check, and the budgets that follow from it.
+"""The policy: every key that shapes a window, its default, its check, and the budgets that follow
+from it.
 
-A policy is layered: deployment, then tenant, then conversation (``conversation.opened``), the narrower winning key by key. The result is
-part of what the fold may know, so it has to be in the log or recorded with the generation (decision 0004).
+A policy is layered: deployment, then tenant, then conversation (``conversation.opened``), the
+narrower winning key by key. The result is part of what the fold may know, so it has to be in the
+log or recorded with the generation (decision 0004).
 """
 
 from __future__ import annotations
@@ -14,19 +16,33 @@ import msgspec
 
 from projections.errors import InvalidPolicy
 from projections.events.tokenizer import get_encoding
-from projections.policy.profiles import CALLABLE, CompactResults, KeepMessages, KeepTurns, Reducer, Summarize, merged
+from projections.policy.profiles import (
+    CALLABLE,
+    CompactResults,
+    KeepMessages,
+    KeepTurns,
+    Reducer,
+    Summarize,
+    merged,
+)
 
 Encoding = Literal["o200k_base", "cl100k_base"]
 Callables = Mapping[str, Callable[[str, str, str], str]]
-"""Replacements for tool results by name: ``(tool_name, call_id, result_text)`` to the text that stands in its place; pure functions."""
+"""Replacements for tool results by name: ``(tool_name, call_id, result_text)`` to the text that
+stands in its place; pure functions.
+"""
 ALLOW = "allow"
 MAXIMA = "maxima"
-"""Keys of the deployment's policy alone: which keys tenants and conversations may set, and the largest numbers they may set them to."""
+"""Keys of the deployment's policy alone: which keys tenants and conversations may set, and the
+largest numbers they may set them to.
+"""
 _DEPLOYMENT_ONLY = frozenset({"encryption"})
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All keys of the contract with their defaults; tokens, characters, bytes and seconds as the names say."""
+    """All keys of the contract with their defaults; tokens, characters, bytes and seconds as the
+    names say.
+    """
 
     encoding: str = "o200k_base"
     model_window: int = 128_000
@@ -59,17 +75,25 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def ceiling(self) -> int:
         """Tokens no render may exceed."""
-        return min(int(self.hard_ceiling * self.model_window), self.model_window - self.reserve_tokens)
+        return min(
+            int(self.hard_ceiling * self.model_window), self.model_window - self.reserve_tokens
+        )
 
     @property
     def pinned_limit(self) -> int:
-        """Tokens the pinned lane may hold: ``pinned_max_tokens``, or a quarter of the model's window."""
+        """Tokens the pinned lane may hold: ``pinned_max_tokens``, or a quarter of the model's
+        window.
+        """
         return self.model_window // 4 if self.pinned_max_tokens is None else self.pinned_max_tokens
 
     @property
     def pays(self) -> bool:
-        """Whether summaries are asked for: ``compaction``, and in profile ``composed`` only where ``summarize`` is listed."""
-        return self.compaction and (self.profile != "composed" or any(isinstance(r, Summarize) for r in self.reducers))
+        """Whether summaries are asked for: ``compaction``, and in profile ``composed`` only where
+        ``summarize`` is listed.
+        """
+        return self.compaction and (
+            self.profile != "composed" or any(isinstance(r, Summarize) for r in self.reducers)
+        )
 
     @property
     def counted(self) -> bool:
@@ -77,7 +101,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(isinstance(r, KeepTurns | KeepMessages) for r in self.reducers)
 
     def budget(self, pinned: int) -> int:
-        """The effective working budget of the verbatim tail beside a pinned lane of ``pinned`` tokens; at least 1."""
+        """The effective working budget of the verbatim tail beside a pinned lane of ``pinned``
+        tokens; at least 1.
+        """
         return max(1, min(self.working_budget, self.ceiling - pinned - self.summary_max_tokens))
 
     def keep_recent(self, pinned: int) -> int:
@@ -101,7 +127,9 @@ _SHARES = ["hard_ceiling", "low_water", "compaction_ratio"]
 
 
 _MOST = 10**12
-"""No number of tokens, characters, bytes or seconds is meant beyond it; arithmetic with shares fails on far larger ones."""
+"""No number of tokens, characters, bytes or seconds is meant beyond it; arithmetic with shares
+fails on far larger ones.
+"""
 
 
 def _check(policy: Policy) -> None:
@@ -110,39 +138,55 @@ def _check(policy: Policy) -> None:
             raise InvalidPolicy(f"policy key {name} is too large: it must be {_MOST} or less")
     for name in _NON_NEGATIVE:
         if getattr(policy, name) < 0:
-            raise InvalidPolicy(f"policy key {name} is {getattr(policy, name)}: it must be 0 or more")
+            raise InvalidPolicy(
+                f"policy key {name} is {getattr(policy, name)}: it must be 0 or more"
+            )
     for name in _POSITIVE:
         if getattr(policy, name) < 1:
-            raise InvalidPolicy(f"policy key {name} is {getattr(policy, name)}: it must be 1 or more")
+            raise InvalidPolicy(
+                f"policy key {name} is {getattr(policy, name)}: it must be 1 or more"
+            )
     for name in _SHARES:
         if not 0.0 <= getattr(policy, name) <= 1.0:
-            raise InvalidPolicy(f"policy key {name} is {getattr(policy, name)}: it must be between 0.0 and 1.0")
+            raise InvalidPolicy(
+                f"policy key {name} is {getattr(policy, name)}: it must be between 0.0 and 1.0"
+            )
     if policy.reserve_tokens >= policy.model_window:
-        raise InvalidPolicy(f"policy key reserve_tokens ({policy.reserve_tokens}) must be less than model_window ({policy.model_window})")
-    if policy.pinned_max_tokens is not None and not 0 <= policy.pinned_max_tokens <= policy.model_window // 4:
+        raise InvalidPolicy(
+            f"policy key reserve_tokens ({policy.reserve_tokens}) must be less than model_window"
+            f" ({policy.model_window})"
+        )
+    if (
+        policy.pinned_max_tokens is not None
+        and not 0 <= policy.pinned_max_tokens <= policy.model_window // 4
+    ):
         raise InvalidPolicy(
             f"policy key pinned_max_tokens is {policy.pinned_max_tokens}: "
             f"it must be between 0 and a quarter of model_window ({policy.model_window // 4})"
         )
     if policy.ceiling - policy.summary_max_tokens < 1:
         raise InvalidPolicy(
-            f"policy key summary_max_tokens ({policy.summary_max_tokens}) leaves no room under the ceiling "
-            f"of {policy.ceiling} tokens (hard_ceiling, model_window, reserve_tokens)"
+            f"policy key summary_max_tokens ({policy.summary_max_tokens}) leaves no room under the"
+            f" ceiling of {policy.ceiling} tokens (hard_ceiling, model_window, reserve_tokens)"
         )
     get_encoding(policy.encoding)
 
 
 def make_policy(*layers: dict[str, Any] | None) -> Policy:
-    """Merge layers (widest first) over the defaults into a checked policy; a layer's profile sets the keys it names (``profiles``).
+    """Merge layers (widest first) over the defaults into a checked policy; a layer's profile sets
+    the keys it names (``profiles``).
 
     Raises:
-        InvalidPolicy: an unknown key (named), a wrong type (named), or values that contradict each other.
+        InvalidPolicy: an unknown key (named), a wrong type (named), or values that contradict each
+            other.
     """
     values = merged(layers)
     known = set(Policy.__struct_fields__)
     for name in values:
         if name not in known:
-            raise InvalidPolicy(f"policy key {name!r} is unknown: the keys are {', '.join(sorted(known))}")
+            raise InvalidPolicy(
+                f"policy key {name!r} is unknown: the keys are {', '.join(sorted(known))}"
+            )
     try:
         policy = msgspec.convert(values, Policy)
     except msgspec.ValidationError as error:
@@ -152,12 +196,14 @@ def make_policy(*layers: dict[str, Any] | None) -> Policy:
 
 
 class Rules:
-    """The policies a generation was built with: deployment and tenants; conversations bring their own in the log.
+    """The policies a generation was built with: deployment and tenants; conversations bring their
+    own in the log.
 
-    ``deployment`` and ``tenants`` are plain dictionaries of overrides; the deployment's may also hold ``allow``, a list of the keys that
-    tenants and conversations may set (default: all, but ``encryption`` for tenants alone), and ``maxima``, the largest number of some keys.
-    :meth:`for_conversation` is a pure function of them. ``callables`` are the replacements that policies may name, ``summarizers`` the
-    summarisers (None: any).
+    ``deployment`` and ``tenants`` are plain dictionaries of overrides; the deployment's may also
+    hold ``allow``, a list of the keys that tenants and conversations may set (default: all, but
+    ``encryption`` for tenants alone), and ``maxima``, the largest number of some keys.
+    :meth:`for_conversation` is a pure function of them. ``callables`` are the replacements that
+    policies may name, ``summarizers`` the summarisers (None: any).
     """
 
     def __init__(
@@ -170,7 +216,9 @@ class Rules:
         self.deployment = dict(deployment or {})
         self.callables: Callables = dict(callables or {})
         self._summarizers = summarizers
-        self._own = {name: value for name, value in self.deployment.items() if name not in (ALLOW, MAXIMA)}
+        self._own = {
+            name: value for name, value in self.deployment.items() if name not in (ALLOW, MAXIMA)
+        }
         self._allow, self._maxima = _limits_of(self.deployment)
         make_policy(self._own)
         self.tenants: dict[str, dict[str, Any]] = {}
@@ -178,7 +226,9 @@ class Rules:
         self.learn(tenants or {})
 
     def learn(self, tenants: dict[str, dict[str, Any]]) -> None:
-        """Take in tenants that were recorded later; what is known of a tenant already stays as it is."""
+        """Take in tenants that were recorded later; what is known of a tenant already stays as it
+        is.
+        """
         for name, layer in tenants.items():
             if name not in self.tenants:
                 make_policy(self._own, layer)
@@ -186,40 +236,68 @@ class Rules:
                 # Policies may have been asked for before the tenant was known.
                 self._resolve.cache_clear()
 
-    def check(self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None = None) -> Policy:
-        """The policy of a tenant's and a conversation's layer over the deployment's, as they may set them.
+    def check(
+        self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None = None
+    ) -> Policy:
+        """The policy of a tenant's and a conversation's layer over the deployment's, as they may
+        set them.
 
         Raises:
-            InvalidPolicy: as :func:`make_policy`, and for a key they may not set, a number over its maximum, a callable nobody registered.
+            InvalidPolicy: as :func:`make_policy`, and for a key they may not set, a number over its
+                maximum, a callable nobody registered.
         """
         policy = self._permitted(tenant, conversation)
         for reducer in policy.reducers:
             replacement = reducer.replacement if isinstance(reducer, CompactResults) else None
-            if replacement is not None and replacement.startswith(CALLABLE) and replacement[len(CALLABLE) :] not in self.callables:
-                raise InvalidPolicy(f"policy key reducers: no {replacement!r} is registered in this deployment's settings")
+            if (
+                replacement is not None
+                and replacement.startswith(CALLABLE)
+                and replacement[len(CALLABLE) :] not in self.callables
+            ):
+                raise InvalidPolicy(
+                    f"policy key reducers: no {replacement!r} is registered in this deployment's"
+                    " settings"
+                )
         for name in (policy.summarizer, policy.close_summarizer):
             if name is not None and self._summarizers is not None and name not in self._summarizers:
                 known = ", ".join(sorted(self._summarizers))
-                raise InvalidPolicy(f"policy key summarizer: {name!r} is none of this deployment's summarisers ({known})")
+                raise InvalidPolicy(
+                    f"policy key summarizer: {name!r} is none of this deployment's summarisers"
+                    f" ({known})"
+                )
         return policy
 
-    def _permitted(self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None) -> Policy:
+    def _permitted(
+        self, tenant: dict[str, Any] | None, conversation: dict[str, Any] | None
+    ) -> Policy:
         # A tenant's layer is written by an operator: without a list it may hold every key.
         free = frozenset(Policy.__struct_fields__)
-        for layer, allowed in ((tenant, self._allow or free), (conversation, self._allow or free - _DEPLOYMENT_ONLY)):
+        for layer, allowed in (
+            (tenant, self._allow or free),
+            (conversation, self._allow or free - _DEPLOYMENT_ONLY),
+        ):
             for name in layer or {}:
                 if name in free and name not in allowed:
-                    raise InvalidPolicy(f"policy key {name} is not to be set here: the deployment keeps it to itself")
+                    raise InvalidPolicy(
+                        f"policy key {name} is not to be set here: the deployment keeps it to"
+                        " itself"
+                    )
             # A profile that may be named brings its keys, but no number past its maximum.
             for name, value in merged((layer,)).items():
                 most = self._maxima.get(name)
                 if most is not None and isinstance(value, int | float) and value > most:
-                    raise InvalidPolicy(f"policy key {name} is {value}: this deployment allows {most} at most")
+                    raise InvalidPolicy(
+                        f"policy key {name} is {value}: this deployment allows {most} at most"
+                    )
         return make_policy(self._own, tenant, conversation)
 
     def for_conversation(self, tenant: str, overrides: dict[str, Any] | None) -> Policy:
-        """The policy of one conversation; an override that does not fit is left out whole (the log may hold anything)."""
-        return self._resolve(tenant, msgspec.json.encode(overrides, order="deterministic") if overrides else b"")
+        """The policy of one conversation; an override that does not fit is left out whole (the log
+        may hold anything).
+        """
+        return self._resolve(
+            tenant, msgspec.json.encode(overrides, order="deterministic") if overrides else b""
+        )
 
     def _resolve_uncached(self, tenant: str, overrides: bytes) -> Policy:
         layer = self.tenants.get(tenant)
@@ -227,7 +305,8 @@ class Rules:
             try:
                 return self._permitted(layer, msgspec.json.decode(overrides))
             except InvalidPolicy:
-                # The gateway refuses such an override; another producer's is ignored the same way on every fold.
+                # The gateway refuses such an override; another producer's is ignored the same way
+                # on every fold.
                 return make_policy(self._own, layer)
         return make_policy(self._own, layer)
 
@@ -242,9 +321,12 @@ def _limits_of(deployment: dict[str, Any]) -> tuple[frozenset[str] | None, dict[
     known = frozenset(Policy.__struct_fields__)
     allow, maxima = deployment.get(ALLOW), deployment.get(MAXIMA, {})
     if allow is not None and not (isinstance(allow, list) and all(name in known for name in allow)):
-        raise InvalidPolicy(f"policy key {ALLOW}: expected a list of policy keys ({', '.join(sorted(known))})")
+        raise InvalidPolicy(
+            f"policy key {ALLOW}: expected a list of policy keys ({', '.join(sorted(known))})"
+        )
     numbers = isinstance(maxima, dict) and all(
-        name in known and isinstance(most, int | float) and not isinstance(most, bool) for name, most in maxima.items()
+        name in known and isinstance(most, int | float) and not isinstance(most, bool)
+        for name, most in maxima.items()
     )
     if not numbers:
         raise InvalidPolicy(f"policy key {MAXIMA}: expected a number for each of some policy keys")

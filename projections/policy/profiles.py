@@ -1,7 +1,8 @@
-"""Profiles and reducers: named sets of policy keys, and the typed forms of what a policy's ``reducers`` may list.
+"""Profiles and reducers: named sets of policy keys, and the typed forms of what a policy's
+``reducers`` may list.
 
-A profile is nothing but values for some keys. Naming one in a layer of the policy sets these keys there: a wider layer's values for them
-give way, a narrower layer's (or this layer's own) win.
+A profile is nothing but values for some keys. Naming one in a layer of the policy sets these keys
+there: a wider layer's values for them give way, a narrower layer's (or this layer's own) win.
 """
 
 from __future__ import annotations
@@ -20,33 +21,47 @@ CALLABLE = "callable:"
 _Count = Annotated[int, Meta(ge=0, le=10**9)]
 
 
-class KeepTurns(Struct, tag_field="name", tag="keep_last_n_turns", frozen=True, forbid_unknown_fields=True):
+class KeepTurns(
+    Struct, tag_field="name", tag="keep_last_n_turns", frozen=True, forbid_unknown_fields=True
+):
     """Leave out all but the last ``n`` turns; a turn begins with a user's message."""
 
     n: _Count
 
 
-class KeepMessages(Struct, tag_field="name", tag="keep_last_n_messages", frozen=True, forbid_unknown_fields=True):
+class KeepMessages(
+    Struct, tag_field="name", tag="keep_last_n_messages", frozen=True, forbid_unknown_fields=True
+):
     """Leave out all but the last ``n`` messages, between groups."""
 
     n: _Count
 
 
-class CompactResults(Struct, tag_field="name", tag="compact_tool_results", frozen=True, forbid_unknown_fields=True):
-    """Replace the texts of tool results but the last ``keep_last_n``; None: the calls and their results go."""
+class CompactResults(
+    Struct, tag_field="name", tag="compact_tool_results", frozen=True, forbid_unknown_fields=True
+):
+    """Replace the texts of tool results but the last ``keep_last_n``; None: the calls and their
+    results go.
+    """
 
     replacement: Annotated[str, Meta(max_length=MAX_TEMPLATE)] | None = DEFAULT_TEMPLATE
     keep_last_n: _Count = 0
 
 
-class SummarizeResults(Struct, tag_field="name", tag="summarize_tool_results", frozen=True, forbid_unknown_fields=True):
-    """Keep the first ``top`` items of a list, or rows of a table, with how many there were and where the whole stands."""
+class SummarizeResults(
+    Struct, tag_field="name", tag="summarize_tool_results", frozen=True, forbid_unknown_fields=True
+):
+    """Keep the first ``top`` items of a list, or rows of a table, with how many there were and
+    where the whole stands.
+    """
 
     top: Annotated[int, Meta(ge=1, le=10**6)] = 5
 
 
 class Summarize(Struct, tag_field="name", tag="summarize", frozen=True, forbid_unknown_fields=True):
-    """Asks for summaries, as a last step after the free ones: profile ``composed`` has them only with it."""
+    """Asks for summaries, as a last step after the free ones: profile ``composed`` has them only
+    with it.
+    """
 
 
 Reducer = KeepTurns | KeepMessages | CompactResults | SummarizeResults | Summarize

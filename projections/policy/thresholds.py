@@ -1,4 +1,6 @@
-"""The marks a tail is held against, computed once for a policy, a pinned lane and a summary, and not with every event."""
+"""The marks a tail is held against, computed once for a policy, a pinned lane and a summary, and
+not with every event.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ NEVER = 1 << 62
 SUMMARY_MARK = "[Summary of the earlier conversation]\n"
 """What stands before a summary where a model is given it."""
 STUB_TOKENS = 60
-"""Tokens taken for a stub line: it is under 60 bytes of ASCII beside two positions, and a token is at least a byte."""
+"""Tokens taken for a stub line: it is under 60 bytes of ASCII beside two positions, and a token is
+at least a byte.
+"""
 
 
 class Limits(NamedTuple):
-    """Tokens: ``ceiling`` of any render, ``budget`` of the tail, ``room`` for it under the ceiling, ``hold`` above which it is shortened.
+    """Tokens: ``ceiling`` of any render, ``budget`` of the tail, ``room`` for it under the ceiling,
+    ``hold`` above which it is shortened.
 
-    Up to ``mark`` tokens in the tail no cut is made for their sake; above it ``projections.window.reductions`` decides. ``messages`` and ``turns`` are
-    the most that may be shown. ``counted``: more is to be looked at than tokens.
+    Up to ``mark`` tokens in the tail no cut is made for their sake; above it
+    ``projections.window.reductions`` decides. ``messages`` and ``turns`` are the most that may be
+    shown. ``counted``: more is to be looked at than tokens.
     """
 
     ceiling: int
@@ -37,7 +43,9 @@ class Limits(NamedTuple):
         ``beyond`` is by how much the model's own count of the last call exceeded ours.
         """
         ceiling, budget = policy.ceiling, policy.budget(pinned)
-        room = max(1, ceiling - pinned - (summary + len(SUMMARY_MARK) if summary else 0) - STUB_TOKENS)
+        room = max(
+            1, ceiling - pinned - (summary + len(SUMMARY_MARK) if summary else 0) - STUB_TOKENS
+        )
         mark = min(budget, room)
         if policy.compaction_ratio < 1.0:
             share = policy.compaction_ratio * (policy.model_window - policy.reserve_tokens)
@@ -52,4 +60,6 @@ class Limits(NamedTuple):
 
 def _saves(policy: Policy) -> bool:
     """Whether a cut can save tokens without a summary."""
-    return policy.trim_tool_results or any(isinstance(r, CompactResults | SummarizeResults) for r in policy.reducers)
+    return policy.trim_tool_results or any(
+        isinstance(r, CompactResults | SummarizeResults) for r in policy.reducers
+    )

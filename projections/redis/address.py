@@ -1,9 +1,12 @@
-"""Where Redis is: the addresses that ``THREADFOLD_REDIS`` may hold, read and checked, and shown without what is secret in them.
+"""Where Redis is: the addresses that ``THREADFOLD_REDIS`` may hold, read and checked, and shown
+without what is secret in them.
 
 One server: ``redis://``, ``rediss://`` (TLS) or ``unix://``, as redis-py reads them. Sentinel:
-``redis+sentinel://[user:password@]host:port,host:port/service[/db]``. A cluster: ``redis+cluster://[user:password@]host:port,host:port``,
-some of its nodes. With ``rediss+`` all of it is TLS. User and password are those of the servers; what sentinels ask for goes into the query
-as ``sentinel_username`` and ``sentinel_password``. The rest of the query is redis-py's (``ssl_ca_certs=…``).
+``redis+sentinel://[user:password@]host:port,host:port/service[/db]``. A cluster:
+``redis+cluster://[user:password@]host:port,host:port``, some of its nodes. With ``rediss+`` all of
+it is TLS. User and password are those of the servers; what sentinels ask for goes into the query as
+``sentinel_username`` and ``sentinel_password``. The rest of the query is redis-py's
+(``ssl_ca_certs=…``).
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from projections.errors import InvalidSettings
 
 VARIABLE = "THREADFOLD_REDIS"
 _ONE = ("redis://", "rediss://", "unix://")
-_MANY = re.compile(r"(rediss?)\+(sentinel|cluster)://(?:([^/?]*)@)?([^/?@]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL)
+_MANY = re.compile(
+    r"(rediss?)\+(sentinel|cluster)://(?:([^/?]*)@)?([^/?@]*)(/[^?]*)?(?:\?(.*))?", re.DOTALL
+)
 _NODE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):([0-9]{1,5})")
 _FORMS = (
-    "redis://host:6379/0, redis+sentinel://host:26379,host2:26379/service or redis+cluster://host:6379,host2:6379 "
-    "(rediss for TLS, or unix:///path)"
+    "redis://host:6379/0, redis+sentinel://host:26379,host2:26379/service or"
+    " redis+cluster://host:6379,host2:6379 (rediss for TLS, or unix:///path)"
 )
 
 
@@ -37,7 +42,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address that was read: ``nodes`` are ``host:port`` of sentinels or of some of a cluster's nodes, or the one server's URL."""
+    """An address that was read: ``nodes`` are ``host:port`` of sentinels or of some of a cluster's
+    nodes, or the one server's URL.
+    """
 
     kind: Kind
     nodes: tuple[str, ...]
@@ -49,7 +56,9 @@ class Address:
     sentinel_credentials: str = ""
 
     def url_of(self, place: str) -> str:
-        """What redis-py takes for one server at ``host:port``; for an address of one server it is that."""
+        """What redis-py takes for one server at ``host:port``; for an address of one server it is
+        that.
+        """
         if self.kind is Kind.ONE:
             return place
         return f"{self.scheme}://{self.credentials}{place}/{self.db}{self.query}"
@@ -78,29 +87,45 @@ def read_address(url: str) -> Address:
         parse_url(url)
     except ValueError:
         # Its text may hold a part of the password.
-        raise InvalidSettings(f"{VARIABLE} is {shown(url)!r}: its port or its query cannot be read; it must be like {_FORMS}") from None
+        raise InvalidSettings(
+            f"{VARIABLE} is {shown(url)!r}: its port or its query cannot be read; it must be like"
+            f" {_FORMS}"
+        ) from None
     if not url.startswith("unix://") and not re.fullmatch(r"[0-9]{0,5}", path):
-        raise InvalidSettings(f"{VARIABLE} is {shown(url)!r}: what follows the host must be a database's number, like /0")
+        raise InvalidSettings(
+            f"{VARIABLE} is {shown(url)!r}: what follows the host must be a database's number,"
+            " like /0"
+        )
     return Address(Kind.ONE, (url,))
 
 
-def _many(url: str, scheme: str, kind: str, credentials: str, hosts: str, path: str, query: str) -> Address:
+def _many(
+    url: str, scheme: str, kind: str, credentials: str, hosts: str, path: str, query: str
+) -> Address:
     if "@" in path or "@" in query:
-        raise InvalidSettings(f"{VARIABLE}: a / ? or @ in user, password or query has to be percent-encoded, like %2F %3F %40")
+        raise InvalidSettings(
+            f"{VARIABLE}: a / ? or @ in user, password or query has to be percent-encoded, like %2F"
+            " %3F %40"
+        )
     nodes = tuple(part.strip() for part in hosts.split(",") if part.strip())
     for node in nodes:
         found = _NODE.fullmatch(node)
         if found is None or not 0 < int(found[2]) < 65536:
-            raise InvalidSettings(f"{VARIABLE} has {node[:60]!r}: it must be host:port, several joined by commas")
+            raise InvalidSettings(
+                f"{VARIABLE} has {node[:60]!r}: it must be host:port, several joined by commas"
+            )
     if not nodes:
         raise InvalidSettings(f"{VARIABLE} is {shown(url)!r}: it names no host:port")
     service, _, db = path.strip("/").partition("/")
     if kind == "cluster" and path.strip("/") not in ("", "0"):
-        raise InvalidSettings(f"{VARIABLE} is {shown(url)!r}: a cluster has database 0 only, so nothing follows the hosts")
+        raise InvalidSettings(
+            f"{VARIABLE} is {shown(url)!r}: a cluster has database 0 only, so nothing follows the"
+            " hosts"
+        )
     if kind == "sentinel" and (not service or not re.fullmatch(r"[0-9]{0,5}", db)):
         raise InvalidSettings(
-            f"{VARIABLE} is {shown(url)!r}: the name of the service follows the sentinels, then perhaps a database's number, "
-            f"like redis+sentinel://host:26379/mymaster/0"
+            f"{VARIABLE} is {shown(url)!r}: the name of the service follows the sentinels, then"
+            " perhaps a database's number, like redis+sentinel://host:26379/mymaster/0"
         )
     options = parse_qs(query)
     user, password = (options.pop(f"sentinel_{name}", [""])[0] for name in ("username", "password"))
@@ -118,7 +143,9 @@ def _many(url: str, scheme: str, kind: str, credentials: str, hosts: str, path: 
     try:
         parse_url(address.url_of(nodes[0]))
     except ValueError:
-        raise InvalidSettings(f"{VARIABLE} is {shown(url)!r}: its user, password or query cannot be read") from None
+        raise InvalidSettings(
+            f"{VARIABLE} is {shown(url)!r}: its user, password or query cannot be read"
+        ) from None
     return address
 
 

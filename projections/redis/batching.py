@@ -1,7 +1,9 @@
-"""Calls of one script by many callers, gathered: what comes while a pipeline is under way goes out together in the next one.
+"""Calls of one script by many callers, gathered: what comes while a pipeline is under way goes out
+together in the next one.
 
-A call by itself costs Python five times what the server takes for it: a connection is taken and given back, timers are set, tasks are
-switched. Gathered, those are paid once for all that wait. A call that finds nothing under way is sent at once.
+A call by itself costs Python five times what the server takes for it: a connection is taken and
+given back, timers are set, tasks are switched. Gathered, those are paid once for all that wait. A
+call that finds nothing under way is sent at once.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Gathered:
 
     async def __call__(self, keys: list[str], args: list[bytes]) -> list[Any]:
         """Run the script and return its answer; raises what the client raises."""
-        call = _Call((self._sha, len(keys), *keys, *args), asyncio.get_running_loop().create_future())
+        call = _Call(
+            (self._sha, len(keys), *keys, *args), asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(call)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name="redis-reads")
@@ -55,7 +59,9 @@ class Gathered:
         try:
             while self._waiting:
                 taken = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
-                calls = [call for call in taken if not call.done.done()]  # a caller that left is not sent for
+                calls = [
+                    call for call in taken if not call.done.done()
+                ]  # a caller that left is not sent for
                 if calls:
                     await self._send(calls)
         finally:

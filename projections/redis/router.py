@@ -1,13 +1,17 @@
-"""The servers behind an address of Redis, each with its own pool: whatever is done to a key is done at the server in charge of it.
+"""The servers behind an address of Redis, each with its own pool: whatever is done to a key is done
+at the server in charge of it.
 
-redis-py's own cluster client is not used (read at 8.1): it queues each command of a transaction in a thread with a loop of its own,
-it raises where a pool is used up instead of waiting, and a failing pipeline closes the connections to *all* nodes, so that one shard's
-failover would be felt by the others. All that is done here to a partition is under one hash tag: a plain client of the right server does.
+redis-py's own cluster client is not used (read at 8.1): it queues each command of a transaction in
+a thread with a loop of its own, it raises where a pool is used up instead of waiting, and a failing
+pipeline closes the connections to *all* nodes, so that one shard's failover would be felt by the
+others. All that is done here to a partition is under one hash tag: a plain client of the right
+server does.
 
-**Incarnations.** All connections of a :class:`Node` are to one server *process*: each tells its ``run_id`` when it is made, and where
-that is another one the node is given up and a new one taken. So an answer is known to come from the process ``node.server``, at no cost
-a call. Writers leave it beside what they write; what a server holds that was last written to another process is not taken for current
-(a replica that was promoted, an old snapshot that was loaded).
+**Incarnations.** All connections of a :class:`Node` are to one server *process*: each tells its
+``run_id`` when it is made, and where that is another one the node is given up and a new one taken.
+So an answer is known to come from the process ``node.server``, at no cost a call. Writers leave it
+beside what they write; what a server holds that was last written to another process is not taken
+for current (a replica that was promoted, an old snapshot that was loaded).
 """
 
 from __future__ import annotations
@@ -22,7 +26,16 @@ from hashlib import sha1
 from typing import Any, TypeVar
 
 import redis.asyncio as aredis
-from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, ReadOnlyError, RedisError, ResponseError, TryAgainError
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -37,9 +50,13 @@ CONNECTIONS = 64
 """Connections to one server at most; whoever finds them all in use waits."""
 REDIRECTS = 4
 LOOK_EVERY = 1.0
-"""Seconds after which sentinels or a cluster's node are asked again where keys are, beside what goes on."""
+"""Seconds after which sentinels or a cluster's node are asked again where keys are, beside what
+goes on.
+"""
 LOOK_FIRST = 5.0
-"""Seconds without a look after which nothing is done before one: meanwhile a server may have been replaced without knowing it."""
+"""Seconds without a look after which nothing is done before one: meanwhile a server may have been
+replaced without knowing it.
+"""
 LOOK_PAUSE = 0.1
 """Seconds between two looks at least, however much fails."""
 UNKNOWN = "unknown"
@@ -52,15 +69,20 @@ class AnotherServer(RedisConnectionError):
 
 
 class Node:
-    """One server process and the connections to it; ``server`` is its incarnation once :meth:`ready` returned."""
+    """One server process and the connections to it; ``server`` is its incarnation once
+    :meth:`ready` returned.
+    """
 
-    def __init__(self, place: str, url: str, *, timeout: float, connections: int, master: bool) -> None:
+    def __init__(
+        self, place: str, url: str, *, timeout: float, connections: int, master: bool
+    ) -> None:
         self.place = place
         self.server = ""
         self.doubted = 0.0
         self._master = master
         self._gathered: dict[str, Gathered] = {}
-        # One that waits: a list asks every partition at once, so some lists side by side are more than the connections there may be.
+        # One that waits: a list asks every partition at once, so some lists side by side are more
+        # than the connections there may be.
         pool = aredis.BlockingConnectionPool.from_url(
             url,
             socket_timeout=timeout,
@@ -122,10 +144,13 @@ class Script:
 
 
 class Servers:
-    """All servers behind one address. Used within one event loop; nothing is connected before the first call."""
+    """All servers behind one address. Used within one event loop; nothing is connected before the
+    first call.
+    """
 
     def __init__(self, url: str, *, timeout: float = 5.0, connections: int = CONNECTIONS) -> None:
-        """Args: ``timeout`` is seconds for one answer; ``connections`` is how many there may be to each server.
+        """Args: ``timeout`` is seconds for one answer; ``connections`` is how many there may be to
+        each server.
 
         Raises:
             InvalidSettings: the address is none.
@@ -145,8 +170,8 @@ class Servers:
     async def run(self, key: str, work: Callable[[Node], Awaitable[T]]) -> T:
         """Do something at the server in charge of a key; redirects are followed.
 
-        ``work`` may be called again where a first call did nothing: it was redirected as a whole, or could not be sent. Raises what it
-        raises.
+        ``work`` may be called again where a first call did nothing: it was redirected as a whole,
+        or could not be sent. Raises what it raises.
         """
         for left in range(REDIRECTS, -1, -1):
             node = await self._node_of(key)
@@ -162,9 +187,12 @@ class Servers:
                 if not left:
                     raise
             except (AskError, TryAgainError) as error:
-                raise ResponseError(f"the key's slot is being moved to another node: it is there shortly ({error})") from error
+                raise ResponseError(
+                    f"the key's slot is being moved to another node: it is there shortly ({error})"
+                ) from error
             except ReadOnlyError:
-                # Behind a name or an address that moved on, its connections lead to the former master.
+                # Behind a name or an address that moved on, its connections lead to the former
+                # master.
                 self._drop(node)
                 self._suspect(node.place)
                 raise
@@ -177,21 +205,29 @@ class Servers:
         raise RedisConnectionError("redirected too often")
 
     def doubt(self, node: Node) -> None:
-        """What a server holds was last written to another one: where it is a replica now, it is given up (asked once a second at most)."""
+        """What a server holds was last written to another one: where it is a replica now, it is
+        given up (asked once a second at most).
+        """
         now = time.monotonic()
-        if now - node.doubted >= LOOK_EVERY and self._address.kind is not Kind.CLUSTER:  # a replica of a cluster redirects
+        if (
+            now - node.doubted >= LOOK_EVERY and self._address.kind is not Kind.CLUSTER
+        ):  # a replica of a cluster redirects
             node.doubted = now
             self._keep(asyncio.create_task(self._ask_role(node), name="redis-role"))
 
     async def each(self) -> list[Node]:
-        """Every server that keeps keys; raises what redis-py raises when they cannot be found out or one does not answer."""
+        """Every server that keeps keys; raises what redis-py raises when they cannot be found out
+        or one does not answer.
+        """
         await self._look_if_old()
         if not self._topology.places():
             await self._look()
         return [await self._ready(place) for place in self._topology.places()]
 
     async def grouped(self, keys: Sequence[str]) -> list[list[int]]:
-        """The indexes of keys by the server that keeps them; raises what redis-py raises, and OSError."""
+        """The indexes of keys by the server that keeps them; raises what redis-py raises, and
+        OSError.
+        """
         if not self._alone and not self._topology.places():
             await self._look()
         groups: dict[str | None, list[int]] = {}
@@ -219,11 +255,14 @@ class Servers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(node.close() for node in self._nodes.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(node.close() for node in self._nodes.values()), return_exceptions=True
+        )
         self._nodes.clear()
         await self._topology.close()
 
-    # -- nodes ---------------------------------------------------------------------------------------------------------------
+    # -- nodes
+    # ------------------------------------------------------------------------------------------
 
     async def _node_of(self, key: str) -> Node:
         if not self._alone:
@@ -269,12 +308,16 @@ class Servers:
         return (await self._ready(place)).redis
 
     def _suspect(self, place: str) -> None:
-        """A server that failed: before it is used again, it is found out whether another one took over."""
+        """A server that failed: before it is used again, it is found out whether another one took
+        over.
+        """
         if not self._alone:
             self._suspects.add(place)
 
     def _drop(self, node: Node) -> None:
-        """Give a node up. What is under way there ends by itself, so its connections are closed a little later."""
+        """Give a node up. What is under way there ends by itself, so its connections are closed a
+        little later.
+        """
         if self._nodes.get(node.place) is node:
             del self._nodes[node.place]
             self._keep(asyncio.create_task(self._leave(node), name="redis-node-left"))
@@ -288,7 +331,9 @@ class Servers:
         try:
             role = await redis.execute_command("ROLE")
         except (RedisError, OSError) as error:
-            logger.debug("the role of the server at hand is not known: %s", error)  # it is asked again
+            logger.debug(
+                "the role of the server at hand is not known: %s", error
+            )  # it is asked again
         else:
             if not _is_master(role):
                 logger.warning("Redis: the server at hand is a replica now; it is looked for anew")
@@ -300,20 +345,25 @@ class Servers:
         finally:
             await node.close()
 
-    # -- where keys are ------------------------------------------------------------------------------------------------------
+    # -- where keys are
+    # ------------------------------------------------------------------------------------------
 
     async def _look_if_old(self) -> None:
         age = time.monotonic() - self._looked
         if self._alone or age < LOOK_EVERY:
             return
         if age >= LOOK_FIRST and self._looked:
-            with contextlib.suppress(RedisError, OSError):  # said by _look; what is known goes on being used
+            with contextlib.suppress(
+                RedisError, OSError
+            ):  # said by _look; what is known goes on being used
                 await self._look()
         elif self._looking is None and self._looked:
             self._begin_to_look()
 
     async def _look(self) -> None:
-        """Wait for a look that is begun now or under way; raises what redis-py raises, and OSError."""
+        """Wait for a look that is begun now or under way; raises what redis-py raises, and
+        OSError.
+        """
         if self._looking is None:
             self._begin_to_look()
         assert self._looking is not None

@@ -1,7 +1,8 @@
 """Windows in Redis: the one module (with ``*.lua``) that knows how they lie there.
 
-All keys of a generation's partition share one hash tag, so a batch is one atomic script call and a read one transaction, in a cluster
-too. Nothing stored here grows with a conversation's length, and nothing here is the truth: it can be lost at any moment.
+All keys of a generation's partition share one hash tag, so a batch is one atomic script call and a
+read one transaction, in a cluster too. Nothing stored here grows with a conversation's length, and
+nothing here is the truth: it can be lost at any moment.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from projections.storage.protocol import Applied, Checkpoint, Index, Stored, Ver
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"
-"""How windows lie here, in each partition's state: what another release left is not read, its partitions are folded anew."""
+"""How windows lie here, in each partition's state: what another release left is not read, its
+partitions are folded anew.
+"""
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -35,23 +38,29 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class RedisStore:
-    """A :class:`projections.storage.protocol.WindowStore` on a Redis or Valkey server (6.2 or later)."""
+    """A :class:`projections.storage.protocol.WindowStore` on a Redis or Valkey server (6.2 or
+    later).
+    """
 
-    def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0, compress: bool = False) -> None:
+    def __init__(
+        self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0, compress: bool = False
+    ) -> None:
         """Nothing is connected yet.
 
         Args:
-            url: like ``redis://host:6379/0`` (``projections.redis.address``).
-            prefix: what all keys begin with; deployments that share a server take their topics' prefixes.
-            timeout: seconds for one answer.
-            compress: write the larger fields of windows as zstd; fields of either kind are always read.
+            url: like ``redis://host:6379/0`` (``projections.redis.address``). prefix: what all keys
+            begin with; deployments that share a server take their topics' prefixes. timeout:
+            seconds for one answer. compress: write the larger fields of windows as zstd; fields of
+            either kind are always read.
         """
         self.url = url
         self.prefix = prefix
         self._packed = _compressed if compress else bytes
         self._servers = Servers(url, timeout=timeout)
         lua = files("projections.redis")
-        self._apply, self._unlink = (Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink"))
+        self._apply, self._unlink = (
+            Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink")
+        )
         self._hold = Script(lua.joinpath("hold.lua").read_text())
         self._fields = lua.joinpath("fields.lua").read_text()
 
@@ -60,16 +69,20 @@ class RedisStore:
         await self._servers.close()
 
     async def ping(self) -> dict[str, Any]:
-        """What the servers say of themselves: ``version`` (the oldest), ``maxmemory_policy`` and ``used_memory`` (bytes, of all).
+        """What the servers say of themselves: ``version`` (the oldest), ``maxmemory_policy`` and
+        ``used_memory`` (bytes, of all).
 
-        The policy is ``noeviction`` only where all masters have it; else it is that of one that does not.
+        The policy is ``noeviction`` only where all masters have it; else it is that of one that
+        does not.
         """
         async with self._guarded():
             told = [await _told(node) for node in await self._servers.each()]
         policies = [one["maxmemory_policy"] for one in told]
         return {
             "version": min((str(one["version"]) for one in told), key=_numbers),
-            "maxmemory_policy": next((policy for policy in policies if policy != "noeviction"), "noeviction"),
+            "maxmemory_policy": next(
+                (policy for policy in policies if policy != "noeviction"), "noeviction"
+            ),
             "used_memory": sum(int(one["used_memory"] or 0) for one in told),
         }
 
@@ -77,14 +90,17 @@ class RedisStore:
         name = self._state(generation, partition)
 
         async def work(node: Node) -> Checkpoint | None:
-            return self._checkpoint(await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node)
+            return self._checkpoint(
+                await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node
+            )
 
         async with self._guarded():
             return await self._servers.run(name, work)
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
         async def work(node: Node) -> list[Stored | None]:
-            # One transaction: a batch written in between would give a window and its recent ids of different moments.
+            # One transaction: a batch written in between would give a window and its recent ids of
+            # different moments.
             pipe = node.redis.pipeline(transaction=True)
             self._queue_windows(pipe, generation, partition, keys, recents=True)
             return _windows(await pipe.execute(), recents=True)
@@ -107,21 +123,45 @@ class RedisStore:
         async with self._guarded():
             return await self._servers.run(name, work)
 
-    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        keys = [self._state(generation, partition), self._window_keys(generation, partition, key)[0]]
+    async def fields(
+        self, generation: int, partition: int, key: Key, names: list[bytes]
+    ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        keys = [
+            self._state(generation, partition),
+            self._window_keys(generation, partition, key)[0],
+        ]
 
         async def work(node: Node) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
             found = await node.gathered(self._fields)(keys, names)
-            state = {name: value for name, value in zip(_STATE, found, strict=False) if value is not None}
-            fields = {name: value for name, value in zip(names, found[len(_STATE) :], strict=True) if value is not None}
+            state = {
+                name: value for name, value in zip(_STATE, found, strict=False) if value is not None
+            }
+            fields = {
+                name: value
+                for name, value in zip(names, found[len(_STATE) :], strict=True)
+                if value is not None
+            }
             return self._checkpoint(state, node), _plain(fields)
 
         async with self._guarded():
             return await self._servers.run(keys[0], work)
 
-    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
-        keys = [self._state(generation, partition), self._due(generation, partition), self._timers(generation, partition)]
-        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target, LAYOUT]
+    async def apply(
+        self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
+        keys = [
+            self._state(generation, partition),
+            self._due(generation, partition),
+            self._timers(generation, partition),
+        ]
+        args: list[Any] = [
+            checkpoint.revision,
+            checkpoint.offset,
+            checkpoint.timestamp,
+            checkpoint.digest,
+            checkpoint.target,
+            LAYOUT,
+        ]
         args.append(len(writes))
         lists = Lists()
         for write in writes:
@@ -137,7 +177,10 @@ class RedisStore:
                     args += (name, self._packed(value))
                 args += [len(gone), *gone]
             timer = write.timer
-            args += (write.due.value, "keep" if timer == KEEP_TIMER else "clear" if timer is None else timer)
+            args += (
+                write.due.value,
+                "keep" if timer == KEEP_TIMER else "clear" if timer is None else timer,
+            )
         tag = self._tag(generation, partition)
         for listed, times in lists.put.items():
             if times:
@@ -151,7 +194,8 @@ class RedisStore:
                 args += ("ZREM", len(left), *left)
 
         async def work(node: Node) -> Applied:
-            # What another process wrote last stays marked so, unless whoever writes knows that it is current.
+            # What another process wrote last stays marked so, unless whoever writes knows that it
+            # is current.
             server = "" if checkpoint.unverified else node.server
             verdict, revision, _ = await self._apply(node, keys, [server, *args])
             return Applied(Verdict(verdict.decode()), revision.decode())
@@ -162,7 +206,9 @@ class RedisStore:
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         return await self._ripe(self._due(generation, partition), now_ms, limit)
 
-    async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
+    async def requested(
+        self, generation: int, partition: int, keys: list[Key], again_at_ms: int
+    ) -> None:
         # A conversation whose summary was accepted meanwhile must not come back.
         await self._again(self._due(generation, partition), dict.fromkeys(keys, again_at_ms))
 
@@ -173,7 +219,9 @@ class RedisStore:
         # A session that was closed meanwhile must not come back.
         await self._again(self._timers(generation, partition), timers)
 
-    async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
+    async def listed(
+        self, generation: int, partition: int, name: str, before: Found | None, limit: int
+    ) -> list[Found]:
         top = "+inf" if before is None else before.at_ms
         key = f"{self._tag(generation, partition)}:{name}"
 
@@ -182,10 +230,15 @@ class RedisStore:
             at = 0
             while len(found) < limit:
                 # Those of the very time of ``before`` may stand on either side of it.
-                answer = await node.redis.zrevrangebyscore(key, top, "-inf", start=at, num=limit + 1, withscores=True)
+                answer = await node.redis.zrevrangebyscore(
+                    key, top, "-inf", start=at, num=limit + 1, withscores=True
+                )
                 rows = cast("list[tuple[bytes, float]]", answer)
                 at += len(rows)
-                more = [Found(int(at_ms), conversation.decode("utf-8", "replace")) for conversation, at_ms in rows]
+                more = [
+                    Found(int(at_ms), conversation.decode("utf-8", "replace"))
+                    for conversation, at_ms in rows
+                ]
                 found += [item for item in more if before is None or item < before]
                 if len(rows) <= limit:
                     break
@@ -198,7 +251,12 @@ class RedisStore:
         begin = f"{self._tag(generation, partition)}:w:".encode()
 
         async def work(node: Node) -> list[bytes]:
-            return [name async for name in node.redis.scan_iter(match=self._pattern(generation, partition, "w:*"), count=1000)]
+            return [
+                name
+                async for name in node.redis.scan_iter(
+                    match=self._pattern(generation, partition, "w:*"), count=1000
+                )
+            ]
 
         async with self._guarded():
             names = await self._servers.run(self._state(generation, partition), work)
@@ -210,15 +268,26 @@ class RedisStore:
         async def work(node: Node) -> tuple[Checkpoint | None, Index]:
             lists: list[bytes] = []
             for kind in ("recent:*", "waiting:*", "user:*", PARKED):
-                lists += [name async for name in node.redis.scan_iter(match=self._pattern(generation, partition, kind), count=1000)]
+                lists += [
+                    name
+                    async for name in node.redis.scan_iter(
+                        match=self._pattern(generation, partition, kind), count=1000
+                    )
+                ]
             pipe = node.redis.pipeline(transaction=True)
             pipe.hgetall(self._state(generation, partition))
-            names: list[str | bytes] = [self._due(generation, partition), self._timers(generation, partition), *lists]
+            names: list[str | bytes] = [
+                self._due(generation, partition),
+                self._timers(generation, partition),
+                *lists,
+            ]
             for name in names:
                 pipe.zrange(name, 0, -1, withscores=True)
             state, due, timers, *rest = await pipe.execute()
             found = {
-                name[begin:].decode(): {member.decode("utf-8", "replace"): int(at) for member, at in rows}
+                name[begin:].decode(): {
+                    member.decode("utf-8", "replace"): int(at) for member, at in rows
+                }
                 for name, rows in zip(lists, rest, strict=True)
             }
             return self._checkpoint(state, node), Index(_by_key(due), _by_key(timers), found)
@@ -236,7 +305,8 @@ class RedisStore:
 
         async def work(node: Node) -> None:
             nonlocal dropped
-            # The state first: that fences whoever would still write windows while their keys are looked for.
+            # The state first: that fences whoever would still write windows while their keys are
+            # looked for.
             dropped += await node.redis.unlink(state)
             batch: list[str] = []
             # All keys of the tag are on this server, in a cluster too.
@@ -256,7 +326,9 @@ class RedisStore:
         return dropped
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
-        return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+        return sum(
+            [await self.drop_partition(generation, partition) for partition in range(partitions)]
+        )
 
     async def hold(self, generation: int, holder: str, seconds: float) -> bool:
         key = f"{self.prefix}:{{{generation}:held}}"
@@ -278,7 +350,11 @@ class RedisStore:
             return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
 
         async with self._guarded():
-            return [key for key in map(parse_key, await self._servers.run(name, work)) if key is not None]
+            return [
+                key
+                for key in map(parse_key, await self._servers.run(name, work))
+                if key is not None
+            ]
 
     async def _again(self, name: str, times: dict[Key, int]) -> None:
         """Set the times of what is there; what is not does not come back by it."""
@@ -309,7 +385,9 @@ class RedisStore:
         tag = self._tag(generation, partition)
         return [f"{tag}:w:{key}", f"{tag}:r:{key}"]
 
-    def _queue_windows(self, pipe: Any, generation: int, partition: int, keys: list[Key], recents: bool) -> None:
+    def _queue_windows(
+        self, pipe: Any, generation: int, partition: int, keys: list[Key], recents: bool
+    ) -> None:
         for key in keys:
             for name in self._window_keys(generation, partition, key)[: 2 if recents else 1]:
                 pipe.hgetall(name)
@@ -320,11 +398,14 @@ class RedisStore:
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            raise RedisUnavailable(f"Redis at {shown(self.url)} does not answer ({_reason(error)}): check that it runs") from error
+            raise RedisUnavailable(
+                f"Redis at {shown(self.url)} does not answer ({_reason(error)}): check that it runs"
+            ) from error
         except ResponseError as error:
             if "WRONGTYPE" in str(error):
                 raise CorruptWindow(
-                    f"Redis at {shown(self.url)} has something else under a key of the windows: mend it with `threadfold verify --repair`"
+                    f"Redis at {shown(self.url)} has something else under a key of the windows:"
+                    " mend it with `threadfold verify --repair`"
                 ) from error
             raise RedisUnavailable(f"Redis at {shown(self.url)} refused: {error}") from error
         except RedisError as error:
@@ -338,22 +419,31 @@ def _reason(error: BaseException) -> str:
 
 def _by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:
     """A sorted set's members; a name that is no conversation's has the tenant "" here."""
-    return {parse_key(name) or Key("", name.decode("utf-8", "replace")): int(at) for name, at in rows}
+    return {
+        parse_key(name) or Key("", name.decode("utf-8", "replace")): int(at) for name, at in rows
+    }
 
 
 def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | None]:
     if not recents:
         return [Stored(_plain(fields), {}) if fields else None for fields in answers]
-    return [Stored(_plain(answers[i]), answers[i + 1]) if answers[i] else None for i in range(0, len(answers), 2)]
+    return [
+        Stored(_plain(answers[i]), answers[i + 1]) if answers[i] else None
+        for i in range(0, len(answers), 2)
+    ]
 
 
 def _compressed(value: bytes) -> bytes:
-    """A field as zstd where that pays: level 3 took 24 us for 4 KB of a real talk, to 37 % of its size; 90 us and 21 % for 32 KB."""
+    """A field as zstd where that pays: level 3 took 24 us for 4 KB of a real talk, to 37 % of its
+    size; 90 us and 21 % for 32 KB.
+    """
     return bytes(cramjam.zstd.compress(value, level=3)) if len(value) >= COMPRESS_FROM else value
 
 
 def _plain(fields: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """The fields as they were before they were compressed; what cannot be read stays as it is, and is found out when it is decoded."""
+    """The fields as they were before they were compressed; what cannot be read stays as it is, and
+    is found out when it is decoded.
+    """
     for name, value in fields.items():
         if value.startswith(ZSTD):
             try:
@@ -365,7 +455,10 @@ def _plain(fields: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 async def _told(node: Node) -> dict[str, Any]:
     info = await node.redis.info()
-    policy = info.get("maxmemory_policy") or (await node.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+    policy = (
+        info.get("maxmemory_policy")
+        or (await node.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+    )
     return {
         "version": info.get("valkey_version") or info.get("redis_version"),
         "maxmemory_policy": policy,
@@ -387,7 +480,8 @@ def _checkpoint(state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
             timestamp=int(state[b"timestamp"]),
             digest=state[b"hash"].decode(),
             target=int(state[b"target"]),
-            # Written by a former process of this server, or by another one that it took over from: it may be older than what was served.
+            # Written by a former process of this server, or by another one that it took over from:
+            # it may be older than what was served.
             unverified=state.get(b"server", b"").decode() != node.server,
         )
     except (KeyError, ValueError):

@@ -1,4 +1,6 @@
-"""Which server keeps a key: always the same one, the one that sentinels name, or the one that has the key's slot of a cluster."""
+"""Which server keeps a key: always the same one, the one that sentinels name, or the one that has
+the key's slot of a cluster.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Topology(Protocol):
         """All servers that keep keys, as far as they are known."""
 
     async def look(self, suspects: set[str]) -> None:
-        """Find out anew, asking ``suspects`` last; raises redis-py's errors when nobody can tell."""
+        """Find out anew, asking ``suspects`` last; raises redis-py's errors when nobody can
+        tell.
+        """
 
     def moved(self, error: MovedError) -> None:
         """Take in what a redirect tells."""
@@ -60,14 +64,19 @@ class OneServer:
 
 
 class SentinelMaster:
-    """The master of a service: all sentinels are asked at once, and the one with the latest configuration is believed."""
+    """The master of a service: all sentinels are asked at once, and the one with the latest
+    configuration is believed.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._place: str | None = None
         self._sentinels: dict[str, Any] = {
             place: aredis.Redis.from_url(
-                address.sentinel_url(place), socket_timeout=ANSWER, socket_connect_timeout=ANSWER, max_connections=4
+                address.sentinel_url(place),
+                socket_timeout=ANSWER,
+                socket_connect_timeout=ANSWER,
+                max_connections=4,
             )
             for place in address.nodes
         }
@@ -89,7 +98,9 @@ class SentinelMaster:
 
     async def _ask(self, place: str) -> tuple[int, str]:
         async with asyncio.timeout(ANSWER):
-            answer = await self._sentinels[place].execute_command("SENTINEL", "MASTER", self._address.service)
+            answer = await self._sentinels[place].execute_command(
+                "SENTINEL", "MASTER", self._address.service
+            )
         fields = _fields(answer)
         return int(fields["config-epoch"]), _place(fields["ip"], int(fields["port"]))
 
@@ -97,11 +108,15 @@ class SentinelMaster:
         raise ResponseError(f"it is a node of a cluster ({error}): name it as redis+cluster://…")
 
     async def close(self) -> None:
-        await asyncio.gather(*(sentinel.aclose() for sentinel in self._sentinels.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(sentinel.aclose() for sentinel in self._sentinels.values()), return_exceptions=True
+        )
 
 
 class ClusterSlots:
-    """The master of each slot, as the cluster's nodes tell (``CLUSTER SLOTS``) and as redirects correct."""
+    """The master of each slot, as the cluster's nodes tell (``CLUSTER SLOTS``) and as redirects
+    correct.
+    """
 
     def __init__(self, address: Address, client: Callable[[str], Awaitable[Any]]) -> None:
         """Args: ``client`` gives a client of the server at ``host:port``; it is not closed here."""
@@ -142,13 +157,19 @@ def _slots(answer: list[Any], asked: str) -> list[str | None]:
     slots: list[str | None] = [None] * SLOTS
     for first, last, master, *_ in answer:
         host = _text(master[0]) if master[0] is not None else ""
-        place = _place(host, int(master[1])) if host not in ("", "?") else f"{asked.rpartition(':')[0]}:{int(master[1])}"
+        place = (
+            _place(host, int(master[1]))
+            if host not in ("", "?")
+            else f"{asked.rpartition(':')[0]}:{int(master[1])}"
+        )
         slots[int(first) : int(last) + 1] = [place] * (int(last) + 1 - int(first))
     return slots
 
 
 def _fields(answer: Any) -> dict[str, str]:
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+    pairs = (
+        answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+    )
     return {_text(name): _text(value) for name, value in pairs}
 
 

@@ -1,4 +1,6 @@
-"""Comparing two folds of one conversation: what a model would be sent under one policy and under another."""
+"""Comparing two folds of one conversation: what a model would be sent under one policy and under
+another.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ HEAD, FOOT = 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is compared of a window: its stored content, what it renders to, and what is asked for in it.
+    """What is compared of a window: its stored content, what it renders to, and what is asked for
+    in it.
 
-    ``tokens`` is None, and ``bodies`` is empty, where what must not be left out is over the ceiling. ``bodies`` are messages in OpenAI's
-    format as JSON; ``due`` tells whether a summary is asked for, ``summary`` is the id of the one in force.
+    ``tokens`` is None, and ``bodies`` is empty, where what must not be left out is over the
+    ceiling. ``bodies`` are messages in OpenAI's format as JSON; ``due`` tells whether a summary is
+    asked for, ``summary`` is the id of the one in force.
     """
 
     image: bytes
@@ -52,7 +56,13 @@ def seen(window: Window) -> Seen:
     except DoesNotFit:
         tokens, bodies = None, ()
     summary = window.meta.summary
-    return Seen(window.image(), tokens, bodies, window.meta.due is not None, summary.summary_id if summary else None)
+    return Seen(
+        window.image(),
+        tokens,
+        bodies,
+        window.meta.due is not None,
+        summary.summary_id if summary else None,
+    )
 
 
 def difference(before: Seen, after: Seen) -> Difference:
@@ -62,7 +72,9 @@ def difference(before: Seen, after: Seen) -> Difference:
 
 
 def diff_lines(before: Seen, after: Seen, most: int = MOST_LINES, width: int = WIDTH) -> list[str]:
-    """A unified diff of the rendered messages, a line each, shortened: at most ``most`` lines, and one that says how many are left out."""
+    """A unified diff of the rendered messages, a line each, shortened: at most ``most`` lines, and
+    one that says how many are left out.
+    """
     old, new = ([_line(body, width) for body in side.bodies] for side in (before, after))
     # Its first two lines would name files.
     lines = _short_runs(list(unified_diff(old, new, n=1, lineterm=""))[2:])
@@ -72,12 +84,16 @@ def diff_lines(before: Seen, after: Seen, most: int = MOST_LINES, width: int = W
 
 
 def _short_runs(lines: list[str]) -> list[str]:
-    """Long runs of lines that only came or only went: their first ones and their last ones say enough."""
+    """Long runs of lines that only came or only went: their first ones and their last ones say
+    enough.
+    """
     found: list[str] = []
     for _, run in groupby(lines, lambda line: line[0]):
         part = list(run)
         left = len(part) - HEAD - FOOT
-        found += part if left <= 1 else [*part[:HEAD], f"{part[0][0]}  ({left} more)", *part[-FOOT:]]
+        found += (
+            part if left <= 1 else [*part[:HEAD], f"{part[0][0]}  ({left} more)", *part[-FOOT:]]
+        )
     return found
 
 
@@ -86,7 +102,12 @@ def spread(values: Sequence[int]) -> dict[str, int]:
     ranked = sorted(values)
     if not ranked:
         return {"sum": 0, "p50": 0, "p95": 0, "max": 0}
-    return {"sum": sum(ranked), "p50": _rank(ranked, 50), "p95": _rank(ranked, 95), "max": ranked[-1]}
+    return {
+        "sum": sum(ranked),
+        "p50": _rank(ranked, 50),
+        "p95": _rank(ranked, 95),
+        "max": ranked[-1],
+    }
 
 
 def _rank(ranked: list[int], percent: int) -> int:
@@ -97,7 +118,10 @@ def _line(body: bytes, width: int) -> str:
     """A message on one line: its role, its text, the names of its calls."""
     message: dict[str, Any] = msgspec.json.decode(body)
     text = " ".join(_text(message.get("content")).split())
-    calls = "".join(f" [calls {call.get('function', {}).get('name', '?')}]" for call in message.get("tool_calls") or ())
+    calls = "".join(
+        f" [calls {call.get('function', {}).get('name', '?')}]"
+        for call in message.get("tool_calls") or ()
+    )
     line = f"{message.get('role', '?')}: {text}{calls}"
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
@@ -106,5 +130,9 @@ def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return " ".join(str(part.get("text") or f"[{part.get('type', '?')}]") for part in content if isinstance(part, dict))
+        return " ".join(
+            str(part.get("text") or f"[{part.get('type', '?')}]")
+            for part in content
+            if isinstance(part, dict)
+        )
     return ""

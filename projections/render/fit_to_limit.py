@@ -1,10 +1,12 @@
 """The order of sacrifice: what a render gives up, step by step, when it is over its limit.
 
-1. Older groups, the oldest first, behind one line with their positions; the newest user's message, groups that wait for somebody, and the
-   last group stay. 2. Tool results, the oldest first, shortened to stubs. 3. Pinned results. 4. At last the system lane but its newest
-   message, and the text of the messages that are left, evenly. What still does not fit is said, with the sizes.
+1. Older groups, the oldest first, behind one line with their positions; the newest user's message,
+   groups that wait for somebody, and the last group stay. 2. Tool results, the oldest first,
+   shortened to stubs. 3. Pinned results. 4. At last the system lane but its newest message, and the
+   text of the messages that are left, evenly. What still does not fit is said, with the sizes.
 
-The fold's own cuts keep a window under the ceiling; this is for one reader's own limit (``max_tokens``), and for what cuts must not touch.
+The fold's own cuts keep a window under the ceiling; this is for one reader's own limit
+(``max_tokens``), and for what cuts must not touch.
 """
 
 from __future__ import annotations
@@ -44,14 +46,20 @@ def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
         if parts.tokens <= limit:
             return
-    raise DoesNotFit(f"the window cannot be rendered: {sizes}; shortened as far as it goes it takes {parts.tokens}, and may take {limit}")
+    raise DoesNotFit(
+        f"the window cannot be rendered: {sizes}; shortened as far as it goes it takes"
+        f" {parts.tokens}, and may take {limit}"
+    )
 
 
 def _sizes(parts: Parts) -> str:
     summary = parts.window.meta.summary
     system = parts.window.lanes.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
     last = sum(tokens_of(group) for group in newest(parts.groups))
-    return f"system lane and tools take {system} tokens, the summary {summary.tokens if summary else 0}, the newest messages {last}"
+    return (
+        f"system lane and tools take {system} tokens, the summary"
+        f" {summary.tokens if summary else 0}, the newest messages {last}"
+    )
 
 
 def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None:
@@ -61,7 +69,11 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
         if parts.tokens <= limit:
             return
         waits = group.waits(parts.suspended)
-        if id(group) not in stays and not waits and (pinned or not any(result.pinned for result in group.results.values())):
+        if (
+            id(group) not in stays
+            and not waits
+            and (pinned or not any(result.pinned for result in group.results.values()))
+        ):
             parts.leave_out(group)
     if parts.tokens >= before:
         # The line that tells of them takes more than they did.
@@ -69,7 +81,9 @@ def _leave_out_groups(parts: Parts, limit: int, *, pinned: bool = False) -> None
 
 
 def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
-    """Results before the last group become stubs, the oldest first; those of the last group are clipped to the room there is."""
+    """Results before the last group become stubs, the oldest first; those of the last group are
+    clipped to the room there is.
+    """
     shaper = parts.window.shaper()
     parts.groups = [group.copy() for group in parts.groups]
     for group in parts.groups[:-1]:
@@ -81,7 +95,9 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
                 _clear(shaper, group, i, result)
     last = parts.groups[-1] if parts.groups else None
     if last is not None and not pinned:
-        _clip_evenly(parts, limit, [last.results[i] for i in last.shown_calls() if i in last.results])
+        _clip_evenly(
+            parts, limit, [last.results[i] for i in last.shown_calls() if i in last.results]
+        )
 
 
 def _clear(shaper: Shaper, group: Group, index: int, result: Entry) -> None:
@@ -106,11 +122,21 @@ def _drop_system(parts: Parts, limit: int) -> None:
 
 def _clip_newest(parts: Parts, limit: int) -> None:
     parts.groups = [group.copy() for group in parts.groups]
-    _clip_evenly(parts, limit, [e for g in parts.groups for e in [g.head, *(g.results[i] for i in g.shown_calls() if i in g.results)]])
+    _clip_evenly(
+        parts,
+        limit,
+        [
+            e
+            for g in parts.groups
+            for e in [g.head, *(g.results[i] for i in g.shown_calls() if i in g.results)]
+        ],
+    )
 
 
 def _clip_evenly(parts: Parts, limit: int, entries: list[Entry]) -> None:
-    """Shorten messages: each to the same share of the room, those that are shorter leaving theirs to the others."""
+    """Shorten messages: each to the same share of the room, those that are shorter leaving theirs
+    to the others.
+    """
     if parts.tokens <= limit:
         return
     room = limit - (parts.tokens - sum(entry.tokens for entry in entries))

@@ -1,4 +1,6 @@
-"""The parts of a render: what it is made of, in its order, while it may still have to be shortened."""
+"""The parts of a render: what it is made of, in its order, while it may still have to be
+shortened.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ from projections.window.window import Window
 class Render:
     """A rendered window: one JSON body a message, their tokens, and what was shortened.
 
-    ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic answer). ``made`` are the steps of
-    the trace that were made for this render, and not by the fold before.
+    ``offsets`` tell for each body whose event it is, -1 for none's (a summary, a stub, a synthetic
+    answer). ``made`` are the steps of the trace that were made for this render, and not by the fold
+    before.
     """
 
     bodies: list[bytes]
@@ -46,7 +49,8 @@ class Render:
 class Parts:
     """A render in the making: what it is of, in its order, each part still to be shortened.
 
-    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` tells of groups left out, as ``(messages, first, last)``.
+    ``system`` and ``pins`` are ``(body, tokens, offset)``; ``stub`` tells of groups left out, as
+    ``(messages, first, last)``.
     """
 
     window: Window
@@ -62,25 +66,40 @@ class Parts:
         self.groups.remove(group)
         offsets = [entry.offset for entry in group.entries]
         more = (group.messages(), min(offsets), max(offsets))
-        self.stub = more if self.stub is None else (self.stub[0] + more[0], min(self.stub[1], more[1]), max(self.stub[2], more[2]))
+        self.stub = (
+            more
+            if self.stub is None
+            else (self.stub[0] + more[0], min(self.stub[1], more[1]), max(self.stub[2], more[2]))
+        )
 
     @property
     def fixed_tokens(self) -> int:
         """Tokens of tool schemas and the summary: they cannot be shortened."""
         summary = self.window.meta.summary
-        return self.window.lanes.tools_tokens + (summary.tokens + len(SUMMARY_MARK) if summary else 0)
+        return self.window.lanes.tools_tokens + (
+            summary.tokens + len(SUMMARY_MARK) if summary else 0
+        )
 
     @property
     def tokens(self) -> int:
         """Tokens of the whole."""
-        total = self.fixed_tokens + sum(tokens for _, tokens, _ in self.system) + sum(pin.tokens for pin in self.pins)
+        total = (
+            self.fixed_tokens
+            + sum(tokens for _, tokens, _ in self.system)
+            + sum(pin.tokens for pin in self.pins)
+        )
         total += STUB_TOKENS if self.stub else 0
         return total + sum(tokens_of(group) for group in self.groups)
 
     @property
     def messages(self) -> int:
         """Messages of the whole."""
-        lead = len(self.system) + (self.summary is not None) + 2 * len(self.pins) + (self.stub is not None)
+        lead = (
+            len(self.system)
+            + (self.summary is not None)
+            + 2 * len(self.pins)
+            + (self.stub is not None)
+        )
         return lead + sum(group.messages() for group in self.groups)
 
     def rendered(self, trace: list[Step]) -> Render:
@@ -94,19 +113,30 @@ class Parts:
             bodies.append((self._stub_line(*self.stub), -1))
         for group in self.groups:
             bodies += self._bodies(group)
-        return Render([body for body, _ in bodies], self.tokens, trace, [offset for _, offset in bodies])
+        return Render(
+            [body for body, _ in bodies], self.tokens, trace, [offset for _, offset in bodies]
+        )
 
     def _bodies(self, group: Group) -> list[tuple[bytes, int]]:
         head = group.head
         found = [(head.body if head.kind == Kind.USER else text_only(head.body), head.offset)]
         for i in group.shown_calls():
             result = group.results.get(i)
-            found.append((text_only(result.body), result.offset) if result else (answer_of(group, i, self.suspended), -1))
+            found.append(
+                (text_only(result.body), result.offset)
+                if result
+                else (answer_of(group, i, self.suspended), -1)
+            )
         return found
 
     def _stub_line(self, count: int, first: int, last: int) -> bytes:
         of = self.window.position_of
-        return msgspec.json.encode({"role": "system", "content": f"[{count} earlier messages left out: {of(first)} to {of(last)}]"})
+        return msgspec.json.encode(
+            {
+                "role": "system",
+                "content": f"[{count} earlier messages left out: {of(first)} to {of(last)}]",
+            }
+        )
 
 
 def tokens_of(group: Group) -> int:
@@ -120,11 +150,21 @@ def parts_of(window: Window) -> Parts:
     """The parts of a window's render as the fold left them."""
     lanes, summary = window.lanes, window.meta.summary
     everything = group_tail(window.tail)
-    left = [e for e in window.tail if e.form == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)]
+    left = [
+        e for e in window.tail if e.form == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)
+    ]
     stub = None
     if left:
         count = sum(e.count for e in left)
         stub = (count, min(e.start for e in left), max(e.offset for e in left))
     shown = [group for group in everything if group.messages()]
     system = [(item.body, item.tokens, item.offset) for item in lanes.pinned]
-    return Parts(window, system, summary_body(summary) if summary else None, list(lanes.pins), shown, stub, lanes.suspended())
+    return Parts(
+        window,
+        system,
+        summary_body(summary) if summary else None,
+        list(lanes.pins),
+        shown,
+        stub,
+        lanes.suspended(),
+    )

@@ -1,4 +1,6 @@
-"""The view: what a reader has to know of a window beside its messages, kept ready so that a read parses no message."""
+"""The view: what a reader has to know of a window beside its messages, kept ready so that a read
+parses no message.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ from projections.window.trace_steps import Step
 from projections.window.window import Hashed, Window
 
 MAX_SUSPENDED = 4_096
-"""Characters of open suspensions that a view carries: it is written with every batch, and beyond that a reader renders the window."""
+"""Characters of open suspensions that a view carries: it is written with every batch, and beyond
+that a reader renders the window.
+"""
 _encode = msgspec.json.Encoder().encode
 
 
 class View(Struct, array_like=True):
     """Derived from a window, see :func:`view_of`.
 
-    ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages as they stand, within the ceiling;
-    ``tokens`` are its tokens, ``trace`` what was shortened of it.
+    ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages
+    as they stand, within the ceiling; ``tokens`` are its tokens, ``trace`` what was shortened of
+    it.
     """
 
     flat: bool
@@ -46,7 +51,9 @@ def view_of(window: Window) -> View:
     tokens = lanes.pinned_tokens + window.tail_tokens
     if summary is not None:
         tokens += summary.tokens + len(SUMMARY_MARK)
-    small = sum(len(s.prompt or "") + len(s.suspension_id) for s in lanes.suspensions) <= MAX_SUSPENDED
+    small = (
+        sum(len(s.prompt or "") + len(s.suspension_id) for s in lanes.suspensions) <= MAX_SUSPENDED
+    )
     flat = (
         window.flat
         and small
@@ -55,14 +62,24 @@ def view_of(window: Window) -> View:
         # Nothing of the system lane was cut or has left it.
         and len(lanes.pinned) == len(base.pinned) + window.tail_pinned
         and len(lanes.pins) == len(base.pins)
-        and lanes.pinned_tokens - lanes.tools_tokens == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
+        and lanes.pinned_tokens - lanes.tools_tokens
+        == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
         and not _reduces_on_render(window)
     )
     trace: list[Step] = []
     if flat and (window.gains or lanes.pins or any(lanes.pins_lost) or any(lanes.pinned_lost)):
         lead = len(lanes.pinned) + (summary is not None) + 2 * len(lanes.pins)
         trace = steps_of(window, lead + window.shown_messages, tokens)
-    return View(flat, tokens, limits.budget, limits.ceiling, state_of(lanes), lanes.suspensions if small else [], guard_of(window), trace)
+    return View(
+        flat,
+        tokens,
+        limits.budget,
+        limits.ceiling,
+        state_of(lanes),
+        lanes.suspensions if small else [],
+        guard_of(window),
+        trace,
+    )
 
 
 def _reduces_on_render(window: Window) -> bool:
@@ -71,7 +88,9 @@ def _reduces_on_render(window: Window) -> bool:
     if policy.cuts == "stable":
         return False
     kinds = KeepTurns | KeepMessages | CompactResults | SummarizeResults
-    return any(isinstance(r, kinds) for r in policy.reducers) or (policy.trim_tool_results and window.results > 0)
+    return any(isinstance(r, kinds) for r in policy.reducers) or (
+        policy.trim_tool_results and window.results > 0
+    )
 
 
 def summary_body(summary: InForce) -> bytes:
@@ -80,7 +99,9 @@ def summary_body(summary: InForce) -> bytes:
 
 
 def lead_of(lanes: Lanes, summary: InForce | None) -> list[bytes]:
-    """The messages before the tail: system lane, summary, pinned results with their calls; as they are stored."""
+    """The messages before the tail: system lane, summary, pinned results with their calls; as they
+    are stored.
+    """
     bodies = [item.body for item in lanes.pinned]
     if summary is not None:
         bodies.append(summary_body(summary))
@@ -92,15 +113,22 @@ def lead_of(lanes: Lanes, summary: InForce | None) -> list[bytes]:
 def flat_digest(window: Window) -> bytes:
     """The SHA-256 of the rendered messages of a window whose view is flat.
 
-    As such a render only grows at its end, the hash goes on from where it was the last time, unless something before the end changed.
+    As such a render only grows at its end, the hash goes on from where it was the last time, unless
+    something before the end changed.
     """
     end = window.start + len(window.tail)
     of = (window.epoch, window.base_epoch, window.tail_pinned)
     hashed = window.hashed
     if hashed is None or hashed.of != of:
         lead = lead_of(window.lanes, window.meta.summary)
-        window.hashed = hashed = Hashed(of, sha256(b"[" + b",".join(lead)), window.start, bool(lead))
-    bodies = [e.body for e in islice(window.tail, hashed.end - window.start, None) if e.kind in RENDERED and e.body]
+        window.hashed = hashed = Hashed(
+            of, sha256(b"[" + b",".join(lead)), window.start, bool(lead)
+        )
+    bodies = [
+        e.body
+        for e in islice(window.tail, hashed.end - window.start, None)
+        if e.kind in RENDERED and e.body
+    ]
     if bodies:
         hashed.sha.update((b"," if hashed.any else b"") + b",".join(bodies))
         hashed.any = True
@@ -112,7 +140,9 @@ def flat_digest(window: Window) -> bytes:
 
 
 def state_of(lanes: Lanes) -> str:
-    """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) | ``active``."""
+    """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) |
+    ``active``.
+    """
     if lanes.closed is not None:
         return "idle" if lanes.closed == "idle" else "closed"
     return "awaiting_input" if lanes.suspensions or lanes.turn_ended else "active"

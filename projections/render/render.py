@@ -1,7 +1,8 @@
 """Rendering: the messages a model is sent, from a window, always valid and never above the ceiling.
 
-System lane, then the summary (marked as one, never in the user's role), pinned results with their calls, then the tail in groups. What the
-fold left out of the tail stands as one line with its positions. Where the whole is too long still, ``projections.render.render.fit_to_limit`` goes on.
+System lane, then the summary (marked as one, never in the user's role), pinned results with their
+calls, then the tail in groups. What the fold left out of the tail stands as one line with its
+positions. Where the whole is too long still, ``projections.render.render.fit_to_limit`` goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from projections.window.window import Window
 
 
 def render_openai(window: Window, max_tokens: int | None = None) -> Render:
-    """Render in OpenAI's chat format within the policy's ceiling (or ``max_tokens``, where that is less).
+    """Render in OpenAI's chat format within the policy's ceiling (or ``max_tokens``, where that is
+    less).
 
     Raises:
         DoesNotFit: what must not be left out is larger than that.
@@ -27,7 +29,11 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     parts = parts_of(window)
     pairing = _pairing(window, parts)
     # What the fold shortened came before the pairing: its steps end where that begins.
-    messages, tokens = (parts.messages, parts.tokens) if pairing is None else (pairing.messages_before, pairing.tokens_before)
+    messages, tokens = (
+        (parts.messages, parts.tokens)
+        if pairing is None
+        else (pairing.messages_before, pairing.tokens_before)
+    )
     trace = steps_of(window, messages, tokens) + ([] if pairing is None else [pairing])
     told = len(trace)
     if window.policy.cuts == "exact":
@@ -54,7 +60,14 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
     """``exact`` cuts: the reducers on every render, on copies of what the window keeps."""
     window = parts.window
     parts.groups = [group.copy() for group in parts.groups]
-    run = Reduction(parts.groups, policy, window.shaper(), window.meta.position, window.lanes.waiting(), exact=True)
+    run = Reduction(
+        parts.groups,
+        policy,
+        window.shaper(),
+        window.meta.position,
+        window.lanes.waiting(),
+        exact=True,
+    )
     steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []
     for reducer in policy.reducers:
         name = str(type(reducer).__struct_config__.tag)
@@ -70,4 +83,8 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
             trace.append(Step(name, messages, parts.messages, tokens, parts.tokens))
 
 
-_OF_RESULTS = {str(CompactResults.__struct_config__.tag), str(SummarizeResults.__struct_config__.tag), "trim_tool_results"}
+_OF_RESULTS = {
+    str(CompactResults.__struct_config__.tag),
+    str(SummarizeResults.__struct_config__.tag),
+    "trim_tool_results",
+}

@@ -1,4 +1,6 @@
-"""The trace: every shortening of a render as one step, in the order in which they are made, each going on where the one before ended."""
+"""The trace: every shortening of a render as one step, in the order in which they are made, each
+going on where the one before ended.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from projections.window.window import Window
 
 
 def steps_of(window: Window, messages: int, tokens: int) -> list[Step]:
-    """What the fold shortened of a window, told so that the last step ends with ``messages`` and ``tokens``."""
+    """What the fold shortened of a window, told so that the last step ends with ``messages`` and
+    ``tokens``.
+    """
     lanes = window.lanes
     gains = {"lose_pin": lanes.pins_lost, "cut_system_text": lanes.pinned_lost}
     saved = sum(pin.saved for pin in lanes.pins)

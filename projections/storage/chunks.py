@@ -1,7 +1,9 @@
-"""Chunks: runs of tail entries as they are stored, so that a read joins bytes and a write touches the end only.
+"""Chunks: runs of tail entries as they are stored, so that a read joins bytes and a write touches
+the end only.
 
-A chunk keeps what is known of its entries in columns, and their bodies one after the other, joined by commas: where it holds nothing but
-rendered messages (``mixed`` is false), its bodies are a piece of the rendered JSON array as they stand.
+A chunk keeps what is known of its entries in columns, and their bodies one after the other, joined
+by commas: where it holds nothing but rendered messages (``mixed`` is false), its bodies are a piece
+of the rendered JSON array as they stand.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from msgspec import Struct
 from projections.window.conversation_state import LAST_RENDERED, RANGES, Call, Entry, Form, Kind
 
 SMALL = 4_080
-"""Bytes up to which entries are gathered in one chunk; with its key and header that is within an allocator's 4 KiB class."""
+"""Bytes up to which entries are gathered in one chunk; with its key and header that is within an
+allocator's 4 KiB class.
+"""
 MERGED = 8
 """Small chunks in a row that are joined into one; the whole is within the 32 KiB class."""
 
@@ -41,7 +45,9 @@ class _Extra(Struct, array_like=True, omit_defaults=True):
 
 
 class Chunk(Struct, array_like=True):
-    """Columns of entries: offsets (the first, then differences), kinds, tokens, body sizes, what few entries have, bodies."""
+    """Columns of entries: offsets (the first, then differences), kinds, tokens, body sizes, what
+    few entries have, bodies.
+    """
 
     mixed: bool
     offsets: list[int]
@@ -77,7 +83,13 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     extras = {
         i: _extra(e)
         for i, e in enumerate(entries)
-        if e.calls or e.link or e.forms or e.pinned or e.reasoning or e.error or e.beyond is not None
+        if e.calls
+        or e.link
+        or e.forms
+        or e.pinned
+        or e.reasoning
+        or e.error
+        or e.beyond is not None
     }
     mixed = max(kinds) > LAST_RENDERED
     if mixed:
@@ -155,7 +167,8 @@ _decode_bodies = msgspec.msgpack.Decoder(_Bodies).decode
 
 
 def split_chunk(value: bytes, skip: int) -> tuple[tuple[bytes, ...], bytes]:
-    """The system messages of a stored chunk, and its rendered messages joined by commas; its first ``skip`` entries left out.
+    """The system messages of a stored chunk, and its rendered messages joined by commas; its first
+    ``skip`` entries left out.
 
     Raises:
         ValueError, msgspec.DecodeError: it is no chunk.

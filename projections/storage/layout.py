@@ -1,9 +1,11 @@
 """How a window lies in a store: a few named fields, of which a batch writes those that changed.
 
-``h`` is the head: counters, and the view a reader needs; written with every batch. ``b`` is the base: the lanes before the tail and the
-summary in force; written when they change. Fields with a number are the tail's chunks, in order. New entries go to the newest chunk,
-which is written again until it is full; full small chunks are joined by eights. So each entry is written a few times, small while it is
-new, and a read of any length finds few fields. Recent ids lie apart, in numbered blocks.
+``h`` is the head: counters, and the view a reader needs; written with every batch. ``b`` is the
+base: the lanes before the tail and the summary in force; written when they change. Fields with a
+number are the tail's chunks, in order. New entries go to the newest chunk, which is written again
+until it is full; full small chunks are joined by eights. So each entry is written a few times,
+small while it is new, and a read of any length finds few fields. Recent ids lie apart, in numbered
+blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from msgspec import Struct
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.render.read_header import View, flat_digest, view_of
-from projections.storage.chunks import MERGED, PER_ENTRY, SMALL, decode_chunk, encode_chunk, entries_of, stored_size
+from projections.storage.chunks import (
+    MERGED,
+    PER_ENTRY,
+    SMALL,
+    decode_chunk,
+    encode_chunk,
+    entries_of,
+    stored_size,
+)
 from projections.window.conversation_state import Lanes
 from projections.window.due import Due
 from projections.window.meta import InForce, Meta, Parked
@@ -33,10 +43,12 @@ BASE = b"b"
 
 
 class Head(Struct, array_like=True):
-    """The counters of a window, how many entries at the front of its first chunk have left the tail, its view, and what its fields are.
+    """The counters of a window, how many entries at the front of its first chunk have left the
+    tail, its view, and what its fields are.
 
-    ``base`` and ``chunks`` (by number) are :func:`seal` of the other fields, so whoever has one of them already need not read it again, and
-    a field that is not of this head is found out. ``messages`` is the SHA-256 of the rendered messages where the view is flat.
+    ``base`` and ``chunks`` (by number) are :func:`seal` of the other fields, so whoever has one of
+    them already need not read it again, and a field that is not of this head is found out.
+    ``messages`` is the SHA-256 of the rendered messages where the view is flat.
     """
 
     version: int
@@ -79,7 +91,9 @@ def seal(value: bytes) -> bytes:
 
 
 class Placed(NamedTuple):
-    """A stored chunk: its number, the running numbers of its entries (the end excluded), and about how large it is."""
+    """A stored chunk: its number, the running numbers of its entries (the end excluded), and about
+    how large it is.
+    """
 
     number: int
     start: int
@@ -105,7 +119,9 @@ class Mark(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The fields that bring a store up to date: those to put, those to delete, whether all others go first; and the mark after it."""
+    """The fields that bring a store up to date: those to put, those to delete, whether all others
+    go first; and the mark after it.
+    """
 
     reset: bool
     put: list[tuple[bytes, bytes]]
@@ -140,11 +156,19 @@ def changes_of(window: Window, mark: Mark) -> Changes:
     gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
     added = window.recents.added
     if reset and window.meta.erased:
-        # The erasure set them back: all that is stored goes, and what there is now is written whole.
-        kept_ids, gone_ids = range(first_block(added), -(-added // BLOCK)), range(first_block(mark.added), -(-mark.added // BLOCK))
+        # The erasure set them back: all that is stored goes, and what there is now is written
+        # whole.
+        kept_ids, gone_ids = (
+            range(first_block(added), -(-added // BLOCK)),
+            range(first_block(mark.added), -(-mark.added // BLOCK)),
+        )
         gone_ids = range(max(gone_ids.start, kept_ids.stop), gone_ids.stop)
     else:
-        kept_ids = range(max(first_block(added), mark.added // BLOCK), -(-added // BLOCK)) if added > mark.added else range(0)
+        kept_ids = (
+            range(max(first_block(added), mark.added // BLOCK), -(-added // BLOCK))
+            if added > mark.added
+            else range(0)
+        )
         gone_ids = range(first_block(mark.added), min(first_block(added), -(-mark.added // BLOCK)))
     return Changes(
         reset,
@@ -152,12 +176,22 @@ def changes_of(window: Window, mark: Mark) -> Changes:
         gone,
         [(b"%d" % n, window.recents.block_of(n)) for n in kept_ids],
         [b"%d" % n for n in gone_ids],
-        Mark(window.epoch, window.base_epoch, window.start + len(window.tail), added, tuple(plan), seals, base_seal),
+        Mark(
+            window.epoch,
+            window.base_epoch,
+            window.start + len(window.tail),
+            added,
+            tuple(plan),
+            seals,
+            base_seal,
+        ),
     )
 
 
 def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
-    """The chunks the tail lies in: those of ``old`` that still hold entries, and the entries from running number ``at`` on."""
+    """The chunks the tail lies in: those of ``old`` that still hold entries, and the entries from
+    running number ``at`` on.
+    """
     start, end = window.start, window.start + len(window.tail)
     plan = [chunk for chunk in old if chunk.end > start]
     number = max((chunk.number for chunk in old), default=-1) + 1
@@ -170,7 +204,12 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
     # Running sums, and a search for each boundary: entries are not looked at one by one.
     sums = list(
         accumulate(
-            [len(e.body) + PER_ENTRY if e.calls is None and e.positions is None and not e.forms else stored_size(e) for e in new],
+            [
+                len(e.body) + PER_ENTRY
+                if e.calls is None and e.positions is None and not e.forms
+                else stored_size(e)
+                for e in new
+            ],
             initial=0,
         )
     )
@@ -191,7 +230,9 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
 
 
 def _merged(plan: list[Placed], start: int) -> list[Placed]:
-    """Join small chunks, eight at a time or as many as fit; the newest, which still grows, stays apart."""
+    """Join small chunks, eight at a time or as many as fit; the newest, which still grows, stays
+    apart.
+    """
     run = len(plan) - 1
     while run > 0 and plan[run - 1].size <= 2 * SMALL:
         run -= 1
@@ -200,7 +241,9 @@ def _merged(plan: list[Placed], start: int) -> list[Placed]:
         while n < MERGED and size + plan[run + n].size <= MERGED * SMALL:
             size += plan[run + n].size
             n += 1
-        plan[run : run + n] = [Placed(plan[run].number, max(plan[run].start, start), plan[run + n - 1].end, size)]
+        plan[run : run + n] = [
+            Placed(plan[run].number, max(plan[run].start, start), plan[run + n - 1].end, size)
+        ]
         run += 1
     return plan
 
@@ -233,10 +276,15 @@ def _encode_head(window: Window, skip: int, base_seal: bytes, seals: dict[int, b
 
 def numbered(fields: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     """The tail's fields, in order."""
-    return [(name, fields[name]) for name in sorted((name for name in fields if name not in (HEAD, BASE)), key=int)]
+    return [
+        (name, fields[name])
+        for name in sorted((name for name in fields if name not in (HEAD, BASE)), key=int)
+    ]
 
 
-def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, bytes], recents: dict[bytes, bytes]) -> tuple[Window, Mark]:
+def load_window(
+    key: Key, partition: int, rules: Rules, fields: dict[bytes, bytes], recents: dict[bytes, bytes]
+) -> tuple[Window, Mark]:
     """Build a window from its fields, with the mark of a store that holds it.
 
     Raises:
@@ -261,7 +309,10 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
         head.parked,
     )
     found = numbered(fields)
-    if seal(fields[BASE]) != head.base or {int(name): seal(value) for name, value in found} != head.chunks:
+    if (
+        seal(fields[BASE]) != head.base
+        or {int(name): seal(value) for name, value in found} != head.chunks
+    ):
         raise ValueError("its fields are not those of its head")
     tail, chunks, at = [], [], -head.skip
     for name, value in found:
@@ -276,9 +327,13 @@ def load_window(key: Key, partition: int, rules: Rules, fields: dict[bytes, byte
     window = Window(key, partition, rules, meta, tail, ids)
     if view_of(window) != head.view:
         raise ValueError("its view is not that of its parts")
-    return window, Mark(window.epoch, window.base_epoch, len(tail), ids.added, tuple(chunks), head.chunks, head.base)
+    return window, Mark(
+        window.epoch, window.base_epoch, len(tail), ids.added, tuple(chunks), head.chunks, head.base
+    )
 
 
 def load_recents(recents: dict[bytes, bytes], added: int = LIMIT) -> Recents:
-    """The recent ids from their blocks; ``added`` matters only to whoever adds to them. Raises like :func:`load_window`."""
+    """The recent ids from their blocks; ``added`` matters only to whoever adds to them. Raises like
+    :func:`load_window`.
+    """
     return Recents.from_blocks([recents[name] for name in sorted(recents, key=int)], added)

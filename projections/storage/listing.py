@@ -1,8 +1,9 @@
-"""What a store lists of a tenant's conversations beside their windows: which were active last, which wait for somebody, whose they are.
+"""What a store lists of a tenant's conversations beside their windows: which were active last,
+which wait for somebody, whose they are.
 
-The lists follow from the windows and are written in one step with them, so they come back with them after a loss. A conversation's time
-is that of the batch that last wrote it, by the broker's clock (of its healing, where it was put back): it is delivery state, and never
-compared.
+The lists follow from the windows and are written in one step with them, so they come back with them
+after a loss. A conversation's time is that of the batch that last wrote it, by the broker's clock
+(of its healing, where it was put back): it is delivery state, and never compared.
 """
 
 from __future__ import annotations
@@ -25,17 +26,21 @@ class Listed(NamedTuple):
 
 NOT_LISTED = Listed()
 PARKED = "parked"
-"""The list of a partition's parked conversations, each by its whole key: it is the operator's, and of all tenants."""
+"""The list of a partition's parked conversations, each by its whole key: it is the operator's, and
+of all tenants.
+"""
 IDLE = "idle"
-"""The list of all of a partition's conversations whose windows are stored whole, by their last write: for whoever puts them to sleep."""
+"""The list of all of a partition's conversations whose windows are stored whole, by their last
+write: for whoever puts them to sleep.
+"""
 
 
 class Listing(NamedTuple):
     """The change of a tenant's lists that comes with a window's write.
 
-    ``at_ms`` is when it was active, None where it leaves the lists; ``suspended`` puts it among those that wait or takes it away, None
-    leaves it; ``user`` is whose it is from now on, ``left`` whose it no longer is. ``parked`` puts it among the
-    parked ones or takes it away.
+    ``at_ms`` is when it was active, None where it leaves the lists; ``suspended`` puts it among
+    those that wait or takes it away, None leaves it; ``user`` is whose it is from now on, ``left``
+    whose it no longer is. ``parked`` puts it among the parked ones or takes it away.
     """
 
     at_ms: int | None
@@ -46,7 +51,9 @@ class Listing(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A listed conversation and its time in ms; in a partition's lists no two have the same name."""
+    """A listed conversation and its time in ms; in a partition's lists no two have the same
+    name.
+    """
 
     at_ms: int
     conversation: str
@@ -56,11 +63,15 @@ def listed(window: Window) -> Listed:
     """What the lists of this window follow from."""
     if window.meta.erased:
         return Listed(erased=True)
-    return Listed(bool(window.lanes.suspensions), window.lanes.user, parked=window.meta.parked is not None)
+    return Listed(
+        bool(window.lanes.suspensions), window.lanes.user, parked=window.meta.parked is not None
+    )
 
 
 def listing_of(before: Listed, now: Listed, at_ms: int) -> Listing:
-    """The change from ``before`` to ``now``. A user whose conversation becomes another's keeps it, too, until it is erased."""
+    """The change from ``before`` to ``now``. A user whose conversation becomes another's keeps it,
+    too, until it is erased.
+    """
     if now.erased:
         return Listing(None, False, left=before.user, parked=False if before.parked else None)
     suspended = None if now.suspended == before.suspended else now.suspended
@@ -74,7 +85,9 @@ def user_name(tenant: str, user: str) -> str:
 
 
 class Lists:
-    """The changes that a batch makes to a partition's lists, put together by list: each a set of names, some with a time."""
+    """The changes that a batch makes to a partition's lists, put together by list: each a set of
+    names, some with a time.
+    """
 
     def __init__(self) -> None:
         self.put: dict[str, dict[str, int]] = {}

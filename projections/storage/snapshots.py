@@ -1,7 +1,9 @@
-"""Snapshots: the bounded part of a window without its tail's text, and the records that carry it on the snapshots topic.
+"""Snapshots: the bounded part of a window without its tail's text, and the records that carry it on
+the snapshots topic.
 
-A snapshot is an index only: losing it costs time. It is of use to the very generation that wrote it, and to code that folds and lays out
-windows the same way; whatever else a record holds, it decodes to None and is not trusted.
+A snapshot is an index only: losing it costs time. It is of use to the very generation that wrote
+it, and to code that folds and lays out windows the same way; whatever else a record holds, it
+decodes to None and is not trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from projections.window.variants import Shaper
 from projections.window.window import Window
 
 VERSION = 4
-"""Raised whenever the records below, or what the fold makes of the same events, change: older snapshots are left aside then."""
+"""Raised whenever the records below, or what the fold makes of the same events, change: older
+snapshots are left aside then.
+"""
 
 MARKER_KEY = b"!marker"
 """The key of a partition's marker; no conversation's key can be it (it has no slash)."""
@@ -39,10 +43,12 @@ class Stamp(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
-    """One conversation's record: its window as it stood when the partition's checkpoint was at ``offset``.
+    """One conversation's record: its window as it stood when the partition's checkpoint was at
+    ``offset``.
 
-    All the conversation's events up to ``offset`` are in it. ``digest`` identifies the log's record there, ``text`` is how many bytes of
-    text were left in the log, ``body`` is what :func:`take_snapshot` gave.
+    All the conversation's events up to ``offset`` are in it. ``digest`` identifies the log's record
+    there, ``text`` is how many bytes of text were left in the log, ``body`` is what
+    :func:`take_snapshot` gave.
     """
 
     stamp: Stamp
@@ -53,11 +59,13 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Marker(msgspec.Struct, array_like=True, frozen=True):
-    """A round's end: every window of the partition is on the topic with all its events up to ``offset``, or has none of them.
+    """A round's end: every window of the partition is on the topic with all its events up to
+    ``offset``, or has none of them.
 
-    ``digest`` identifies the log's record at ``offset``. Records of the snapshots topic before its offset ``clean`` have been looked
-    after by the marker's writer; later ones are good only when they say that they reach as far as the marker. ``begin`` is the first offset
-    there was: when it has moved, somebody deleted records. ``timestamp``: ms.
+    ``digest`` identifies the log's record at ``offset``. Records of the snapshots topic before its
+    offset ``clean`` have been looked after by the marker's writer; later ones are good only when
+    they say that they reach as far as the marker. ``begin`` is the first offset there was: when it
+    has moved, somebody deleted records. ``timestamp``: ms.
     """
 
     stamp: Stamp
@@ -69,14 +77,25 @@ class Marker(msgspec.Struct, array_like=True, frozen=True):
 
 
 def stamp_of(generation: int, rules: Rules) -> Stamp:
-    """The stamp of records that this code writes for a generation (tenants' policies are fixed by its number)."""
-    return Stamp(generation, sha256(msgspec.json.encode(rules.deployment, order="deterministic")).digest()[:8])
+    """The stamp of records that this code writes for a generation (tenants' policies are fixed by
+    its number).
+    """
+    return Stamp(
+        generation,
+        sha256(msgspec.json.encode(rules.deployment, order="deterministic")).digest()[:8],
+    )
 
 
-def encode_snapshot(window: Window, stamp: Stamp, offset: int, digest: str, seal: Callable[[bytes], bytes] = bytes) -> bytes:
-    """The record of a window as it stands at the partition's checkpoint ``offset``; ``seal`` is what is made of its body."""
+def encode_snapshot(
+    window: Window, stamp: Stamp, offset: int, digest: str, seal: Callable[[bytes], bytes] = bytes
+) -> bytes:
+    """The record of a window as it stands at the partition's checkpoint ``offset``; ``seal`` is
+    what is made of its body.
+    """
     text = sum(len(entry.body) for entry in window.tail)
-    return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, text, seal(take_snapshot(window))))
+    return msgspec.msgpack.encode(
+        Snapshot(stamp, offset, digest, text, seal(take_snapshot(window)))
+    )
 
 
 def encode_marker(marker: Marker) -> bytes:
@@ -98,7 +117,9 @@ def decode_snapshot(value: bytes | None, stamp: Stamp) -> Snapshot | None:
 
 
 def encode_packed(stamp: Stamp, offset: int, digest: str, body: bytes) -> bytes:
-    """The record of a window that goes to sleep: ``body`` is what ``projections.storage.stubs.pack`` gave, sealed where it has to be."""
+    """The record of a window that goes to sleep: ``body`` is what
+    ``projections.storage.stubs.pack`` gave, sealed where it has to be.
+    """
     return msgspec.msgpack.encode(Snapshot(stamp, offset, digest, 0, body))
 
 
@@ -120,8 +141,12 @@ def decode_marker(value: bytes | None, stamp: Stamp) -> Marker | None:
 
 
 def take_snapshot(window: Window) -> bytes:
-    """The bounded part of a window without its tail's text: what :func:`restore` needs beside the events at the tail's positions."""
-    bare = [msgspec.structs.replace(e, body=b"", reasoning=b"") if e.body else e for e in window.tail]
+    """The bounded part of a window without its tail's text: what :func:`restore` needs beside the
+    events at the tail's positions.
+    """
+    bare = [
+        msgspec.structs.replace(e, body=b"", reasoning=b"") if e.body else e for e in window.tail
+    ]
     return msgspec.msgpack.encode((window.encode_meta(), bare, window.recents.packed()))
 
 
@@ -136,19 +161,23 @@ _meta = msgspec.msgpack.Decoder(Meta)
 
 
 def snapshot_offsets(snapshot: bytes) -> list[int]:
-    """The offsets of the events whose text the snapshot left in the log, ascending; raises ``ValueError`` when it cannot be read."""
+    """The offsets of the events whose text the snapshot left in the log, ascending; raises
+    ``ValueError`` when it cannot be read.
+    """
     return [entry.offset for entry in _parts.decode(snapshot).tail if has_text(entry)]
 
 
-def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]) -> Window:
+def restore(
+    key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping[int, AnyEvent]
+) -> Window:
     """Build the window a snapshot was taken of, byte for byte.
 
     Args:
         at: the events at :func:`snapshot_offsets`.
 
     Raises:
-        KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation of the topic.
-        ValueError: the snapshot cannot be read.
+        KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation
+        of the topic. ValueError: the snapshot cannot be read.
     """
     parts = _parts.decode(snapshot)
     shaper = Shaper(lambda offset: str(Position(partition, offset)), "", rules.callables)
@@ -157,4 +186,6 @@ def restore(key: Key, partition: int, rules: Rules, snapshot: bytes, at: Mapping
         if has_text(entry):
             refill(entry, at[entry.offset], shaper, tools)
     meta = _meta.decode(parts.meta)
-    return Window(key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped))
+    return Window(
+        key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped)
+    )

@@ -1,8 +1,10 @@
-"""Stubs: what is stored in place of the window of a conversation that sleeps, and the packed window its snapshot carries.
+"""Stubs: what is stored in place of the window of a conversation that sleeps, and the packed window
+its snapshot carries.
 
-A stub names the record of the snapshots topic that holds the window, and enough of the window to tell whether what was found is it. The
-record's body is the window's stored fields as they were, recent ids and text included, so what comes back is the same byte for byte, with
-one fetch and without any event of the log.
+A stub names the record of the snapshots topic that holds the window, and enough of the window to
+tell whether what was found is it. The record's body is the window's stored fields as they were,
+recent ids and text included, so what comes back is the same byte for byte, with one fetch and
+without any event of the log.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ LEVEL = 3
 
 
 class Stub(Struct, array_like=True, frozen=True):
-    """A sleeping window: ``at`` is its snapshot's offset on the snapshots topic, ``seal`` the first 16 bytes of its body's SHA-256.
+    """A sleeping window: ``at`` is its snapshot's offset on the snapshots topic, ``seal`` the first
+    16 bytes of its body's SHA-256.
 
-    ``position``, ``count`` and ``digest`` (its first 16 bytes) are the window's; ``state`` and ``tokens`` its view's, which lists show.
+    ``position``, ``count`` and ``digest`` (its first 16 bytes) are the window's; ``state`` and
+    ``tokens`` its view's, which lists show.
     """
 
     at: int
@@ -49,8 +53,18 @@ decode_stub = msgspec.msgpack.Decoder(Stub).decode
 
 
 def stub_of(head: Head, at: int, body: bytes) -> Stub:
-    """The stub of a window with this head, whose packed form is ``body`` in the record at offset ``at``."""
-    return Stub(at, seal_of(body), head.position, head.count, head.digest[:SEAL], head.view.state, head.view.tokens)
+    """The stub of a window with this head, whose packed form is ``body`` in the record at offset
+    ``at``.
+    """
+    return Stub(
+        at,
+        seal_of(body),
+        head.position,
+        head.count,
+        head.digest[:SEAL],
+        head.view.state,
+        head.view.tokens,
+    )
 
 
 def seal_of(body: bytes) -> bytes:
@@ -64,7 +78,9 @@ def pack(fields: dict[bytes, bytes], recents: dict[bytes, bytes]) -> bytes:
 
 
 def is_packed(body: bytes) -> bool:
-    """Whether a snapshot's body is a packed window; one without its text is not (``projections.storage.snapshots``)."""
+    """Whether a snapshot's body is a packed window; one without its text is not
+    (``projections.storage.snapshots``).
+    """
     return body.startswith(_ZSTD)
 
 
@@ -72,7 +88,9 @@ _packed = msgspec.msgpack.Decoder(tuple[dict[bytes, bytes], dict[bytes, bytes]])
 
 
 def unpack(body: bytes) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """The fields and recent ids of :func:`pack`; raises :class:`ValueError` when the bytes are not its."""
+    """The fields and recent ids of :func:`pack`; raises :class:`ValueError` when the bytes are not
+    its.
+    """
     try:
         return _packed.decode(bytes(cramjam.zstd.decompress(body)))
     except cramjam.DecompressionError as error:

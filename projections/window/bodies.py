@@ -1,4 +1,5 @@
-"""The OpenAI chat format: the JSON bytes of a message as tail entries keep it, and reading such messages into events.
+"""The OpenAI chat format: the JSON bytes of a message as tail entries keep it, and reading such
+messages into events.
 
 Tail entries hold these bytes, so that the common read joins them and parses nothing.
 """
@@ -54,28 +55,45 @@ def _parts(content: events.Content) -> Any:
 
 
 def message_body(data: events.Message) -> bytes:
-    """The JSON bytes of a message; reasoning parts are left out, ``content`` is null only beside tool calls."""
+    """The JSON bytes of a message; reasoning parts are left out, ``content`` is null only beside
+    tool calls.
+    """
     calls = None
     if data.tool_calls:
         ids = call_ids([call.id for call in data.tool_calls])
         named = zip(ids, data.tool_calls, strict=True)
-        calls = [_Call(id_, _Function(function_name(call.name), call.arguments)) for id_, call in named]
+        calls = [
+            _Call(id_, _Function(function_name(call.name), call.arguments)) for id_, call in named
+        ]
     content = _parts(data.content)
     if content == []:
         content = None if calls else ""
-    return _encode(_Message(data.role, content, author_name(data.name) if data.name else None, calls))
+    return _encode(
+        _Message(data.role, content, author_name(data.name) if data.name else None, calls)
+    )
 
 
 def text_body(role: str, text: str) -> bytes:
-    """What :func:`message_body` gives for a message of nothing but text; it never has attachments (JSON escapes the text's quotes)."""
+    """What :func:`message_body` gives for a message of nothing but text; it never has attachments
+    (JSON escapes the text's quotes).
+    """
     return _encode(_Text(role, text))
 
 
 def result_body(data: events.ToolResult, call_id: str = "") -> bytes:
-    """The JSON bytes of a tool's answer; a null content becomes an empty text. ``call_id``: under which id its call is sent, if another."""
+    """The JSON bytes of a tool's answer; a null content becomes an empty text. ``call_id``: under
+    which id its call is sent, if another.
+    """
     content = _parts(data.content)
     name = function_name(data.name) if data.name else None
-    return _encode(_Result(call_id or data.tool_call_id, "" if content is None or content == [] else content, name, "tool"))
+    return _encode(
+        _Result(
+            call_id or data.tool_call_id,
+            "" if content is None or content == [] else content,
+            name,
+            "tool",
+        )
+    )
 
 
 class _Named(msgspec.Struct):
@@ -101,7 +119,8 @@ def has_attachments(body: bytes) -> bool:
 
 
 def text_only(body: bytes) -> bytes:
-    """A message's body with a word in place of each image and file: OpenAI takes those from the user alone.
+    """A message's body with a word in place of each image and file: OpenAI takes those from the
+    user alone.
 
     The tail keeps them, as other providers take them from tools, too.
     """
@@ -109,28 +128,39 @@ def text_only(body: bytes) -> bytes:
         return body
     message = msgspec.json.decode(body)
     words = {"image_url": "[an image]", "file": "[a file]"}
-    message["content"] = [{"type": "text", "text": words[p["type"]]} if p["type"] in words else p for p in message["content"]]
+    message["content"] = [
+        {"type": "text", "text": words[p["type"]]} if p["type"] in words else p
+        for p in message["content"]
+    ]
     return msgspec.json.encode(message)
 
 
 def to_flat(message: object, where: str) -> dict[str, Any]:
-    """Turn one OpenAI-format message into a flat event (see CONTRACT, Events); fields OpenAI adds beside these are left out.
+    """Turn one OpenAI-format message into a flat event (see CONTRACT, Events); fields OpenAI adds
+    beside these are left out.
 
     Args:
         message: a decoded JSON value.
         where: how to name it in an error, like ``message 3``.
 
     Raises:
-        InvalidEvent: it is not an object, or its role is none of OpenAI's; other faults are found by the event's own check.
+        InvalidEvent: it is not an object, or its role is none of OpenAI's; other faults are found
+            by the event's own check.
     """
     if not isinstance(message, dict):
         raise InvalidEvent(f"{where}: expected an object, got {type(message).__name__}")
     role = message.get("role")
-    kept = {name: message[name] for name in ("id", "time", "name", "content", "model") if message.get(name) is not None}
+    kept = {
+        name: message[name]
+        for name in ("id", "time", "name", "content", "model")
+        if message.get(name) is not None
+    }
     if role == "tool":
         return {"type": "tool.result", **kept, "tool_call_id": message.get("tool_call_id")}
     if role not in ("system", "developer", "user", "assistant"):
-        raise InvalidEvent(f"{where}: field role: {role!r} is not one of system, developer, user, assistant, tool")
+        raise InvalidEvent(
+            f"{where}: field role: {role!r} is not one of system, developer, user, assistant, tool"
+        )
     flat: dict[str, Any] = {"type": "message", "role": role, **kept}
     if message.get("tool_calls"):
         flat["tool_calls"] = _calls_from(message["tool_calls"], where)
@@ -141,11 +171,19 @@ def to_flat(message: object, where: str) -> dict[str, Any]:
 
 def _calls_from(calls: object, where: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
-        raise InvalidEvent(f"{where}: field tool_calls: expected an array, got {type(calls).__name__}")
+        raise InvalidEvent(
+            f"{where}: field tool_calls: expected an array, got {type(calls).__name__}"
+        )
     flat = []
     for i, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             raise InvalidEvent(f"{where}: field tool_calls[{i}].function: expected an object")
-        flat.append({"id": call.get("id"), "name": function.get("name"), "arguments": function.get("arguments")})
+        flat.append(
+            {
+                "id": call.get("id"),
+                "name": function.get("name"),
+                "arguments": function.get("arguments"),
+            }
+        )
     return flat

@@ -1,7 +1,9 @@
-"""The lanes beside the tail: pinned text, suspensions, open calls, turn and session, as a fold over tail entries.
+"""The lanes beside the tail: pinned text, suspensions, open calls, turn and session, as a fold over
+tail entries.
 
-:class:`Entry` is what the window keeps of one event; :func:`step` moves the lanes past one entry. A window stores the lanes as they
-stood before its tail and derives the present ones, so that moving back within the tail (a rollback) is the same fold, stopped earlier.
+:class:`Entry` is what the window keeps of one event; :func:`step` moves the lanes past one entry. A
+window stores the lanes as they stood before its tail and derives the present ones, so that moving
+back within the tail (a rollback) is the same fold, stopped earlier.
 """
 
 from __future__ import annotations
@@ -24,17 +26,23 @@ EARLY = (-1, 0)
 """The link of a result whose call has not come yet."""
 
 Call = tuple[str, str, bytes]
-"""A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its canonical arguments."""
+"""A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its
+canonical arguments.
+"""
 Form = tuple[int, str, int]
-"""A shortening of an entry: the offset of the event at which it was cut, its form (``projections.window.variants``), its tokens since."""
+"""A shortening of an entry: the offset of the event at which it was cut, its form
+(``projections.window.variants``), its tokens since.
+"""
 AT_ONCE = -1
 """The cut of what came too large to be kept whole at all."""
 
 
 class Kind(IntEnum):
-    """What an entry is. The first four are rendered; a range stands for events that only the log still holds.
+    """What an entry is. The first four are rendered; a range stands for events that only the log
+    still holds.
 
-    ``TURN_TAKEN`` is the begin of a turn that ended the one before, ``TURN_PASSED`` the end of one that put the next in force.
+    ``TURN_TAKEN`` is the begin of a turn that ended the one before, ``TURN_PASSED`` the end of one
+    that put the next in force.
     """
 
     USER = 1
@@ -65,17 +73,20 @@ RANGES = frozenset({Kind.HELD, Kind.ABANDONED})
 class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
     """One event (or one range of events) in the tail.
 
-    ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others, empty for a note and for what is left
-    out. ``tokens`` are those of the body as it stands. ``calls`` are an assistant message's calls; ``link`` is a result's call as
-    ``(offset, index)``, None for an orphan, :data:`EARLY` for one whose call may still come. For a range ``first``..``offset`` are its
-    bounds, ``count`` its events, ``positions`` their offsets as differences, where still known, and ``gone`` those of them that say nothing
-    in the window any more (a rollback abandoned them, a condition refused them, an operator took them out); ``voids`` are the bounds of
-    what was abandoned without its offsets being known.
+    ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others,
+    empty for a note and for what is left out. ``tokens`` are those of the body as it stands.
+    ``calls`` are an assistant message's calls; ``link`` is a result's call as ``(offset, index)``,
+    None for an orphan, :data:`EARLY` for one whose call may still come. For a range
+    ``first``..``offset`` are its bounds, ``count`` its events, ``positions`` their offsets as
+    differences, where still known, and ``gone`` those of them that say nothing in the window any
+    more (a rollback abandoned them, a condition refused them, an operator took them out); ``voids``
+    are the bounds of what was abandoned without its offsets being known.
 
-    ``forms`` are the shortenings it went through, the last one in force, and ``full`` its tokens and ``chars`` the length of a result's
-    text before them. ``reasoning`` are a message's reasoning parts as JSON, ``error`` says that a result is one, ``sent_id`` under which id
-    its call is sent, if another than its own. ``beyond`` is by how many tokens the usage that a model reported with this message exceeded
-    what was counted here.
+    ``forms`` are the shortenings it went through, the last one in force, and ``full`` its tokens
+    and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning
+    parts as JSON, ``error`` says that a result is one, ``sent_id`` under which id its call is sent,
+    if another than its own. ``beyond`` is by how many tokens the usage that a model reported with
+    this message exceeded what was counted here.
     """
 
     offset: int
@@ -115,7 +126,9 @@ class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
 
 
 def entry_offsets(entry: Entry) -> list[int] | None:
-    """The absolute offsets of an entry's events, or None when only the bounds of its range are known."""
+    """The absolute offsets of an entry's events, or None when only the bounds of its range are
+    known.
+    """
     if entry.kind not in RANGES:
         return [entry.offset]
     return None if entry.positions is None else events.absolute(entry.positions)
@@ -140,7 +153,9 @@ class OpenCall(Struct, array_like=True):
 
 
 class OpenSuspension(Struct, array_like=True):
-    """A suspension that nobody has resolved; ``call`` is the call it holds up, as ``(offset, index)``."""
+    """A suspension that nobody has resolved; ``call`` is the call it holds up, as ``(offset,
+    index)``.
+    """
 
     offset: int
     suspension_id: str
@@ -152,8 +167,9 @@ class OpenSuspension(Struct, array_like=True):
 
 
 class PinnedResult(Struct, array_like=True):
-    """A pinned tool result whose place in the tail is gone, with its call: two messages. ``link`` is the call as ``(offset, index)``,
-    ``saved`` the tokens that it had more before it was shortened.
+    """A pinned tool result whose place in the tail is gone, with its call: two messages. ``link``
+    is the call as ``(offset, index)``, ``saved`` the tokens that it had more before it was
+    shortened.
     """
 
     offset: int
@@ -167,8 +183,8 @@ class PinnedResult(Struct, array_like=True):
 class Lanes(Struct, array_like=True):
     """Everything in force beside tail and summary, all bounded.
 
-    ``pins_lost`` and ``pinned_lost`` are the pinned results that lost their pin and the system messages that were cut for the lane's limit,
-    each as ``(messages, tokens)``.
+    ``pins_lost`` and ``pinned_lost`` are the pinned results that lost their pin and the system
+    messages that were cut for the lane's limit, each as ``(messages, tokens)``.
     """
 
     pinned: list[Pinned] = []
@@ -192,7 +208,11 @@ class Lanes(Struct, array_like=True):
     @property
     def pinned_tokens(self) -> int:
         """Tokens of the pinned lane, tool schemas and pinned results included."""
-        return self.tools_tokens + sum(item.tokens for item in self.pinned) + sum(pin.tokens for pin in self.pins)
+        return (
+            self.tools_tokens
+            + sum(item.tokens for item in self.pinned)
+            + sum(pin.tokens for pin in self.pins)
+        )
 
     def copy(self) -> Lanes:
         """A copy that can be stepped without touching this one."""
@@ -206,8 +226,12 @@ class Lanes(Struct, array_like=True):
         return other
 
     def waiting(self) -> set[tuple[int, int]]:
-        """The calls that must stay whole, as ``(offset, index)``: those that may still be answered, and those that are suspended."""
-        return {(call.offset, call.index) for call in self.calls if not call.dead} | self.suspended()
+        """The calls that must stay whole, as ``(offset, index)``: those that may still be answered,
+        and those that are suspended.
+        """
+        return {
+            (call.offset, call.index) for call in self.calls if not call.dead
+        } | self.suspended()
 
     def suspended(self) -> set[tuple[int, int]]:
         """The calls that a suspension holds up."""
@@ -229,9 +253,11 @@ _TURNS = frozenset({Kind.TURN_STARTED, Kind.TURN_ENDED, Kind.TURN_TAKEN, Kind.TU
 
 
 def find_call(lanes: Lanes, call_id: str) -> OpenCall | None:
-    """The open call a result with this id answers: results pair by occurrence in order, as real agents reuse ids.
+    """The open call a result with this id answers: results pair by occurrence in order, as real
+    agents reuse ids.
 
-    That is the earliest call still waiting; where none is, the latest dead one (a result that came after the user spoke again).
+    That is the earliest call still waiting; where none is, the latest dead one (a result that came
+    after the user spoke again).
     """
     found = None
     for call in lanes.calls:
@@ -266,7 +292,9 @@ def step_message(lanes: Lanes, entry: Entry) -> None:
         for call in lanes.calls:
             call.dead = True
     elif entry.calls:
-        lanes.calls.extend(OpenCall(entry.offset, i, id_, name) for i, (id_, name, _) in enumerate(entry.calls))
+        lanes.calls.extend(
+            OpenCall(entry.offset, i, id_, name) for i, (id_, name, _) in enumerate(entry.calls)
+        )
         del lanes.calls[:-MAX_OPEN_CALLS]
         for id_, name, sha in entry.calls:
             lanes.used = Used.add(lanes.used, id_)
@@ -296,7 +324,15 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
         call = find_call(lanes, data.tool_call_id) if data.tool_call_id else None
         held = (call.offset, call.index) if call else None
         lanes.suspensions.append(
-            OpenSuspension(entry.offset, data.suspension_id, data.kind, data.tool_call_id, data.prompt, data.expires_at, held)
+            OpenSuspension(
+                entry.offset,
+                data.suspension_id,
+                data.kind,
+                data.tool_call_id,
+                data.prompt,
+                data.expires_at,
+                held,
+            )
         )
         del lanes.suspensions[:-MAX_SUSPENSIONS]
     elif isinstance(data, events.Resolution):
@@ -316,7 +352,8 @@ def pin(lanes: Lanes, item: PinnedResult, policy: Policy) -> None:
 def _bound_pinned(lanes: Lanes, policy: Policy) -> None:
     """Keep the pinned lane within its limit.
 
-    The oldest pinned results lose their pin first, then the oldest system text goes, and what alone is too long is cut.
+    The oldest pinned results lose their pin first, then the oldest system text goes, and what alone
+    is too long is cut.
     """
     limit, before = policy.pinned_limit, sum(item.tokens for item in lanes.pinned)
     gone = max(0, len(lanes.pinned) - MAX_PINNED)

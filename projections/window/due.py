@@ -1,7 +1,9 @@
-"""When a window is due for a summary, and what the span covers: pure functions of its tail, lanes and policy.
+"""When a window is due for a summary, and what the span covers: pure functions of its tail, lanes
+and policy.
 
-The span begins with the tail and ends between groups. It goes around what has to stay: groups with a call that may still be answered or
-that waits for somebody, and the newest user's message. These are *kept*: they stay at the front of the tail.
+The span begins with the tail and ends between groups. It goes around what has to stay: groups with
+a call that may still be answered or that waits for somebody, and the newest user's message. These
+are *kept*: they stay at the front of the tail.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from projections.window.reducers import newest
 
 
 class Due(Struct, array_like=True, frozen=True):
-    """A span that waits for its summary: first and last offset (both included), why, the offset at which it was marked, and what is kept.
+    """A span that waits for its summary: first and last offset (both included), why, the offset at
+    which it was marked, and what is kept.
 
     ``kept`` are offsets of entries in between that are not covered.
     """
@@ -29,19 +32,32 @@ class Due(Struct, array_like=True, frozen=True):
     kept: tuple[int, ...] = ()
 
 
-def due_span(tail: Sequence[Entry], lanes: Lanes, policy: Policy, after: int = -1, *, asked: bool = False) -> Due | None:
+def due_span(
+    tail: Sequence[Entry], lanes: Lanes, policy: Policy, after: int = -1, *, asked: bool = False
+) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet.
 
-    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a span has to end beyond it. Where
-    somebody ``asked`` for a summary, nothing stays but the last group and what every span goes around.
+    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a
+    span has to end beyond it. Where somebody ``asked`` for a summary, nothing stays but the last
+    group and what every span goes around.
     """
     groups = group_tail(tail)
-    cut = choose_cut(tail, groups, lanes, 0 if asked else policy.keep_recent(lanes.pinned_tokens), after)
-    return None if cut is None else span_to(tail, groups, lanes, cut, "explicit" if asked else "budget", after)
+    cut = choose_cut(
+        tail, groups, lanes, 0 if asked else policy.keep_recent(lanes.pinned_tokens), after
+    )
+    return (
+        None
+        if cut is None
+        else span_to(tail, groups, lanes, cut, "explicit" if asked else "budget", after)
+    )
 
 
-def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str, after: int = -1) -> Due | None:
-    """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was said, or nothing beyond ``after``."""
+def span_to(
+    tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str, after: int = -1
+) -> Due | None:
+    """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was
+    said, or nothing beyond ``after``.
+    """
     kept = kept_offsets(groups, lanes)
     covered = [entry for entry in tail[: cut + 1] if entry.offset not in kept]
     if tail[cut].offset <= after or not any(_weight(entry) for entry in covered):
@@ -52,18 +68,24 @@ def span_to(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, 
 
 
 def kept_offsets(groups: list[Group], lanes: Lanes) -> set[int]:
-    """The offsets of entries that no span covers: groups that wait, and the newest user's message."""
+    """The offsets of entries that no span covers: groups that wait, and the newest user's
+    message.
+    """
     waiting = lanes.waiting()
     kept = {e.offset for g in groups if g.waits(waiting) for e in g.entries}
     users = [group.head.offset for group in newest(groups) if group.head.kind == Kind.USER]
     return kept.union(users)
 
 
-def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: int, after: int = -1) -> int | None:
-    """The index of the last entry of the span: the earliest place between groups that leaves at most ``keep`` tokens.
+def choose_cut(
+    tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: int, after: int = -1
+) -> int | None:
+    """The index of the last entry of the span: the earliest place between groups that leaves at
+    most ``keep`` tokens.
 
-    Where the last group leaves no place that far, the furthest place before it is taken. None when nothing that was said could leave the
-    tail. What is kept on the way counts neither as gained nor as left.
+    Where the last group leaves no place that far, the furthest place before it is taken. None when
+    nothing that was said could leave the tail. What is kept on the way counts neither as gained nor
+    as left.
     """
     kept = kept_offsets(groups, lanes)
     limit = _index_of_last(tail, groups)
@@ -85,12 +107,15 @@ def choose_cut(tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: i
 
 
 def places(tail: Sequence[Entry], due: Due, after: int) -> list[int]:
-    """The offsets at which a summary of a part of a due span may end: between groups, beyond ``after``, and in force.
+    """The offsets at which a summary of a part of a due span may end: between groups, beyond
+    ``after``, and in force.
 
     Of a held range of known positions these are all of its events.
     """
     groups, kept = group_tail(tail), set(due.kept)
-    reach = {e.offset: max(e.offset for e in g.entries) for g in groups if g.results for e in g.entries}
+    reach = {
+        e.offset: max(e.offset for e in g.entries) for g in groups if g.results for e in g.entries
+    }
     far, found = -1, []
     for entry in tail:
         if entry.start > due.last:

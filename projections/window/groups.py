@@ -1,7 +1,9 @@
-"""Atomic groups of the tail: an assistant message with its calls, its reasoning and their results is one unit.
+"""Atomic groups of the tail: an assistant message with its calls, its reasoning and their results
+is one unit.
 
-Results were paired by occurrence when they were folded (``Entry.link``), so grouping is a walk, one entry at a time. A result whose call
-is not in the tail is an orphan: no provider would take it, so it is a group of its own that is never rendered.
+Results were paired by occurrence when they were folded (``Entry.link``), so grouping is a walk, one
+entry at a time. A result whose call is not in the tail is an orphan: no provider would take it, so
+it is a group of its own that is never rendered.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ Link = tuple[int, int]
 
 @dataclass(slots=True)
 class Group:
-    """One atomic unit: its message (``head``; a held range, or an orphaned result), and the results of its calls by their index."""
+    """One atomic unit: its message (``head``; a held range, or an orphaned result), and the results
+    of its calls by their index.
+    """
 
     head: Entry
     results: dict[int, Entry] = field(default_factory=dict)
@@ -39,13 +43,19 @@ class Group:
 
     @property
     def out(self) -> bool:
-        """Whether its message is left out; a pinned result of it may still stand, with a form of the message that calls for it alone."""
+        """Whether its message is left out; a pinned result of it may still stand, with a form of
+        the message that calls for it alone.
+        """
         return self.head.out
 
     @property
     def entries(self) -> list[Entry]:
         """Its message and its results, in the order of their calls."""
-        return [self.head, *(self.results[i] for i in sorted(self.results))] if self.results else [self.head]
+        return (
+            [self.head, *(self.results[i] for i in sorted(self.results))]
+            if self.results
+            else [self.head]
+        )
 
     @property
     def last(self) -> int:
@@ -57,7 +67,11 @@ class Group:
         """Tokens of its entries as they stand; of a held range none."""
         if self.held:
             return 0
-        return self.head.tokens + sum([result.tokens for result in self.results.values()]) if self.results else self.head.tokens
+        return (
+            self.head.tokens + sum([result.tokens for result in self.results.values()])
+            if self.results
+            else self.head.tokens
+        )
 
     def shown_calls(self) -> list[int]:
         """The indexes of the calls that its message has as it stands."""
@@ -79,11 +93,16 @@ class Group:
 
     def copy(self) -> Group:
         """A group whose entries may be changed without the window's being so."""
-        return Group(msgspec.structs.replace(self.head), {i: msgspec.structs.replace(result) for i, result in self.results.items()})
+        return Group(
+            msgspec.structs.replace(self.head),
+            {i: msgspec.structs.replace(result) for i, result in self.results.items()},
+        )
 
 
 class Grouper:
-    """Groups entries one by one; what it has after each is what grouping all of them from scratch gives."""
+    """Groups entries one by one; what it has after each is what grouping all of them from scratch
+    gives.
+    """
 
     def __init__(self) -> None:
         self.groups: list[Group] = []
@@ -133,7 +152,9 @@ def group_tail(tail: Iterable[Entry]) -> list[Group]:
 
 
 def answer_of(group: Group, index: int, suspended: set[Link]) -> bytes:
-    """The short synthetic result of a call that has none, as a message; ``suspended`` are the calls that wait for somebody."""
+    """The short synthetic result of a call that has none, as a message; ``suspended`` are the calls
+    that wait for somebody.
+    """
     call_id = call_ids([call[0] for call in group.head.calls or ()])[index]
     text = WAITING_TEXT if (group.head.offset, index) in suspended else SYNTHETIC_TEXT
     return msgspec.json.encode({"role": "tool", "tool_call_id": call_id, "content": text})

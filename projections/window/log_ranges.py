@@ -14,8 +14,8 @@ MAX_VOIDS = 256
 def held_range(entries: list[Entry]) -> Entry:
     """One range in place of several entries.
 
-    Positions stay known up to a bound; tokens count what would have been shown, ``full`` all that was said. A range of nothing but what
-    a reducer left out has that form, so it is not spoken of.
+    Positions stay known up to a bound; tokens count what would have been shown, ``full`` all that
+    was said. A range of nothing but what a reducer left out has that form, so it is not spoken of.
     """
     tokens = sum(_would_show(e) for e in entries)
     full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
@@ -40,7 +40,8 @@ def abandoned_range(entries: list[Entry], last: int) -> Entry:
 
 
 def abandoned_since(recents: Recents, target: int, last: int) -> Entry:
-    """The range a rollback at offset ``last`` abandoned: all that counted behind ``target`` by the recent ids, the rollback itself too.
+    """The range a rollback at offset ``last`` abandoned: all that counted behind ``target`` by the
+    recent ids, the rollback itself too.
 
     Where ids may be missing among them only the bounds are known.
     """
@@ -48,7 +49,9 @@ def abandoned_since(recents: Recents, target: int, last: int) -> Entry:
     if offsets is None:
         return Entry(last, Kind.ABANDONED, first=target + 1, count=max(1, last - target))
     offsets.append(last)
-    return Entry(last, Kind.ABANDONED, first=offsets[0], count=len(offsets), positions=delta(offsets))
+    return Entry(
+        last, Kind.ABANDONED, first=offsets[0], count=len(offsets), positions=delta(offsets)
+    )
 
 
 def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
@@ -72,5 +75,8 @@ def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
     entry.positions = None if offsets is None else delta(offsets)
     if kind == Kind.HELD:
         # Of more than that the oldest are taken for what still counts.
-        entry.gone, entry.voids = delta(gone[-MAX_HELD_POSITIONS:]) or None, voids[-MAX_VOIDS:] or None
+        entry.gone, entry.voids = (
+            delta(gone[-MAX_HELD_POSITIONS:]) or None,
+            voids[-MAX_VOIDS:] or None,
+        )
     return entry

@@ -1,4 +1,6 @@
-"""What of a window is neither its tail nor its recent ids: the lanes before the tail, the summary in force, counters."""
+"""What of a window is neither its tail nor its recent ids: the lanes before the tail, the summary
+in force, counters.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,15 @@ from projections.window.due import Due
 from projections.window.turns import Turns
 
 VERSION = 5
-"""Raised whenever windows are stored in another form, or the fold makes something else of the same events."""
+"""Raised whenever windows are stored in another form, or the fold makes something else of the same
+events.
+"""
 
 
 class InForce(Struct, array_like=True):
-    """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the last one it covers."""
+    """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the
+    last one it covers.
+    """
 
     summary_id: str
     offset: int
@@ -27,10 +33,11 @@ class InForce(Struct, array_like=True):
 
 
 class Parked(Struct, array_like=True):
-    """At which event a window is parked, and what waits behind it (``projections.fold.apply.quarantine``).
+    """At which event a window is parked, and what waits behind it
+    (``projections.fold.apply.quarantine``).
 
-    ``offset`` is that event's, ``count`` how many later ones wait, ``last`` the latest of them; ``waiting`` are the offsets of the first of
-    them, each as the difference to the one before.
+    ``offset`` is that event's, ``count`` how many later ones wait, ``last`` the latest of them;
+    ``waiting`` are the offsets of the first of them, each as the difference to the one before.
     """
 
     offset: int
@@ -41,9 +48,11 @@ class Parked(Struct, array_like=True):
 
 
 class Meta(Struct, array_like=True):
-    """The part of a window that is neither tail nor recent ids. Its size does not depend on the conversation's length.
+    """The part of a window that is neither tail nor recent ids. Its size does not depend on the
+    conversation's length.
 
-    ``last`` is the offset of the last event that conditions see (``projections.fold.apply.conditions.moves``); ``turns`` is None where there are none.
+    ``last`` is the offset of the last event that conditions see
+    (``projections.fold.apply.conditions.moves``); ``turns`` is None where there are none.
     ``parked`` is None for a window that folds on.
     """
 

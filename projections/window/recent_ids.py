@@ -1,8 +1,10 @@
-"""The last 1,024 event ids of a conversation with their positions, so that a repeat is known and its first position can be told.
+"""The last 1,024 event ids of a conversation with their positions, so that a repeat is known and
+its first position can be told.
 
-Of each id the first 8 bytes of its SHA-256 are kept, so a new id is taken for one of the 1,024 with a chance of 1,024 / 2^64 (one event in
-10^16). In memory that is searched through a small filter; stored, it lies in blocks of 128 records (:func:`block_of`), of which only the
-newest is ever written again.
+Of each id the first 8 bytes of its SHA-256 are kept, so a new id is taken for one of the 1,024 with
+a chance of 1,024 / 2^64 (one event in 10^16). In memory that is searched through a small filter;
+stored, it lies in blocks of 128 records (:func:`block_of`), of which only the newest is ever
+written again.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Seen(NamedTuple):
-    """Where an id was first applied; ``rejected`` when its event was skipped by the fold (a stale summary, say)."""
+    """Where an id was first applied; ``rejected`` when its event was skipped by the fold (a stale
+    summary, say).
+    """
 
     offset: int
     rejected: bool
@@ -87,7 +91,8 @@ class Recents:
             del self._marks[:8]
         self._unfiltered += 1
         if self._unfiltered > 3 * LIMIT:
-            # Bits of ids that left are cleared all at once, and seldom: at most one look-up in 16 passes for nothing.
+            # Bits of ids that left are cleared all at once, and seldom: at most one look-up in 16
+            # passes for nothing.
             self._rebuild_filter()
         else:
             slot = (id_hash[0] << 8) | id_hash[1]
@@ -99,7 +104,9 @@ class Recents:
         return int.from_bytes(self._marks[:8], byteorder) >> 1 if len(self._hashes) >= _BYTES else 0
 
     def between(self, first: int, last: int) -> list[int] | None:
-        """The offsets from ``first`` to ``last`` at which events counted, repeats not among them; None where some may have left."""
+        """The offsets from ``first`` to ``last`` at which events counted, repeats not among them;
+        None where some may have left.
+        """
         if first < self.since:
             return None
         marks = [mark >> 1 for mark in array("Q", self._marks)]
@@ -110,7 +117,9 @@ class Recents:
         return self._pack(0, len(self._hashes) // _HASH)
 
     def block_of(self, number: int) -> bytes:
-        """The records ``128 * number`` to ``128 * number + 127`` of all ever added, as far as they are held."""
+        """The records ``128 * number`` to ``128 * number + 127`` of all ever added, as far as they
+        are held.
+        """
         first = self.added - len(self._hashes) // _HASH
         return self._pack(max(0, number * BLOCK - first), max(0, (number + 1) * BLOCK - first))
 
@@ -147,5 +156,7 @@ def _unpacked(blocks: list[bytes]) -> tuple[bytearray, bytearray]:
 
 
 def first_block(added: int) -> int:
-    """The number of the oldest block that still holds one of the newest :data:`LIMIT` of ``added`` records."""
+    """The number of the oldest block that still holds one of the newest :data:`LIMIT` of ``added``
+    records.
+    """
     return max(0, added - LIMIT) // BLOCK

@@ -1,8 +1,9 @@
-"""Reducers: the free, deterministic shortenings, each a function over groups. They only ever shorten, and only whole groups leave.
+"""Reducers: the free, deterministic shortenings, each a function over groups. They only ever
+shorten, and only whole groups leave.
 
-The same code serves both kinds of cuts: in ``stable`` mode the fold applies it at a cut and stores what came of it, in ``exact`` mode a
-render applies it to copies. A result that the model has not answered yet, one that is pinned, and a group that waits for somebody are
-left alone.
+The same code serves both kinds of cuts: in ``stable`` mode the fold applies it at a cut and stores
+what came of it, in ``exact`` mode a render applies it to copies. A result that the model has not
+answered yet, one that is pinned, and a group that waits for somebody are left alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from dataclasses import dataclass
 import msgspec
 
 from projections.policy.policy import Policy
-from projections.policy.profiles import CALLABLE, DEFAULT_TEMPLATE, CompactResults, KeepMessages, KeepTurns, Reducer, SummarizeResults
+from projections.policy.profiles import (
+    CALLABLE,
+    DEFAULT_TEMPLATE,
+    CompactResults,
+    KeepMessages,
+    KeepTurns,
+    Reducer,
+    SummarizeResults,
+)
 from projections.window.conversation_state import Entry, Kind
 from projections.window.groups import Group, Link
 from projections.window.variants import Shaper, result_text
@@ -28,8 +37,9 @@ _decode = msgspec.json.decode
 class Reduction:
     """One run of reducers over groups, whose entries it changes.
 
-    ``at`` is the offset of the event at which the cut is made, ``waiting`` are the calls that must stay whole, ``exact`` says that limits
-    are what stays, and not maxima from which a cut goes down to the low-water mark.
+    ``at`` is the offset of the event at which the cut is made, ``waiting`` are the calls that must
+    stay whole, ``exact`` says that limits are what stays, and not maxima from which a cut goes down
+    to the low-water mark.
     """
 
     groups: list[Group]
@@ -53,7 +63,9 @@ class Reduction:
                 self._shape(result, f"head:{reducer.top}", tool)
 
     def shorten(self) -> None:
-        """The shortenings that save tokens: trimming of tool results, then the policy's reducers of them, in order."""
+        """The shortenings that save tokens: trimming of tool results, then the policy's reducers of
+        them, in order.
+        """
         if self.policy.trim_tool_results:
             self.trim()
         for reducer in self.policy.reducers:
@@ -67,11 +79,14 @@ class Reduction:
                 self.run(reducer)
 
     def trim(self) -> None:
-        """Trim old tool results: over ``soft_trim_chars`` head and tail stay, over ``hard_clear_chars`` a stub."""
+        """Trim old tool results: over ``soft_trim_chars`` head and tail stay, over
+        ``hard_clear_chars`` a stub.
+        """
         policy = self.policy
         results = self._results(policy.protect_recent)
         for result, tool in results:
-            # Bytes of JSON are at least as many as the characters they hold: most results need not be looked into.
+            # Bytes of JSON are at least as many as the characters they hold: most results need not
+            # be looked into.
             if (result.forms and not result.form.startswith("clip:")) or len(result.body) <= min(
                 policy.soft_trim_chars, policy.hard_clear_chars
             ):
@@ -83,7 +98,9 @@ class Reduction:
                 self._shape(result, f"soft:{policy.soft_trim_chars}", tool)
 
     def leave_out_oldest(self, most: int) -> None:
-        """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last group and the newest user's stay."""
+        """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
+        group and the newest user's stay.
+        """
         tokens = sum(group.tokens for group in self.groups)
         stays = {id(group) for group in newest(self.groups)}
         for group in self.groups:
@@ -95,7 +112,9 @@ class Reduction:
                 tokens -= before - group.tokens
 
     def leave_out(self, group: Group, reducer: str) -> None:
-        """Leave a group out, but for its pinned results and the part of its message that calls for them."""
+        """Leave a group out, but for its pinned results and the part of its message that calls for
+        them.
+        """
         shown = group.shown_calls()
         pinned = [i for i, result in group.results.items() if result.pinned and i in shown]
         if group.held or (pinned and group.head.form.startswith("pair:")):
@@ -104,7 +123,9 @@ class Reduction:
             if i not in pinned:
                 self._leave_out(result, reducer)
         if pinned:
-            self._shape(group.head, f"pair:{','.join(map(str, sorted(pinned)))}:{reducer}", "", always=True)
+            self._shape(
+                group.head, f"pair:{','.join(map(str, sorted(pinned)))}:{reducer}", "", always=True
+            )
         else:
             self._leave_out(group.head, reducer)
 
@@ -112,17 +133,21 @@ class Reduction:
         """Whether a call of the group may still be answered, or waits for somebody."""
         return group.waits(self.waiting)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ------------------------------------------------------------------------------------------
 
     def _shown(self) -> list[Group]:
         return [group for group in self.groups if group.messages()]
 
     def _results(self, spared: int = 0) -> list[tuple[Entry, str]]:
-        """The results that may be shortened, in the order of the log, with the names of their tools; the last ``spared`` left out.
+        """The results that may be shortened, in the order of the log, with the names of their
+        tools; the last ``spared`` left out.
 
         Spared are the last of all results in sight, whether they may be shortened or not.
         """
-        read = max((g.head.offset for g in self.groups if g.head.kind == Kind.ASSISTANT), default=-1)
+        read = max(
+            (g.head.offset for g in self.groups if g.head.kind == Kind.ASSISTANT), default=-1
+        )
         found = [
             (result, (group.head.calls or ())[i][1])
             for group in self._shown()
@@ -132,7 +157,9 @@ class Reduction:
         found.sort(key=lambda pair: pair[0].offset)
         if spared:
             del found[-spared:]
-        return [(result, tool) for result, tool in found if result.offset < read and not result.pinned]
+        return [
+            (result, tool) for result, tool in found if result.offset < read and not result.pinned
+        ]
 
     def _compact(self, reducer: CompactResults) -> None:
         if reducer.replacement is None:
@@ -152,7 +179,9 @@ class Reduction:
             results = [group.results[i] for i in shown if i in group.results]
             if not shown or self.waits(group) or not results:
                 continue
-            if all(id(result) in free or result.pinned for result in results) and any(not result.pinned for result in results):
+            if all(id(result) in free or result.pinned for result in results) and any(
+                not result.pinned for result in results
+            ):
                 kept = [i for i in shown if i in group.results and group.results[i].pinned]
                 for result in results:
                     if not result.pinned:

@@ -1,18 +1,21 @@
-"""Cuts: the moments at which shortenings take effect in ``stable`` mode, and a summary is found to be due.
+"""Cuts: the moments at which shortenings take effect in ``stable`` mode, and a summary is found to
+be due.
 
-After each entry :func:`settle` looks at the tail as it stands after it, and at nothing later, so a fold that goes back to an earlier entry
-is the same fold, stopped there. In this order:
+After each entry :func:`settle` looks at the tail as it stands after it, and at nothing later, so a
+fold that goes back to an earlier entry is the same fold, stopped there. In this order:
 
 1. a limit of turns or messages is passed: what is beyond leaves, down to the low-water mark;
-2. a closed session empties a ``sliding`` tail; a summary that was asked for (``compaction.requested``) is due;
-3. the token mark is passed: where the free shortenings bring the tail down to the low-water mark they are made, else a summary is due,
-   and where none can be asked for they are made for what they save;
-   (as well as when a summary is accepted: ``Window.refold``);
-4. the tail is over what may be held (twice the budget, or the room under the ceiling): tool results are shortened, then the oldest groups
-   are left out, down to the low-water mark.
+2. a closed session empties a ``sliding`` tail; a summary that was asked for
+  (``compaction.requested``) is due;
+3. the token mark is passed: where the free shortenings bring the tail down to the low-water mark
+   they are made, else a summary is due, and where none can be asked for they are made for what they
+   save; (as well as when a summary is accepted: ``Window.refold``);
+4. the tail is over what may be held (twice the budget, or the room under the ceiling): tool results
+   are shortened, then the oldest groups are left out, down to the low-water mark.
 
-Readers therefore never wait for a summariser, and between cuts a render only grows at its end. Shortenings made while a summary is due
-are taken back when it is accepted (``projections.fold.apply.summary_effects``), so that it makes no difference how late it came.
+Readers therefore never wait for a summariser, and between cuts a render only grows at its end.
+Shortenings made while a summary is due are taken back when it is accepted
+(``projections.fold.apply.summary_effects``), so that it makes no difference how late it came.
 """
 
 from __future__ import annotations
@@ -30,11 +33,15 @@ if TYPE_CHECKING:
 
 MAX_TAIL_BYTES = 16 << 20
 FAIR = 8
-"""A free cut that does not reach the low-water mark is made when it saves one part in so many of the mark."""
+"""A free cut that does not reach the low-water mark is made when it saves one part in so many of
+the mark.
+"""
 
 
 def settle(window: Window, n: int) -> None:
-    """See what follows from the first ``n`` entries of the tail; the window's sums and lanes are as they stand after them."""
+    """See what follows from the first ``n`` entries of the tail; the window's sums and lanes are as
+    they stand after them.
+    """
     limits = window.limits
     entry = window.tail[n - 1]
     due = window.meta.due
@@ -43,7 +50,8 @@ def settle(window: Window, n: int) -> None:
         and due is not None
         and any(at <= due.last and at not in due.kept for at, _ in window.lanes.suspended())
     ):
-        # The span would cover what waits for somebody now: no summary of it could be taken while that lasts.
+        # The span would cover what waits for somebody now: no summary of it could be taken while
+        # that lasts.
         window.meta.due = None
     if limits.counted:
         if window.shown_messages > limits.messages or window.shown_turns > limits.turns:
@@ -51,7 +59,9 @@ def settle(window: Window, n: int) -> None:
         if entry.kind == Kind.CLOSED and window.policy.profile == "sliding":
             _empty(window, n)
     if entry.kind == Kind.COMPACT and window.meta.due is None and window.policy.pays:
-        window.meta.due = due_span(window.tail[:n], window.lanes, window.policy, window.covered_to, asked=True)
+        window.meta.due = due_span(
+            window.tail[:n], window.lanes, window.policy, window.covered_to, asked=True
+        )
     if window.meta.due is None and window.tail_tokens + window.held_tokens > window.limits.mark:
         _pass_mark(window, n)
     if window.tail_tokens > window.limits.hold or window.tail_bytes > MAX_TAIL_BYTES:
@@ -80,7 +90,9 @@ def _pass_counts(window: Window, n: int) -> None:
 
 
 def _what_left(window: Window, n: int) -> Due | None:
-    """In ``sliding`` what the limits leave out waits for a summary: all before the first group that stays."""
+    """In ``sliding`` what the limits leave out waits for a summary: all before the first group that
+    stays.
+    """
     tail = window.tail[:n]
     groups = group_tail(tail)
     kept = kept_offsets(groups, window.lanes)
@@ -89,14 +101,30 @@ def _what_left(window: Window, n: int) -> Due | None:
         cut = _reduction(window, n, groups)
         cut.exact = True
         cut.limit()
-    stays = [e.offset for g in groups if g.messages() and not g.head.form.startswith("pair:") for e in g.entries if e.offset not in kept]
+    stays = [
+        e.offset
+        for g in groups
+        if g.messages() and not g.head.form.startswith("pair:")
+        for e in g.entries
+        if e.offset not in kept
+    ]
     first = min(stays, default=None)
-    last = n - 1 if first is None else next(i for i, entry in enumerate(tail) if entry.offset == first) - 1
-    return span_to(tail, group_tail(tail), window.lanes, last, "budget", window.covered_to) if last >= 0 else None
+    last = (
+        n - 1
+        if first is None
+        else next(i for i, entry in enumerate(tail) if entry.offset == first) - 1
+    )
+    return (
+        span_to(tail, group_tail(tail), window.lanes, last, "budget", window.covered_to)
+        if last >= 0
+        else None
+    )
 
 
 def _empty(window: Window, n: int) -> None:
-    """The end of a session: nothing of the tail is shown any more, and all of it waits for a summary."""
+    """The end of a session: nothing of the tail is shown any more, and all of it waits for a
+    summary.
+    """
     cut = _reduction(window, n)
     for group in cut.groups:
         if not cut.waits(group):
@@ -105,27 +133,41 @@ def _empty(window: Window, n: int) -> None:
     if window.meta.due is None and window.policy.pays:
         tail = window.tail[:n]
         reason = "idle" if window.lanes.closed == "idle" else "explicit"
-        window.meta.due = span_to(tail, group_tail(tail), window.lanes, n - 1, reason, window.covered_to)
+        window.meta.due = span_to(
+            tail, group_tail(tail), window.lanes, n - 1, reason, window.covered_to
+        )
 
 
 def _pass_mark(window: Window, n: int) -> None:
     policy, limits = window.policy, window.limits
     mark = max(0, limits.mark)
     saved = 0
-    # What may be saved changes with results, and with the answers to them: otherwise it need not be looked at again.
-    if policy.cuts == "stable" and _can_save(window) and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT):
+    # What may be saved changes with results, and with the answers to them: otherwise it need not be
+    # looked at again.
+    if (
+        policy.cuts == "stable"
+        and _can_save(window)
+        and window.tail[n - 1].kind in (Kind.RESULT, Kind.ASSISTANT)
+    ):
         groups = [group.copy() for group in group_tail(window.tail[:n])]
         trial = _reduction(window, n, groups)
         before = sum(group.tokens for group in groups)
         trial.shorten()
         saved = before - sum(group.tokens for group in groups)
-        if saved and window.tail_tokens + window.held_tokens - saved <= int(policy.low_water * mark):
+        if saved and window.tail_tokens + window.held_tokens - saved <= int(
+            policy.low_water * mark
+        ):
             shorten(window, n)
             return
     if policy.pays and window.tail_messages:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
-            window.meta.due = due_span(window.tail if n == len(window.tail) else window.tail[:n], window.lanes, policy, window.covered_to)
+            window.meta.due = due_span(
+                window.tail if n == len(window.tail) else window.tail[:n],
+                window.lanes,
+                policy,
+                window.covered_to,
+            )
     if window.meta.due is None and saved and saved * FAIR >= mark:
         shorten(window, n)
 
@@ -133,12 +175,15 @@ def _pass_mark(window: Window, n: int) -> None:
 def _can_save(window: Window) -> bool:
     policy = window.policy
     return window.results > 0 and (
-        policy.trim_tool_results or any(isinstance(r, CompactResults | SummarizeResults) for r in policy.reducers)
+        policy.trim_tool_results
+        or any(isinstance(r, CompactResults | SummarizeResults) for r in policy.reducers)
     )
 
 
 def shorten(window: Window, n: int) -> None:
-    """Make the free shortenings of tool results among the first ``n`` entries, in ``stable`` mode."""
+    """Make the free shortenings of tool results among the first ``n`` entries, in ``stable``
+    mode.
+    """
     if window.policy.cuts == "stable" and _can_save(window):
         cut = _reduction(window, n)
         cut.shorten()

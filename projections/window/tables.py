@@ -1,4 +1,6 @@
-"""The head of a list or a table: a deterministic summary of a tool's result, with how many items there were and where the whole stands."""
+"""The head of a list or a table: a deterministic summary of a tool's result, with how many items
+there were and where the whole stands.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def head_of(text: str, top: int, position: str) -> str | None:
-    """The first ``top`` items of a JSON list (or of the longest list in a JSON object), or rows of a table; None where it is neither.
+    """The first ``top`` items of a JSON list (or of the longest list in a JSON object), or rows of
+    a table; None where it is neither.
 
-    A table is lines of Markdown (``| a | b |``) or of the same number of comma-, semicolon- or tab-separated cells; its heading stays
-    beside the rows. Also None where there are no more than ``top``.
+    A table is lines of Markdown (``| a | b |``) or of the same number of comma-, semicolon- or
+    tab-separated cells; its heading stays beside the rows. Also None where there are no more than
+    ``top``.
     """
     raw = text.encode("utf-8", "surrogatepass")
     if text.lstrip()[:1] not in ("[", "{") or nested_beyond(raw, MAX_DEPTH):
@@ -30,14 +34,24 @@ def head_of(text: str, top: int, position: str) -> str | None:
 
 def _json(value: Any, top: int, position: str) -> str | None:
     if isinstance(value, list):
-        return None if len(value) <= top else _shown(value[:top]) + _note(top, len(value), "items", position)
+        return (
+            None
+            if len(value) <= top
+            else _shown(value[:top]) + _note(top, len(value), "items", position)
+        )
     if not isinstance(value, dict):
         return None
-    lists = [(name, items) for name, items in value.items() if isinstance(items, list) and len(items) > top]
+    lists = [
+        (name, items)
+        for name, items in value.items()
+        if isinstance(items, list) and len(items) > top
+    ]
     if not lists:
         return None
     name, items = max(lists, key=lambda pair: len(pair[1]))
-    return _shown({**value, name: items[:top]}) + _note(top, len(items), f"items of {name}", position)
+    return _shown({**value, name: items[:top]}) + _note(
+        top, len(items), f"items of {name}", position
+    )
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,6 @@
-"""Sums over a tail: tokens, messages and bytes, what its shortenings save, and whether it can be read by joining what is stored."""
+"""Sums over a tail: tokens, messages and bytes, what its shortenings save, and whether it can be
+read by joining what is stored.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from projections.window.variants import reducer_of, shown_calls
 class Sums:
     """What is counted of the entries of a window's tail, one by one.
 
-    ``tail_tokens`` are those that are rendered, ``held_tokens`` those that would be if there were room, ``tail_messages`` and
-    ``tail_bytes`` of all entries, ``shown_messages`` and ``shown_turns`` of what is rendered; ``gains`` are for each reducer the messages
-    and tokens that it saves. ``flat`` tells whether the rendered bodies, joined in their order, are a valid conversation (``awaited``
-    results of its last group are still to come).
+    ``tail_tokens`` are those that are rendered, ``held_tokens`` those that would be if there were
+    room, ``tail_messages`` and ``tail_bytes`` of all entries, ``shown_messages`` and
+    ``shown_turns`` of what is rendered; ``gains`` are for each reducer the messages and tokens that
+    it saves. ``flat`` tells whether the rendered bodies, joined in their order, are a valid
+    conversation (``awaited`` results of its last group are still to come).
     """
 
     __slots__ = (
@@ -50,7 +53,9 @@ class Sums:
         self._hidden = self._early = 0
         self.gains: dict[str, list[int]] = {}
         base = self.meta.base
-        self.flat = not any(has_attachments(item.body) for item in base.pinned) and not any(has_attachments(p.result) for p in base.pins)
+        self.flat = not any(has_attachments(item.body) for item in base.pinned) and not any(
+            has_attachments(p.result) for p in base.pins
+        )
         self.awaited, self._group, self._next = 0, -1, 0
 
     def _count(self, entry: Entry) -> None:
@@ -68,7 +73,9 @@ class Sums:
                 self.results += 1
                 self._early += entry.link == EARLY
             else:
-                self.shown_messages += 1 + (len(shown_calls(entry.forms, len(entry.calls))) if entry.calls else 0)
+                self.shown_messages += 1 + (
+                    len(shown_calls(entry.forms, len(entry.calls))) if entry.calls else 0
+                )
                 self.shown_turns += kind == Kind.USER
             if self.flat:
                 self._follow(entry)
@@ -84,7 +91,10 @@ class Sums:
             self.tail_pinned += 1
             self.tail_pinned_tokens += entry.tokens
             # What alone is too long is cut: its tokens may be the same after that, its text is not.
-            whole = any(item.offset == entry.offset and item.body == entry.body for item in self.lanes.pinned)
+            whole = any(
+                item.offset == entry.offset and item.body == entry.body
+                for item in self.lanes.pinned
+            )
             self.flat = self.flat and whole and not has_attachments(entry.body)
 
     def _gain(self, entry: Entry) -> None:
@@ -106,7 +116,9 @@ class Sums:
                 self.flat = False
 
     def _follow(self, entry: Entry) -> None:
-        """See whether the tail is still flat: results stand right after their calls, in order, and nothing is to be replaced."""
+        """See whether the tail is still flat: results stand right after their calls, in order, and
+        nothing is to be replaced.
+        """
         if entry.kind == Kind.RESULT:
             if not self.awaited or entry.link != (self._group, self._next):
                 self.flat = False

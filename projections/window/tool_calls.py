@@ -1,4 +1,6 @@
-"""Tool calls by identity: what makes two of them the same call, how many came in a row, and which ids were used before."""
+"""Tool calls by identity: what makes two of them the same call, how many came in a row, and which
+ids were used before.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class GuardRun(Struct, array_like=True, frozen=True):
 
 
 def call_hash(tool: str, arguments: str) -> bytes:
-    """The SHA-256 of a tool's name and its canonical arguments (JSON with sorted keys and no blanks; what is no JSON, as it is)."""
+    """The SHA-256 of a tool's name and its canonical arguments (JSON with sorted keys and no
+    blanks; what is no JSON, as it is).
+    """
     canonical = arguments.encode("utf-8", "surrogatepass")
     if not nested_beyond(canonical, MAX_DEPTH):
         # What a model wrote otherwise counts as it is.
@@ -35,9 +39,11 @@ def call_hash(tool: str, arguments: str) -> bytes:
 
 
 class Used:
-    """The ids of the last 256 calls, as 4 bytes of the SHA-256 of each: kept as plain bytes, as a window stores it.
+    """The ids of the last 256 calls, as 4 bytes of the SHA-256 of each: kept as plain bytes, as a
+    window stores it.
 
-    An id that is taken for another one (a chance of 256 in 2^32) is only given a longer name where each has to be unique.
+    An id that is taken for another one (a chance of 256 in 2^32) is only given a longer name where
+    each has to be unique.
     """
 
     @staticmethod

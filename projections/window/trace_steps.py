@@ -38,7 +38,9 @@ class Step(Struct, array_like=True):
 
 
 class Cut(NamedTuple):
-    """A cut that the fold made: at which event, how full the window was (tokens over the ceiling), and its steps over the tail."""
+    """A cut that the fold made: at which event, how full the window was (tokens over the ceiling),
+    and its steps over the tail.
+    """
 
     at: int
     utilization: float
@@ -46,8 +48,12 @@ class Cut(NamedTuple):
 
 
 def chain(gains: Mapping[str, tuple[int, int]], messages: int, tokens: int) -> list[Step]:
-    """Steps that save so many messages and tokens each, told so that the last one ends with ``messages`` and ``tokens``."""
-    order = [name for name in ORDER if name in gains] + [name for name in gains if name not in ORDER]
+    """Steps that save so many messages and tokens each, told so that the last one ends with
+    ``messages`` and ``tokens``.
+    """
+    order = [name for name in ORDER if name in gains] + [
+        name for name in gains if name not in ORDER
+    ]
     steps: list[Step] = []
     for name in reversed(order):
         fewer, less = gains[name]

@@ -1,7 +1,8 @@
 """The compactor: reads a span from the log, has it summarised, and appends the summary as an event.
 
-It holds no state. A request that fails, or whose worker dies, is sent again by the projector; two answers to one request have the same
-ids, and whether a summary is taken is decided by the fold when it reaches it in the log.
+It holds no state. A request that fails, or whose worker dies, is sent again by the projector; two
+answers to one request have the same ids, and whether a summary is taken is decided by the fold when
+it reaches it in the log.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _TRUST = ("user", "model", "tool")
 
 
 class SpanLost(ThreadfoldError):
-    """The log does not hold the events a request names; a newer request will name others, or the log lost its past."""
+    """The log does not hold the events a request names; a newer request will name others, or the
+    log lost its past.
+    """
 
 
 class Compactor:
@@ -55,8 +58,9 @@ class Compactor:
         """Nothing is connected yet.
 
         Args:
-            summarizers: by name, raising ``InvalidPolicy`` for one it does not know; None: those of the settings.
-            wanted: tells before each answer of :meth:`answer_wanted` whether it is still asked for; None: it always is.
+            summarizers: by name, raising ``InvalidPolicy`` for one it does not know; None: those of
+            the settings. wanted: tells before each answer of :meth:`answer_wanted` whether it is
+            still asked for; None: it always is.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.
@@ -68,16 +72,24 @@ class Compactor:
         self._wanted = wanted
         self._under_way: set[str] = set()
         self._answered: dict[str, float] = {}
-        """Requests by the time at which each was answered, in that order: the fold may not have come to the summary yet."""
+        """Requests by the time at which each was answered, in that order: the fold may not have
+        come to the summary yet.
+        """
 
     async def close(self) -> None:
         """End the connections to the settings' summarisers."""
         await self._own.close()
 
     async def answer_wanted(self, request: CompactionRequest) -> Position | None:
-        """Like :meth:`answer`, but None where it was answered just now, by this call or another one, or is not asked for any more."""
+        """Like :meth:`answer`, but None where it was answered just now, by this call or another
+        one, or is not asked for any more.
+        """
         name, now = request.request_id, asyncio.get_running_loop().time()
-        while self._answered and (first := next(iter(self._answered.items())))[1] < now - self.settings.summary_time_cap:
+        while (
+            self._answered
+            and (first := next(iter(self._answered.items())))[1]
+            < now - self.settings.summary_time_cap
+        ):
             del self._answered[first[0]]
         if name in self._under_way or name in self._answered:
             return None
@@ -92,13 +104,17 @@ class Compactor:
             self._under_way.discard(name)
 
     async def answer(self, request: CompactionRequest) -> Position:
-        """Summarise a request's span and append the summary; returns where the summary event stands.
+        """Summarise a request's span and append the summary; returns where the summary event
+        stands.
 
         Raises:
-            ThreadfoldError: nothing was appended (or, for KafkaUnavailable, unknown: the repeat has the same ids).
+            ThreadfoldError: nothing was appended (or, for KafkaUnavailable, unknown: the repeat has
+                the same ids).
         """
         key = Key(request.tenant, request.conversation)
-        deadline = asyncio.get_running_loop().time() + self.settings.summary_time_cap * ENDPOINT_SHARE
+        deadline = (
+            asyncio.get_running_loop().time() + self.settings.summary_time_cap * ENDPOINT_SHARE
+        )
         span, spoken, whole = await self._read_span(request, key)
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
@@ -106,14 +122,22 @@ class Compactor:
             summarizer,
             SummaryInput(
                 previous=previous.text if previous else None,
-                messages=tuple(m for offset, event in spoken for m in messages_of(event, str(Position(request.partition, offset)))),
+                messages=tuple(
+                    m
+                    for offset, event in spoken
+                    for m in messages_of(event, str(Position(request.partition, offset)))
+                ),
                 max_tokens=request.max_tokens,
                 encoding=request.encoding,
                 deadline=deadline,
             ),
         )
         flat = _summary_event(request, span, spoken, previous, answer)
-        flat |= {"summarizer": answer.summarizer or summarizer.name, "model": answer.model, "cost": answer.cost}
+        flat |= {
+            "summarizer": answer.summarizer or summarizer.name,
+            "model": answer.model,
+            "cost": answer.cost,
+        }
         if not whole:
             _shorten(flat, request, span[-1][0])
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -129,17 +153,23 @@ class Compactor:
         return (await self.log.append([record]))[0]
 
     def _summarizer(self, name: str) -> Summarizer:
-        """The summariser a policy names; the default one where there is none of that name, so that no window stays due for ever."""
+        """The summariser a policy names; the default one where there is none of that name, so that
+        no window stays due for ever.
+        """
         try:
             return self._summarizers(name)
         except InvalidPolicy as error:
             logger.warning("%s; %s is taken", error, EXTRACTIVE)
             return self._summarizers(EXTRACTIVE)
 
-    async def _read_span(self, request: CompactionRequest, key: Key) -> tuple[list[Logged], list[Logged], bool]:
-        """All events of the span, those of them to be summarised, and whether the cap on one input left the span whole.
+    async def _read_span(
+        self, request: CompactionRequest, key: Key
+    ) -> tuple[list[Logged], list[Logged], bool]:
+        """All events of the span, those of them to be summarised, and whether the cap on one input
+        left the span whole.
 
-        A span that is cut ends where the window takes a summary to end (``request.ends``), if need be beyond the cap.
+        A span that is cut ends where the window takes a summary to end (``request.ends``), if need
+        be beyond the cap.
         """
         span: list[Logged] = []
         spoken: list[Logged] = []
@@ -150,14 +180,21 @@ class Compactor:
                 out = offset in dead or any(first <= offset <= last for first, last in piece.voids)
                 if piece.live and not out and offset <= end:
                     tokens += _tokens(event, request.encoding)
-                    if tokens > self.settings.summary_input_tokens and spoken and end == request.last:
+                    if (
+                        tokens > self.settings.summary_input_tokens
+                        and spoken
+                        and end == request.last
+                    ):
                         end = _cut(request, spoken[-1][0])
                     spoken.append((offset, event))
                 span.append((offset, event))
             if piece.last > end:
                 break
         if not span:
-            raise SpanLost(f"the log holds no event of {key} between offsets {request.first} and {request.last}")
+            raise SpanLost(
+                f"the log holds no event of {key} between offsets {request.first} and"
+                f" {request.last}"
+            )
         span = [item for item in span if item[0] <= end]
         return span, [item for item in spoken if item[0] <= end], end == request.last
 
@@ -166,13 +203,17 @@ class Compactor:
         if offsets is not None:
             found = await read_events(self.log, key, partition, offsets)
             if len(found) != len(offsets):
-                raise SpanLost(f"the log holds {len(found)} of {len(offsets)} events of {key} from offset {piece.first} on")
+                raise SpanLost(
+                    f"the log holds {len(found)} of {len(offsets)} events of {key} from offset"
+                    f" {piece.first} on"
+                )
             return found
         rows: list[Logged] = []
         seen: dict[str, None] = {}
         async for raw in self.log.scan(partition, piece.first, piece.last):
             event = event_of(raw, key, self.log.seals)
-            # A repeat within the range is in the log twice and was applied once: of as many ids as the fold knows, in their order.
+            # A repeat within the range is in the log twice and was applied once: of as many ids as
+            # the fold knows, in their order.
             if event is not None and event.id not in seen:
                 seen[event.id] = None
                 if len(seen) > LIMIT:
@@ -186,7 +227,10 @@ class Compactor:
         found = await read_events(self.log, key, request.partition, [request.previous_offset])
         event = found[0][1] if found else None
         if not isinstance(event, events.SummaryEvent):
-            raise SpanLost(f"the summary before offset {request.first} of {key} is not in the log at {request.previous_offset}")
+            raise SpanLost(
+                f"the summary before offset {request.first} of {key} is not in the log at"
+                f" {request.previous_offset}"
+            )
         return event.data
 
 
@@ -201,7 +245,11 @@ def _tokens(event: AnyEvent, encoding: str) -> int:
 
 
 def _summary_event(
-    request: CompactionRequest, span: list[Logged], spoken: list[Logged], previous: events.Summary | None, answer: SummaryText
+    request: CompactionRequest,
+    span: list[Logged],
+    spoken: list[Logged],
+    previous: events.Summary | None,
+    answer: SummaryText,
 ) -> dict[str, Any]:
     """The flat summary event that answers a request whole."""
     ids = sha256()
@@ -222,8 +270,14 @@ def _summary_event(
             **({"kept": request.kept} if request.kept else {}),
         },
         "previous": request.previous,
-        "previous_position": None if request.previous_offset is None else str(Position(request.partition, request.previous_offset)),
-        "rollback": None if request.rollback is None else str(Position(request.partition, request.rollback)),
+        "previous_position": (
+            None
+            if request.previous_offset is None
+            else str(Position(request.partition, request.previous_offset))
+        ),
+        "rollback": (
+            None if request.rollback is None else str(Position(request.partition, request.rollback))
+        ),
         "reason": request.reason,
         "summarizer": request.summarizer,
         "policy": request.policy,
@@ -234,19 +288,31 @@ def _summary_event(
 
 
 def _cut(request: CompactionRequest, last: int) -> int:
-    """Where a span of which no more than up to offset ``last`` fits one input may end: at the last place before, else at the next."""
+    """Where a span of which no more than up to offset ``last`` fits one input may end: at the last
+    place before, else at the next.
+    """
     ends = absolute(request.ends)
-    if any(piece.live and piece.offsets is None and piece.first <= last <= piece.last for piece in request.pieces):
+    if any(
+        piece.live and piece.offsets is None and piece.first <= last <= piece.last
+        for piece in request.pieces
+    ):
         return last
-    return max((end for end in ends if end <= last), default=min((end for end in ends if end > last), default=request.last))
+    return max(
+        (end for end in ends if end <= last),
+        default=min((end for end in ends if end > last), default=request.last),
+    )
 
 
 def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> None:
-    """A span that the input cap shortened ends at offset ``last`` and has an id of its own; the rest is asked for next."""
+    """A span that the input cap shortened ends at offset ``last`` and has an id of its own; the
+    rest is asked for next.
+    """
     flat["summary_id"] = sha256(f"{request.request_id}:{last}".encode()).hexdigest()[:32]
     flat["span"]["to"] = str(Position(request.partition, last))
     kept = [offset for offset in absolute(request.kept) if offset <= last]
-    flat["span"] = {name: value for name, value in flat["span"].items() if name != "kept"} | ({"kept": delta(kept)} if kept else {})
+    flat["span"] = {name: value for name, value in flat["span"].items() if name != "kept"} | (
+        {"kept": delta(kept)} if kept else {}
+    )
 
 
 def _trust(spoken: list[Logged], previous: events.Summary | None) -> str:

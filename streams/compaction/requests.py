@@ -1,4 +1,6 @@
-"""Compaction requests: what the projector asks the compactor to summarise. Ids derive from what is asked, so repeats are the same."""
+"""Compaction requests: what the projector asks the compactor to summarise. Ids derive from what is
+asked, so repeats are the same.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from projections.window.window import Window
 
 
 class Piece(msgspec.Struct, omit_defaults=True):
-    """A run of a span: offsets (delta-encoded) where they are known, else the bounds to scan; ``live`` is False for abandoned events.
+    """A run of a span: offsets (delta-encoded) where they are known, else the bounds to scan;
+    ``live`` is False for abandoned events.
 
-    Of a live one the offsets in ``gone`` (delta-encoded) and within ``voids`` (bounds) belong to the span, and are not summarised.
+    Of a live one the offsets in ``gone`` (delta-encoded) and within ``voids`` (bounds) belong to
+    the span, and are not summarised.
     """
 
     first: int
@@ -28,7 +32,9 @@ class Piece(msgspec.Struct, omit_defaults=True):
 
 
 class CompactionRequest(msgspec.Struct, omit_defaults=True):
-    """A request to summarise offsets ``first`` to ``last`` of a conversation, in the partition its key says, but for those in ``kept``."""
+    """A request to summarise offsets ``first`` to ``last`` of a conversation, in the partition its
+    key says, but for those in ``kept``.
+    """
 
     request_id: str
     tenant: str
@@ -48,11 +54,15 @@ class CompactionRequest(msgspec.Struct, omit_defaults=True):
     rollback: int | None = None
     kept: list[int] = []
     ends: list[int] = []
-    """Where a span that is too long for one input may end instead, delta-encoded; any event of a piece without offsets will do, too."""
+    """Where a span that is too long for one input may end instead, delta-encoded; any event of a
+    piece without offsets will do, too.
+    """
 
 
 def policy_version(policy: Policy) -> str:
-    """A short name for a policy's content: the first 16 hex digits of the SHA-256 of its canonical JSON."""
+    """A short name for a policy's content: the first 16 hex digits of the SHA-256 of its canonical
+    JSON.
+    """
     return sha256(msgspec.json.encode(policy, order="deterministic")).hexdigest()[:16]
 
 
@@ -73,9 +83,17 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         gone = [offset for offset in absolute(entry.gone or []) if offset <= due.last]
         if end > due.last:
             # The span was marked before these entries were held as one range, and ends inside it.
-            offsets, end = None if offsets is None else [offset for offset in offsets if offset <= due.last], due.last
+            offsets, end = (
+                None if offsets is None else [offset for offset in offsets if offset <= due.last],
+                due.last,
+            )
         last = pieces[-1] if pieces else None
-        if last is not None and last.offsets is not None and offsets is not None and last.live == live:
+        if (
+            last is not None
+            and last.offsets is not None
+            and offsets is not None
+            and last.live == live
+        ):
             last.offsets += offsets
             last.gone += gone
             last.last = end
@@ -86,7 +104,15 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         piece.gone = delta(piece.gone)
     previous = meta.summary
     version = policy_version(window.policy)
-    asked = (str(window.key), due.first, due.last, due.kept, previous.summary_id if previous else None, meta.rollback, version)
+    asked = (
+        str(window.key),
+        due.first,
+        due.last,
+        due.kept,
+        previous.summary_id if previous else None,
+        meta.rollback,
+        version,
+    )
     policy = window.policy
     closing = policy.close_summarizer if due.reason != "budget" else None
     return CompactionRequest(

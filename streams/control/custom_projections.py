@@ -1,7 +1,8 @@
-"""Generations of a projection's results, recorded on the control topic under ``view/NAME``: Redis can be lost, and with it no switch.
+"""Generations of a projection's results, recorded on the control topic under ``view/NAME``: Redis
+can be lost, and with it no switch.
 
-Any process may write the record; of two written on top of the same one everybody takes the first, and the other's writer sees that and
-makes its change anew.
+Any process may write the record; of two written on top of the same one everybody takes the first,
+and the other's writer sees that and makes its change anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ ATTEMPTS = 20
 
 
 class ViewGeneration(msgspec.Struct, frozen=True):
-    """Results of one version of a projection; ``ends`` is what the log's partitions held when they were begun."""
+    """Results of one version of a projection; ``ends`` is what the log's partitions held when they
+    were begun.
+    """
 
     version: int
     ends: tuple[int, ...]
@@ -31,8 +34,8 @@ class ViewGeneration(msgspec.Struct, frozen=True):
 class ViewRecord(msgspec.Struct, frozen=True):
     """All generations there are, and the one that readers see (None: there is none).
 
-    ``last`` is the highest number there was when all were dropped: none is given twice, as a process that did not know yet may have left
-    results under it.
+    ``last`` is the highest number there was when all were dropped: none is given twice, as a
+    process that did not know yet may have left results under it.
     """
 
     revision: int = 0
@@ -45,20 +48,40 @@ class ViewRecord(msgspec.Struct, frozen=True):
         live = self.generations.get(self.live) if self.live is not None else None
         if live is not None and live.version == version:
             return self.live
-        return max((number for number, generation in self.generations.items() if generation.version == version), default=None)
+        return max(
+            (
+                number
+                for number, generation in self.generations.items()
+                if generation.version == version
+            ),
+            default=None,
+        )
 
     def candidate(self, version: int) -> int | None:
-        """The latest generation of a version that is younger than the live one: its building was begun and is not over."""
+        """The latest generation of a version that is younger than the live one: its building was
+        begun and is not over.
+        """
         live = self.live or 0
         return max(
-            (number for number, generation in self.generations.items() if generation.version == version and number > live), default=None
+            (
+                number
+                for number, generation in self.generations.items()
+                if generation.version == version and number > live
+            ),
+            default=None,
         )
 
     def begun(self, version: int, ends: dict[int, int]) -> ViewRecord:
-        """With a new generation; the first one is live at once, as there is nothing else to read."""
+        """With a new generation; the first one is live at once, as there is nothing else to
+        read.
+        """
         number = max(self.generations, default=max(self.live or 0, self.last)) + 1
         generation = ViewGeneration(version, tuple(ends[partition] for partition in sorted(ends)))
-        return ViewRecord(self.revision + 1, self.live if self.live is not None else number, {**self.generations, number: generation})
+        return ViewRecord(
+            self.revision + 1,
+            self.live if self.live is not None else number,
+            {**self.generations, number: generation},
+        )
 
     def switched(self, number: int) -> ViewRecord:
         """With another generation live."""
@@ -70,11 +93,17 @@ class ViewRecord(msgspec.Struct, frozen=True):
 
     def without(self, numbers: set[int]) -> ViewRecord:
         """Without some generations."""
-        return ViewRecord(self.revision + 1, self.live, {n: g for n, g in self.generations.items() if n not in numbers})
+        return ViewRecord(
+            self.revision + 1,
+            self.live,
+            {n: g for n, g in self.generations.items() if n not in numbers},
+        )
 
 
 def take_record(views: dict[str, ViewRecord], name: str, value: bytes | None) -> None:
-    """Take a record of the control topic in, unless another one of its revision came first; raises ``ValueError`` for one that is none."""
+    """Take a record of the control topic in, unless another one of its revision came first; raises
+    ``ValueError`` for one that is none.
+    """
     if not value:
         views.pop(name, None)
         return
@@ -83,11 +112,18 @@ def take_record(views: dict[str, ViewRecord], name: str, value: bytes | None) ->
     if known is None or new.revision > known.revision:
         views[name] = new
     else:
-        logger.debug("a record of projection %s is passed over: revision %d was there before it", name, new.revision)
+        logger.debug(
+            "a record of projection %s is passed over: revision %d was there before it",
+            name,
+            new.revision,
+        )
 
 
-async def change_record(control: Control, name: str, change: Callable[[ViewRecord], ViewRecord | None]) -> ViewRecord:
-    """Write what ``change`` makes of the record in force (None: nothing is to be done); returns the one in force then.
+async def change_record(
+    control: Control, name: str, change: Callable[[ViewRecord], ViewRecord | None]
+) -> ViewRecord:
+    """Write what ``change`` makes of the record in force (None: nothing is to be done); returns the
+    one in force then.
 
     Raises:
         Conflict: others changed it each time.
@@ -108,5 +144,7 @@ def record_of(control: Control, name: str) -> ViewRecord:
     """The record in force; raises :class:`UnknownProjection` when there is none."""
     found = control.state.views.get(name)
     if found is None or found.live is None:
-        raise UnknownProjection(f"projection {name} has no results yet: start it with `threadfold projection run`")
+        raise UnknownProjection(
+            f"projection {name} has no results yet: start it with `threadfold projection run`"
+        )
     return found

@@ -1,11 +1,13 @@
-"""The control topic: generations, the live one, tenants and their keys. Key-compacted; every service holds it whole in memory.
+"""The control topic: generations, the live one, tenants and their keys. Key-compacted; every
+service holds it whole in memory.
 
-A generation records the rules its windows were built with, because the fold may know no setting that is not in the log or recorded with
-the generation. A tenant's policy is fixed by its first record; a later change takes effect with the next generation (a rebuild).
+A generation records the rules its windows were built with, because the fold may know no setting
+that is not in the log or recorded with the generation. A tenant's policy is fixed by its first
+record; a later change takes effect with the next generation (a rebuild).
 
-Any process may change a tenant. A record counts only if its version is beyond the one before it, so that of two written at once everybody
-takes the first; the other's writer sees that and makes its change anew on top. Compaction keeps a topic's last record, so it ends with one
-that counts.
+Any process may change a tenant. A record counts only if its version is beyond the one before it, so
+that of two written at once everybody takes the first; the other's writer sees that and makes its
+change anew on top. Compaction keeps a topic's last record, so it ends with one that counts.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ from projections.policy.policy import Rules
 from streams.compaction.summarizers.registry import known_summarizers
 from streams.control.state import Generation as Generation
 from streams.control.state import State as State
-from streams.log.clients import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    SharedProducer,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.runtime.tasks import end_tasks
 from streams.settings.callables import load_callables
 from streams.settings.quotas import (
@@ -52,7 +60,9 @@ ATTEMPTS = 20
 
 
 class Control:
-    """The control topic, held in memory and followed. ``state`` is what was read so far; :meth:`sync` reads up to the end."""
+    """The control topic, held in memory and followed. ``state`` is what was read so far;
+    :meth:`sync` reads up to the end.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -74,9 +84,14 @@ class Control:
             consumer = make_consumer(self.settings)
             await start_client(consumer, self.settings)
             self._consumer = consumer
-            if not consumer.partitions_for_topic(self.topic) and self.topic not in await consumer.topics():
+            if (
+                not consumer.partitions_for_topic(self.topic)
+                and self.topic not in await consumer.topics()
+            ):
                 await self.stop()
-                raise TopicMismatch(f"topic {self.topic} is missing: run `threadfold topics create`")
+                raise TopicMismatch(
+                    f"topic {self.topic} is missing: run `threadfold topics create`"
+                )
             consumer.assign([TopicPartition(self.topic, 0)])
             await consumer.seek_to_beginning()
         self._follower = asyncio.create_task(self._follow(), name="control-follower")
@@ -97,7 +112,10 @@ class Control:
 
     async def sync(self) -> State:
         """Wait until everything written before this call is in ``state``, and return it."""
-        async with kafka_errors(self.settings, "reading the control topic"), asyncio.timeout(self.settings.append_timeout):
+        async with (
+            kafka_errors(self.settings, "reading the control topic"),
+            asyncio.timeout(self.settings.append_timeout),
+        ):
             if self._consumer is None:
                 raise TimeoutError("the control follower is stopped")
             tp = TopicPartition(self.topic, 0)
@@ -113,14 +131,20 @@ class Control:
                 rows = (await self._consumer.getmany(tp, timeout_ms=500)).get(tp, [])
                 at = await self._consumer.position(tp)
             except KafkaError:
-                # The brokers are away: keep what is known and try again; aiokafka reconnects by itself.
+                # The brokers are away: keep what is known and try again; aiokafka reconnects by
+                # itself.
                 await asyncio.sleep(0.5)
                 continue
             for row in rows:
                 try:
                     self.state.put(row.key or b"", row.value)
                 except ValueError as error:
-                    logger.error("control record %r at offset %d cannot be read and is passed over: %s", row.key, row.offset, error)
+                    logger.error(
+                        "control record %r at offset %d cannot be read and is passed over: %s",
+                        row.key,
+                        row.offset,
+                        error,
+                    )
                 for callback in self._changed:
                     callback(self.state)
             async with self._advanced:
@@ -128,9 +152,11 @@ class Control:
                 self._advanced.notify_all()
 
     def learner(self, rules: Rules) -> Callable[[str], Awaitable[None]]:
-        """What a folder awaits before a tenant's first event: it makes ``rules`` know the tenant's policy.
+        """What a folder awaits before a tenant's first event: it makes ``rules`` know the tenant's
+        policy.
 
-        A tenant is on the control topic before its first event is in the log, so reading up to here is enough, once a tenant.
+        A tenant is on the control topic before its first event is in the log, so reading up to here
+        is enough, once a tenant.
         """
 
         async def learn(tenant: str) -> None:
@@ -140,21 +166,27 @@ class Control:
 
         return learn
 
-    # -- writing -------------------------------------------------------------------------------------------------------------
+    # -- writing
+    # ------------------------------------------------------------------------------------------
 
     async def write(self, records: dict[str, msgspec.Struct | int | None]) -> None:
         """Write records (None deletes) in order, wait for all replicas, and read them back."""
-        async with kafka_errors(self.settings, "writing the control topic"), self._producer.lent() as producer:
+        async with (
+            kafka_errors(self.settings, "writing the control topic"),
+            self._producer.lent() as producer,
+        ):
             for key, value in records.items():
                 body = None if value is None else msgspec.json.encode(value)
                 await producer.send_and_wait(self.topic, body, key.encode(), partition=0)
         await self.sync()
 
     async def ensure_generation(self, partitions: int) -> Generation:
-        """The live generation; the first one is made from the deployment's policy when there is none.
+        """The live generation; the first one is made from the deployment's policy when there is
+        none.
 
         Raises:
-            InvalidPolicy: that policy does not hold, or names a summariser or callable that is not in these settings.
+            InvalidPolicy: that policy does not hold, or names a summariser or callable that is not
+                in these settings.
         """
         state = await self.sync()
         if state.live is None:
@@ -165,7 +197,8 @@ class Control:
         return self.state.live_generation
 
     async def ensure_tenant(self, name: str, policy: dict[str, Any] | None = None) -> Tenant:
-        """Record a tenant before its first event. A policy given for a known tenant waits for the next generation.
+        """Record a tenant before its first event. A policy given for a known tenant waits for the
+        next generation.
 
         Raises:
             InvalidName, InvalidPolicy: as named.
@@ -177,25 +210,35 @@ class Control:
         def change(known: Tenant | None) -> Tenant:
             if known is None:
                 return Tenant(name, policy or {})
-            return known if policy is None or policy == known.policy else msgspec.structs.replace(known, next_policy=policy)
+            return (
+                known
+                if policy is None or policy == known.policy
+                else msgspec.structs.replace(known, next_policy=policy)
+            )
 
         return await self._put_tenant(name, change)
 
     async def _put_tenant(self, name: str, change: Callable[[Tenant | None], Tenant]) -> Tenant:
-        """Record what ``change`` makes of a tenant's record (None: there is none), of the one that stands when it is written.
+        """Record what ``change`` makes of a tenant's record (None: there is none), of the one that
+        stands when it is written.
 
         Raises:
             Conflict: others changed it all the time.
             ThreadfoldError: whatever ``change`` raises, when nothing is written of it.
         """
-        async with self._tenant_locks.setdefault(name, asyncio.Lock()):  # within a process they take turns
+        async with self._tenant_locks.setdefault(
+            name, asyncio.Lock()
+        ):  # within a process they take turns
             for _ in range(ATTEMPTS):
                 known = self.state.tenants.get(name)
                 wanted = change(known)
                 if wanted == known or await self._counted(name, wanted.after(known)):
                     return wanted.after(known) if wanted != known else wanted
-                # The topic's last record of a tenant must be one that counts, whatever comes of the change.
-                while not await self._counted(name, (known := self.state.tenants[name]).after(known)):
+                # The topic's last record of a tenant must be one that counts, whatever comes of the
+                # change.
+                while not await self._counted(
+                    name, (known := self.state.tenants[name]).after(known)
+                ):
                     pass
         raise Conflict(f"tenant {name} is being changed by others all the time: try again")
 
@@ -220,7 +263,8 @@ class Control:
         Rules(deployment, callables=state.callables, summarizers=state.summarizers).check(policy)
 
     async def new_tenant(self, name: str, policy: dict[str, Any] | None, quota: Quota) -> Tenant:
-        """Record a tenant that is not known yet. Two calls at the same moment that say the very same may both do so.
+        """Record a tenant that is not known yet. Two calls at the same moment that say the very
+        same may both do so.
 
         Raises:
             TenantExists: it is known.
@@ -231,16 +275,23 @@ class Control:
 
         def change(known: Tenant | None) -> Tenant:
             if known is not None:
-                raise TenantExists(f"tenant {name} is known already: change it with PATCH, or make another key for it")
+                raise TenantExists(
+                    f"tenant {name} is known already: change it with PATCH, or make another key"
+                    " for it"
+                )
             self._check_policy(policy)
             return Tenant(name, policy or {}, quota=quota)
 
         return await self._put_tenant(name, change)
 
-    async def change_tenant(self, name: str, policy: dict[str, Any] | None, quota: Callable[[Quota], Quota] | None) -> Tenant:
-        """Change a tenant's quota at once, and its policy with the next generation; None leaves each as it is.
+    async def change_tenant(
+        self, name: str, policy: dict[str, Any] | None, quota: Callable[[Quota], Quota] | None
+    ) -> Tenant:
+        """Change a tenant's quota at once, and its policy with the next generation; None leaves
+        each as it is.
 
-        Giving the policy that is in force takes back one that waits. Of changes at the same moment each is made on top of the other.
+        Giving the policy that is in force takes back one that waits. Of changes at the same moment
+        each is made on top of the other.
 
         Raises:
             UnknownTenant, InvalidPolicy: as named.
@@ -252,32 +303,52 @@ class Control:
             if policy is not None:
                 self._check_policy(policy)
                 waits = recorded is not None and policy != self.state.policy_of(changed)
-                # Nothing can be in the log of a tenant that has no record yet: its policy is in force at once.
+                # Nothing can be in the log of a tenant that has no record yet: its policy is in
+                # force at once.
                 first = {} if recorded is not None else {"policy": policy}
-                changed = msgspec.structs.replace(changed, next_policy=policy if waits else None, **first)
-            return changed if quota is None else msgspec.structs.replace(changed, quota=quota(changed.quota))
+                changed = msgspec.structs.replace(
+                    changed, next_policy=policy if waits else None, **first
+                )
+            return (
+                changed
+                if quota is None
+                else msgspec.structs.replace(changed, quota=quota(changed.quota))
+            )
 
         return await self._put_tenant(name, change)
 
     async def settle_policies(self, live: Generation) -> None:
-        """Take the policies that the live generation was built with from those that wait; those in force already stay as they are."""
+        """Take the policies that the live generation was built with from those that wait; those in
+        force already stay as they are.
+        """
         for name in live.tenants:
 
             def change(known: Tenant | None, name: str = name) -> Tenant:
                 tenant = Tenant(name) if known is None else known
                 waits = tenant.next_policy is not None and tenant.next_policy == live.tenants[name]
-                return msgspec.structs.replace(tenant, policy=live.tenants[name], next_policy=None) if waits else tenant
+                return (
+                    msgspec.structs.replace(tenant, policy=live.tenants[name], next_policy=None)
+                    if waits
+                    else tenant
+                )
 
             if name in self.state.tenants:
                 await self._put_tenant(name, change)
 
     async def add_key(
-        self, tenant: str, scopes: Sequence[str] | None = None, *, name: str | None = None, expires_at: str | None = None
+        self,
+        tenant: str,
+        scopes: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        expires_at: str | None = None,
     ) -> str:
-        """Make a new API key for a tenant and return it; it is shown this once and stored only as a hash.
+        """Make a new API key for a tenant and return it; it is shown this once and stored only as a
+        hash.
 
         Raises:
-            InvalidKey: a scope is unknown, ``expires_at`` is no RFC 3339 time or has passed, or the name cannot be.
+            InvalidKey: a scope is unknown, ``expires_at`` is no RFC 3339 time or has passed, or the
+                name cannot be.
         """
         now = time.time()
         record = ApiKey(
@@ -300,7 +371,10 @@ class Control:
         mine = (await self.sync()).keys_of(tenant)
         gone = [hashed for hashed in mine if key is None or key_id(hashed) == key]
         if key is not None and not gone:
-            raise UnknownTenant(f"tenant {tenant} has no key {key[:40]!r}: its keys are {', '.join(map(key_id, mine)) or 'none'}")
+            raise UnknownTenant(
+                f"tenant {tenant} has no key {key[:40]!r}: its keys are"
+                f" {', '.join(map(key_id, mine)) or 'none'}"
+            )
         if gone:
             await self.write({f"key/{hashed}": None for hashed in gone})
         return len(gone)

@@ -1,8 +1,9 @@
 """Generations: which one a rebuild builds, who may work on it, making one live, dropping one.
 
-A number belongs to whoever's claim stands first on the control topic. Each claim is a record of its own, so compaction keeps all of them in
-their order, and a number is never given twice. A switch is one record, ``generation/live``: all that has to be there with it is written
-before, all that may come later follows from it.
+A number belongs to whoever's claim stands first on the control topic. Each claim is a record of its
+own, so compaction keeps all of them in their order, and a number is never given twice. A switch is
+one record, ``generation/live``: all that has to be there with it is written before, all that may
+come later follows from it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20
-"""How often a number is claimed because others came first, and how often a partition is marked that somebody writes beside it."""
+"""How often a number is claimed because others came first, and how often a partition is marked that
+somebody writes beside it.
+"""
 HOLD = 10.0
-"""Seconds for which the right to work on a generation is taken; a process that was killed leaves it free after so long."""
+"""Seconds for which the right to work on a generation is taken; a process that was killed leaves it
+free after so long.
+"""
 RENEW = 2.0
 SETTLE = 0.5
 
@@ -49,34 +54,51 @@ class GenerationBusy(Conflict):
 def known_generation(state: State, number: int) -> Generation:
     """The generation of this number; raises :class:`UnknownGeneration`."""
     if number not in state.generations:
-        raise UnknownGeneration(f"there is no generation {number}: `threadfold generations list` names those there are")
+        raise UnknownGeneration(
+            f"there is no generation {number}: `threadfold generations list` names those there are"
+        )
     return state.generations[number]
 
 
 def candidate(state: State, policy: dict[str, Any] | None) -> tuple[Generation, bool]:
-    """The generation that a rebuild under ``policy`` (None: the live one's) builds, and whether it was begun before.
+    """The generation that a rebuild under ``policy`` (None: the live one's) builds, and whether it
+    was begun before.
 
-    That is the latest one after the live one under the same rules, else a new one. Tenants' policies that wait are part of its rules.
+    That is the latest one after the live one under the same rules, else a new one. Tenants'
+    policies that wait are part of its rules.
 
     Raises:
         InvalidPolicy: the policy does not hold.
     """
     live = state.live_generation
     wanted = live.policy if policy is None else policy
-    tenants = {t.name: state.policy_of(t) if t.next_policy is None else t.next_policy for t in state.tenants.values()}
-    tenants = {name: layer for name, layer in tenants.items() if layer or state.tenants[name].next_policy is not None}
+    tenants = {
+        t.name: state.policy_of(t) if t.next_policy is None else t.next_policy
+        for t in state.tenants.values()
+    }
+    tenants = {
+        name: layer
+        for name, layer in tenants.items()
+        if layer or state.tenants[name].next_policy is not None
+    }
     rules = Rules(wanted, tenants, state.callables, state.summarizers)
     if policy is not None:
         rules.check(None)
     for number, known in sorted(state.generations.items(), reverse=True):
-        if number > live.number and (known.policy, known.tenants, known.partitions) == (wanted, tenants, live.partitions):
+        if number > live.number and (known.policy, known.tenants, known.partitions) == (
+            wanted,
+            tenants,
+            live.partitions,
+        ):
             return known, True
     number = max(state.generations.keys() | state.claims.keys()) + 1
     return Generation(number, live.partitions, wanted, tenants, "building"), False
 
 
 async def begin(control: Control, policy: dict[str, Any] | None) -> tuple[Generation, bool]:
-    """Begin a generation under a number of its own, or find the one to go on with; raises like :func:`candidate`, and Conflict."""
+    """Begin a generation under a number of its own, or find the one to go on with; raises like
+    :func:`candidate`, and Conflict.
+    """
     for _ in range(ATTEMPTS):
         generation, known = candidate(await control.sync(), policy)
         if known:
@@ -90,13 +112,19 @@ async def begin(control: Control, policy: dict[str, Any] | None) -> tuple[Genera
 
 
 class Hold:
-    """The right to work on one generation, for as long as the context lasts: of a rebuild, a switch and a drop one at a time.
+    """The right to work on one generation, for as long as the context lasts: of a rebuild, a switch
+    and a drop one at a time.
 
-    It keeps people from doing two things at once; what would go wrong with the windows is prevented by their revisions.
+    It keeps people from doing two things at once; what would go wrong with the windows is prevented
+    by their revisions.
     """
 
-    def __init__(self, store: WindowStore, generation: int, *, patience: float = HOLD + 2.0) -> None:
-        """Args: ``patience`` is for how many seconds to wait for one who has it: one that was killed cannot give it back."""
+    def __init__(
+        self, store: WindowStore, generation: int, *, patience: float = HOLD + 2.0
+    ) -> None:
+        """Args: ``patience`` is for how many seconds to wait for one who has it: one that was
+        killed cannot give it back.
+        """
         self._store = store
         self._generation = generation
         self._patience = patience
@@ -109,13 +137,19 @@ class Hold:
         while not await self._store.hold(self._generation, self._holder, HOLD):
             if time.monotonic() > limit:
                 raise GenerationBusy(
-                    f"generation {self._generation} is being built, switched to or dropped by another process: wait until it is done"
+                    f"generation {self._generation} is being built, switched to or dropped by"
+                    " another process: wait until it is done"
                 )
             await asyncio.sleep(0.25)
         self._task = asyncio.create_task(self._keep(), name=f"hold-{self._generation}")
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await end_tasks([self._task])
         try:
             await self._store.hold(self._generation, self._holder, 0)
@@ -125,7 +159,10 @@ class Hold:
     def check(self) -> None:
         """Raise :class:`GenerationBusy` where another process has taken the right meanwhile."""
         if self._lost:
-            raise GenerationBusy(f"another process took over generation {self._generation} while this one stood still")
+            raise GenerationBusy(
+                f"another process took over generation {self._generation} while this one stood"
+                " still"
+            )
 
     async def _keep(self) -> None:
         while not self._lost:
@@ -139,45 +176,67 @@ class Hold:
 async def make_live(control: Control, store: WindowStore, number: int) -> None:
     """Switch readers to a generation that has been built up to where the live one is.
 
-    Until a reader is told of it, everybody reads the old generation; from then on the new one, of which no partition is served before it
-    is where the old one was (it counts as healing until the workers have brought it there). Cut off in the middle, either nothing has
-    changed for readers or all of it; asked for again, it goes on.
+    Until a reader is told of it, everybody reads the old generation; from then on the new one, of
+    which no partition is served before it is where the old one was (it counts as healing until the
+    workers have brought it there). Cut off in the middle, either nothing has changed for readers or
+    all of it; asked for again, it goes on.
 
     Raises:
         UnknownGeneration: it was dropped meanwhile.
         KafkaUnavailable, RedisUnavailable: it may have been switched; ask again.
     """
     state = await control.sync()
-    old, ready = state.live_generation, msgspec.structs.replace(known_generation(state, number), state="ready")
+    old, ready = (
+        state.live_generation,
+        msgspec.structs.replace(known_generation(state, number), state="ready"),
+    )
     records: dict[str, msgspec.Struct | int | None] = {f"generation/{ready.number}": ready}
     if old.number != ready.number:
         await control.write({f"generation/{old.number}": kept_rules(state, old), **records})
-        await asyncio.gather(*(heal_to_live(store, old.number, ready.number, partition) for partition in range(ready.partitions)))
+        await asyncio.gather(
+            *(
+                heal_to_live(store, old.number, ready.number, partition)
+                for partition in range(ready.partitions)
+            )
+        )
         records = {"generation/live": ready.number}
     await control.write(records)
     await control.settle_policies(control.state.live_generation)
 
 
 def kept_rules(state: State, old: Generation) -> Generation:
-    """The old generation with the tenants' policies that it was folded under: they may have others when it is looked at or goes on."""
-    tenants = {t.name: t.policy for t in state.tenants.values() if t.policy or t.next_policy is not None}
+    """The old generation with the tenants' policies that it was folded under: they may have others
+    when it is looked at or goes on.
+    """
+    tenants = {
+        t.name: t.policy for t in state.tenants.values() if t.policy or t.next_policy is not None
+    }
     return msgspec.structs.replace(old, tenants={**tenants, **old.tenants})
 
 
 async def heal_to_live(store: WindowStore, live: int, number: int, partition: int) -> None:
-    """Let a generation's partition count as healing until it is where readers of the live one have been."""
+    """Let a generation's partition count as healing until it is where readers of the live one have
+    been.
+    """
     for _ in range(ATTEMPTS):
-        old, new = await store.checkpoint(live, partition), await store.checkpoint(number, partition) or Checkpoint()
+        old, new = (
+            await store.checkpoint(live, partition),
+            await store.checkpoint(number, partition) or Checkpoint(),
+        )
         if old is None:
             return
         if old.unverified:
-            # Redis was started anew or another one took over: a worker is about to say how far readers have seen.
+            # Redis was started anew or another one took over: a worker is about to say how far
+            # readers have seen.
             await asyncio.sleep(SETTLE)
             continue
         marked = replace(new, target=max(old.offset, old.target))
         if (await store.apply(number, partition, marked, [])).verdict is Verdict.APPLIED:
             return
-    raise Healing(f"partition {partition} of generation {live} or {number} is being brought back or written: try again shortly")
+    raise Healing(
+        f"partition {partition} of generation {live} or {number} is being brought back or written:"
+        " try again shortly"
+    )
 
 
 async def drop(control: Control, store: WindowStore, number: int) -> int:
@@ -190,12 +249,15 @@ async def drop(control: Control, store: WindowStore, number: int) -> int:
     generation = _droppable(await control.sync(), number)
     async with Hold(store, number):
         _droppable(await control.sync(), number)
-        # The record goes first, so that nobody begins to read or build windows that are being deleted.
+        # The record goes first, so that nobody begins to read or build windows that are being
+        # deleted.
         await control.write({f"generation/{number}": None})
         return await store.drop_generation(number, generation.partitions)
 
 
 def _droppable(state: State, number: int) -> Generation:
     if number == state.live:
-        raise LiveGeneration(f"generation {number} is live: switch to another first (`threadfold rebuild --switch`)")
+        raise LiveGeneration(
+            f"generation {number} is live: switch to another first (`threadfold rebuild --switch`)"
+        )
     return known_generation(state, number)

@@ -1,8 +1,10 @@
-"""The keys topic, followed: every process that seals or opens holds all of it (``streams.encryption.key_table``), unwrapped only the keys in use.
+"""The keys topic, followed: every process that seals or opens holds all of it
+(``streams.encryption.key_table``), unwrapped only the keys in use.
 
-The topic has one partition, so keys and erasures have one order for everybody. A new key is acknowledged by all in-sync replicas before an
-event sealed with it is appended; several processes that begin with a conversation at once make several keys, and all of them are good. So a
-key that a record names and the topic does not hold, once it is read to its end, is gone for good.
+The topic has one partition, so keys and erasures have one order for everybody. A new key is
+acknowledged by all in-sync replicas before an event sealed with it is appended; several processes
+that begin with a conversation at once make several keys, and all of them are good. So a key that a
+record names and the topic does not hold, once it is read to its end, is gone for good.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from streams.control.follower import Control, State
 from streams.encryption.key_table import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.encryption.master_keys import MasterKeys, master_keys_of
 from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
-from streams.log.clients import SharedProducer, kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    SharedProducer,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -41,12 +49,16 @@ IN_A_THREAD = 512 << 10
 """Bytes of a list from which on it is sealed in a thread."""
 ROLL = b"!roll"
 ROLL_AFTER = 60.0
-"""Seconds beyond the compaction lag after which a quiet topic gets one more record: a segment is only ever closed by the next one."""
+"""Seconds beyond the compaction lag after which a quiet topic gets one more record: a segment is
+only ever closed by the next one.
+"""
 _ERASED_TYPE = full_type("conversation.erased")
 
 
 def encrypting(control: Control) -> Callable[[str], bool]:
-    """Whether a tenant's payloads are sealed now: its policy's ``encryption`` under the live generation."""
+    """Whether a tenant's payloads are sealed now: its policy's ``encryption`` under the live
+    generation.
+    """
     known: dict[str, bool] = {}
 
     def forget(state: State) -> None:
@@ -58,7 +70,9 @@ def encrypting(control: Control) -> Callable[[str], bool]:
             state = control.state
             if state.live is None:
                 return False
-            found = known[tenant] = state.rules(state.live_generation).for_conversation(tenant, None).encryption
+            found = known[tenant] = (
+                state.rules(state.live_generation).for_conversation(tenant, None).encryption
+            )
         return found
 
     control.on_change(forget)
@@ -66,10 +80,14 @@ def encrypting(control: Control) -> Callable[[str], bool]:
 
 
 class KeyRing:
-    """A :class:`streams.encryption.payload_cipher.Seals` over the keys topic. Start it before use, stop it after; for one event loop."""
+    """A :class:`streams.encryption.payload_cipher.Seals` over the keys topic. Start it before use,
+    stop it after; for one event loop.
+    """
 
     def __init__(self, settings: Settings, encrypts: Callable[[str], bool]) -> None:
-        """Args: ``encrypts`` says of a tenant whether its new events are sealed. Raises InvalidSettings for wrong master keys."""
+        """Args: ``encrypts`` says of a tenant whether its new events are sealed. Raises
+        InvalidSettings for wrong master keys.
+        """
         self.settings = settings
         self.topic = settings.topic("keys")
         self.masters: MasterKeys = master_keys_of(settings)
@@ -88,7 +106,8 @@ class KeyRing:
         self._wiped_at, self._last_at = 0, 0
         self._checked = 0
 
-    # -- following -----------------------------------------------------------------------------------------------------------
+    # -- following
+    # ------------------------------------------------------------------------------------------
 
     async def start(self) -> KeyRing:
         """Read the topic to its end and go on following it; returns itself.
@@ -101,9 +120,14 @@ class KeyRing:
             consumer = make_consumer(self.settings)
             await start_client(consumer, self.settings)
             self._consumer = consumer
-            if not consumer.partitions_for_topic(self.topic) and self.topic not in await consumer.topics():
+            if (
+                not consumer.partitions_for_topic(self.topic)
+                and self.topic not in await consumer.topics()
+            ):
                 await self.stop()
-                raise TopicMismatch(f"topic {self.topic} is missing: run `threadfold topics create`")
+                raise TopicMismatch(
+                    f"topic {self.topic} is missing: run `threadfold topics create`"
+                )
             consumer.assign([TopicPartition(self.topic, 0)])
             await consumer.seek_to_beginning()
         self._follower = asyncio.create_task(self._follow(), name="keys-follower")
@@ -119,7 +143,9 @@ class KeyRing:
         self._follower = self._consumer = None
 
     def check(self) -> None:
-        """Raise :class:`KeyUnusable` when a master key that is in use is not configured, or another: no process should begin with that."""
+        """Raise :class:`KeyUnusable` when a master key that is in use is not configured, or
+        another: no process should begin with that.
+        """
         seen: set[str] = set()
         for conversation, one in self.table.all():
             if one.master not in seen:
@@ -131,7 +157,9 @@ class KeyRing:
         self._erased.append(callback)
 
     async def sync(self, *, first: bool = False) -> None:
-        """Wait until everything written before this call is known; ``first``: for as long as it goes on, as a long topic takes its time."""
+        """Wait until everything written before this call is known; ``first``: for as long as it
+        goes on, as a long topic takes its time.
+        """
         async with kafka_errors(self.settings, "reading the keys topic"):
             if self._consumer is None:
                 raise TimeoutError("the keys follower is stopped")
@@ -154,7 +182,8 @@ class KeyRing:
                 rows = (await self._consumer.getmany(tp, timeout_ms=500)).get(tp, [])
                 at = await self._consumer.position(tp)
             except KafkaError:
-                # The brokers are away: keep what is known and try again; aiokafka reconnects by itself.
+                # The brokers are away: keep what is known and try again; aiokafka reconnects by
+                # itself.
                 await asyncio.sleep(0.5)
                 continue
             for row in rows:
@@ -172,7 +201,13 @@ class KeyRing:
         try:
             changed = self.table.put(place, value)
         except ValueError as error:
-            logger.error("the record %r at offset %d of the keys topic cannot be read and is passed over: %s", place, offset, error)
+            logger.error(
+                "the record %r at offset %d of the keys topic cannot be read and is passed"
+                " over: %s",
+                place,
+                offset,
+                error,
+            )
             return
         if changed is None:
             return
@@ -183,10 +218,16 @@ class KeyRing:
                 callback(changed)
 
     async def _tidy(self) -> None:
-        """When nothing comes: delete keys that came after their conversation's erasure, and have the last tombstones compacted in time."""
+        """When nothing comes: delete keys that came after their conversation's erasure, and have
+        the last tombstones compacted in time.
+        """
         now, lag = int(time.time() * 1000), self.settings.key_compaction_lag * 1000
         rows: dict[bytes, bytes | None] = dict.fromkeys(sorted(self.table.void)[:500])
-        if self._wiped_at and now > self._wiped_at + lag + ROLL_AFTER * 1000 and self._last_at <= self._wiped_at + lag:
+        if (
+            self._wiped_at
+            and now > self._wiped_at + lag + ROLL_AFTER * 1000
+            and self._last_at <= self._wiped_at + lag
+        ):
             rows[ROLL] = b"{}"
         if rows:
             try:
@@ -195,28 +236,39 @@ class KeyRing:
                 logger.warning("keys of erased conversations are deleted later: %s", error)
 
     async def write(self, rows: dict[bytes, bytes | None]) -> None:
-        """Write records (None deletes), in order, and return when all replicas have them; raises :class:`KafkaUnavailable`."""
+        """Write records (None deletes), in order, and return when all replicas have them; raises
+        :class:`KafkaUnavailable`.
+        """
         async with (
             kafka_errors(self.settings, "writing keys"),
             asyncio.timeout(self.settings.append_timeout),
             self._producer.lent() as producer,
         ):
-            sent: list[Any] = [await producer.send(self.topic, value, key, partition=0) for key, value in rows.items()]
+            sent: list[Any] = [
+                await producer.send(self.topic, value, key, partition=0)
+                for key, value in rows.items()
+            ]
             await asyncio.gather(*sent)
 
-    # -- sealing -------------------------------------------------------------------------------------------------------------
+    # -- sealing
+    # ------------------------------------------------------------------------------------------
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
-        """As :class:`streams.encryption.payload_cipher.Seals` says. A conversation that has a key is sealed even when its tenant's policy does not ask for it
-        any more."""
+        """As :class:`streams.encryption.payload_cipher.Seals` says. A conversation that has a key
+        is sealed even when its tenant's policy does not ask for it any more.
+        """
         table = self.table
         names = {record.key: str(record.key).encode() for record in records}
         if table.any_erased:
             self._refuse_erased(records)
-        sealed = {name for key, name in names.items() if table.has(name) or self._encrypts(key.tenant)}
+        sealed = {
+            name for key, name in names.items() if table.has(name) or self._encrypts(key.tenant)
+        }
         if not sealed:
             return list(records)
-        missing = [name for name in sorted(sealed) if not table.has(name) and not table.is_erased(name)]
+        missing = [
+            name for name in sorted(sealed) if not table.has(name) and not table.is_erased(name)
+        ]
         if missing:
             await self._make(missing)
             self._refuse_erased(records)
@@ -234,7 +286,9 @@ class KeyRing:
                 raise Erased(f"conversation {record.key.conversation} was erased")
 
     def _first(self, conversation: bytes) -> tuple[bytes, AESGCM] | None:
-        """The key to seal with; None for a conversation that is erased by now, of which only the erasure itself is appended."""
+        """The key to seal with; None for a conversation that is erased by now, of which only the
+        erasure itself is appended.
+        """
         one = self.table.first(conversation)
         if one is None:
             return None
@@ -249,7 +303,9 @@ class KeyRing:
             self._tasks.add(task)
             task.add_done_callback(lambda done: self._made(own, done))
         # Shielded: a caller that gives up must not take the key from the others.
-        await asyncio.gather(*(asyncio.shield(task) for task in {self._making[name] for name in conversations}))
+        await asyncio.gather(
+            *(asyncio.shield(task) for task in {self._making[name] for name in conversations})
+        )
 
     def _made(self, conversations: list[bytes], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -261,7 +317,8 @@ class KeyRing:
     async def _create(self, conversations: list[bytes]) -> None:
         current = self.masters.current
         if self._checked != self.table.masters:
-            # What one process with another master key seals, no worker can open: all of them would stop at it.
+            # What one process with another master key seals, no worker can open: all of them would
+            # stop at it.
             self.check()
             self._checked = self.table.masters
         rows: dict[bytes, bytes | None] = {}
@@ -270,10 +327,12 @@ class KeyRing:
             rows[place] = encode_key(current, self.masters.wrap(place, os.urandom(KEY_BYTES)))
         await self.write(rows)
         for place, value in rows.items():
-            # Not awaited from the topic: what the follower brings later is the same. An erasure that came meanwhile makes it void.
+            # Not awaited from the topic: what the follower brings later is the same. An erasure
+            # that came meanwhile makes it void.
             self.table.put(place, value)
 
-    # -- opening -------------------------------------------------------------------------------------------------------------
+    # -- opening
+    # ------------------------------------------------------------------------------------------
 
     async def ready(self, rows: Iterable[Any]) -> None:
         sealed = [row for row in rows if row.value is not None and MARK in row.value]
@@ -293,7 +352,11 @@ class KeyRing:
                 self._gone.popitem(last=False)
 
     def _unknown(self, conversation: bytes, kid: bytes) -> bool:
-        if (conversation, kid) in self._unwrapped or self.table.is_done(conversation) or (conversation, kid) in self._gone:
+        if (
+            (conversation, kid) in self._unwrapped
+            or self.table.is_done(conversation)
+            or (conversation, kid) in self._gone
+        ):
             return False
         return self.table.find(conversation, kid) is None
 
@@ -317,11 +380,13 @@ class KeyRing:
     def snapshot_key(self, conversation: bytes) -> tuple[bytes, AESGCM] | None:
         found = self._first(conversation)
         if found is None and self.table.is_erased(conversation):
-            # Of a window that has not folded its erasure yet: what it holds must not be readable where it may stay for a while.
+            # Of a window that has not folded its erasure yet: what it holds must not be readable
+            # where it may stay for a while.
             return os.urandom(KID_BYTES), AESGCM(os.urandom(KEY_BYTES))
         return found
 
-    # -- erasures ------------------------------------------------------------------------------------------------------------
+    # -- erasures
+    # ------------------------------------------------------------------------------------------
 
     def is_erased(self, conversation: bytes) -> bool:
         return self.table.is_erased(conversation)
@@ -331,8 +396,12 @@ class KeyRing:
         return erasure.position if erasure is not None and erasure.state == "done" else None
 
     async def put_erasure(self, conversation: bytes, erasure: Erasure) -> None:
-        """Write an erasure's record, with a finished one the tombstones of all keys, too; returns when it is known here."""
-        rows: dict[bytes, bytes | None] = {conversation + b"/" + ERASED: msgspec.json.encode(erasure)}
+        """Write an erasure's record, with a finished one the tombstones of all keys, too; returns
+        when it is known here.
+        """
+        rows: dict[bytes, bytes | None] = {
+            conversation + b"/" + ERASED: msgspec.json.encode(erasure)
+        }
         await self.write(rows)
         await self.sync()
         if erasure.state == "done":
@@ -341,15 +410,19 @@ class KeyRing:
     async def wipe(self, conversation: bytes) -> None:
         """Write the tombstones of an erased conversation's keys that are still in the topic."""
         begin = conversation + b"/"
-        rows: dict[bytes, bytes | None] = dict.fromkeys(place for place in self.table.void if place.startswith(begin))
+        rows: dict[bytes, bytes | None] = dict.fromkeys(
+            place for place in self.table.void if place.startswith(begin)
+        )
         if rows:
             await self.write(rows)
             await self.sync()
 
-    # -- rotation ------------------------------------------------------------------------------------------------------------
+    # -- rotation
+    # ------------------------------------------------------------------------------------------
 
     async def rotate(self, batch: int = 500) -> int:
-        """Wrap every data key that another master key wraps with the current one; returns how many. Cut off, it goes on when repeated.
+        """Wrap every data key that another master key wraps with the current one; returns how many.
+        Cut off, it goes on when repeated.
 
         Raises:
             KeyUnusable: no master key is configured, or one that is in use is not.
@@ -362,7 +435,10 @@ class KeyRing:
         for conversation, one in self.table.all():
             if one.master != current:
                 place = key_place(conversation, one.kid)
-                rows[place] = encode_key(current, self.masters.wrap(place, self.masters.unwrap(place, one.master, one.wrapped)))
+                rows[place] = encode_key(
+                    current,
+                    self.masters.wrap(place, self.masters.unwrap(place, one.master, one.wrapped)),
+                )
                 count += 1
             if len(rows) >= batch:
                 await self.write(rows)

@@ -1,4 +1,6 @@
-"""What the control topic says: generations, tenants, keys; taken in record by record, without any I/O."""
+"""What the control topic says: generations, tenants, keys; taken in record by record, without any
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ logger = logging.getLogger(__name__)
 
 
 class Generation(msgspec.Struct, omit_defaults=True):
-    """One complete set of windows: its number, the rules it is built with, and the log's shape it was built on."""
+    """One complete set of windows: its number, the rules it is built with, and the log's shape it
+    was built on.
+    """
 
     number: int
     partitions: int
@@ -32,8 +36,9 @@ class Generation(msgspec.Struct, omit_defaults=True):
         """
         if partitions != self.partitions:
             raise TopicMismatch(
-                f"topic {topic} has {partitions} partitions, its windows were built on {self.partitions}: "
-                f"a changed count moves conversations; copy the log into a new topic instead"
+                f"topic {topic} has {partitions} partitions, its windows were built on"
+                f" {self.partitions}: a changed count moves conversations; copy the log into a new"
+                " topic instead"
             )
 
 
@@ -43,7 +48,9 @@ class State:
     def __init__(self) -> None:
         self.generations: dict[int, Generation] = {}
         self.claims: dict[int, str] = {}
-        """Who took a generation's number first; a number is never given twice, not even when its generation was dropped."""
+        """Who took a generation's number first; a number is never given twice, not even when its
+        generation was dropped.
+        """
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
@@ -71,10 +78,18 @@ class State:
     def _put_tenant(self, name: str, value: bytes | None) -> None:
         known = self.tenants.get(name)
         # The records of earlier releases have no version.
-        if not value or known is None or not 0 < (new := msgspec.json.decode(value, type=Tenant)).version <= known.version:
+        if (
+            not value
+            or known is None
+            or not 0 < (new := msgspec.json.decode(value, type=Tenant)).version <= known.version
+        ):
             _set(self.tenants, name, value, Tenant)
         else:
-            logger.debug("a record of tenant %s is passed over: version %d was there before it", name, new.version)
+            logger.debug(
+                "a record of tenant %s is passed over: version %d was there before it",
+                name,
+                new.version,
+            )
 
     @property
     def live_generation(self) -> Generation:
@@ -90,10 +105,14 @@ class State:
     def rules(self, generation: Generation) -> Rules:
         """The rules of a generation: its own record, and tenants that came after it was begun."""
         tenants = {t.name: t.policy for t in self.tenants.values() if t.policy}
-        return Rules(generation.policy, {**tenants, **generation.tenants}, self.callables, self.summarizers)
+        return Rules(
+            generation.policy, {**tenants, **generation.tenants}, self.callables, self.summarizers
+        )
 
     def key_of(self, key: str) -> ApiKey | None:
-        """What an API key opens, None for an unknown key; whether it has expired is for the caller to see."""
+        """What an API key opens, None for an unknown key; whether it has expired is for the caller
+        to see.
+        """
         return self.keys.get(hash_key(key))
 
     def keys_of(self, tenant: str) -> dict[str, ApiKey]:
@@ -112,11 +131,15 @@ class State:
         if known is None and any(key.tenant == name for key in self.keys.values()):
             known = Tenant(name)
         if known is None:
-            raise UnknownTenant(f"tenant {name} is not known: `threadfold tenants list` names those that are")
+            raise UnknownTenant(
+                f"tenant {name} is not known: `threadfold tenants list` names those that are"
+            )
         return known
 
 
-def _set(where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgspec.Struct]) -> None:
+def _set(
+    where: dict[Any, Any], name: Any, value: bytes | None, type_: type[msgspec.Struct]
+) -> None:
     if value:
         where[name] = msgspec.json.decode(value, type=type_)
     else:

@@ -1,4 +1,6 @@
-"""An event as a team's own projection gets it: where it stands, what it is, and its data as a plain dictionary."""
+"""An event as a team's own projection gets it: where it stands, what it is, and its data as a plain
+dictionary.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from projections.events.types import AnyEvent, OtherEvent, Undecodable, decode_event, decode_opaque, short_type
+from projections.events.types import (
+    AnyEvent,
+    OtherEvent,
+    Undecodable,
+    decode_event,
+    decode_opaque,
+    short_type,
+)
 from projections.names import Key, Position, parse_key
 from streams.encryption.payload_cipher import MARK, NotAuthentic, Seals, open_value
 from streams.log.log import Row
@@ -19,25 +28,29 @@ _DAY_MS = 86_400_000
 
 
 class Event:
-    """One event of the log. Everything here follows from its record alone, so a fold over it gives the same each time.
+    """One event of the log. Everything here follows from its record alone, so a fold over it gives
+    the same each time.
 
     Attributes:
-        tenant, conversation: whose it is.
-        position: where it stands in the log (opaque).
-        at: when the broker took it, in ms since 1970; within a partition it does not go back.
-        type: ``message``, ``tool.result``, …; of a type or version that this release does not know the whole name, like ``acme.note.v1``.
-        id: its id; a repeat has the same.
-        time: when its producer says it happened (RFC 3339), or None.
-        tokens: what its producer counted, 0 where it did not. A claim: the gateway counts, another producer may err.
-        readable: whether its data can be read; False when its payload was sealed and its conversation erased since.
+        tenant, conversation: whose it is. position: where it stands in the log (opaque). at: when
+        the broker took it, in ms since 1970; within a partition it does not go back. type:
+        ``message``, ``tool.result``, …; of a type or version that this release does not know the
+        whole name, like ``acme.note.v1``. id: its id; a repeat has the same. time: when its
+        producer says it happened (RFC 3339), or None. tokens: what its producer counted, 0 where it
+        did not. A claim: the gateway counts, another producer may err. readable: whether its data
+        can be read; False when its payload was sealed and its conversation erased since.
     """
 
-    def __init__(self, key: Key, position: Position, at: int, event: AnyEvent, readable: bool) -> None:
+    def __init__(
+        self, key: Key, position: Position, at: int, event: AnyEvent, readable: bool
+    ) -> None:
         self.tenant = key.tenant
         self.conversation = key.conversation
         self.position = str(position)
         self.at = at
-        self.type = short_type(event.type) if isinstance(event, OtherEvent) else _name_of(type(event))
+        self.type = (
+            short_type(event.type) if isinstance(event, OtherEvent) else _name_of(type(event))
+        )
         self.id = event.id
         self.time = event.time
         self.tokens = _tokens(event)
@@ -54,7 +67,9 @@ class Event:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """The event's fields as in ``threadfold schemas``, those at their defaults left out; empty where nothing can be read."""
+        """The event's fields as in ``threadfold schemas``, those at their defaults left out; empty
+        where nothing can be read.
+        """
         if not self.readable:
             return {}
         data = self._event.data
@@ -66,7 +81,9 @@ class Event:
 
 
 def event_of_row(seals: Seals, partition: int, row: Row) -> Event | str:
-    """The event of a record, or why it is none (a dead letter of the projector). ``seals.ready`` was awaited. Raises ``KeyUnusable``."""
+    """The event of a record, or why it is none (a dead letter of the projector). ``seals.ready``
+    was awaited. Raises ``KeyUnusable``.
+    """
     key = parse_key(row.key) if row.key is not None else None
     if row.key is None or key is None:
         return "the record's key is not tenant/conversation"

@@ -1,4 +1,6 @@
-"""One partition of a projection's results: decode a batch, apply it, and write what came of it with its checkpoint."""
+"""One partition of a projection's results: decode a batch, apply it, and write what came of it with
+its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ from streams.partition.partition import Fenced, identity
 
 logger = logging.getLogger(__name__)
 _ITS_OWN = (Exception, SystemExit)
-"""What a projection may raise; the errors of threadfold among these that say that something is away are not its own."""
+"""What a projection may raise; the errors of threadfold among these that say that something is away
+are not its own.
+"""
 
 
 @dataclass(slots=True)
 class ViewCounts:
-    """What became of the records read so far: handed on, repeats passed over, and records that are no events passed over."""
+    """What became of the records read so far: handed on, repeats passed over, and records that are
+    no events passed over.
+    """
 
     applied: int = 0
     repeats: int = 0
@@ -31,9 +37,13 @@ class ViewCounts:
 
 
 class ViewPartition:
-    """The results of one partition under one generation, owned by one process (others are fenced)."""
+    """The results of one partition under one generation, owned by one process (others are
+    fenced).
+    """
 
-    def __init__(self, projection: Projection, generation: int, number: int, store: ViewStore, log: Log) -> None:
+    def __init__(
+        self, projection: Projection, generation: int, number: int, store: ViewStore, log: Log
+    ) -> None:
         self.projection = projection
         self.number = number
         self.place = place_of(projection.name, generation, number)
@@ -43,13 +53,13 @@ class ViewPartition:
         self.counts = ViewCounts()
 
     async def process(self, rows: Sequence[Row]) -> None:
-        """Apply a batch, in order, and write it; records at or before the checkpoint are passed over.
+        """Apply a batch, in order, and write it; records at or before the checkpoint are passed
+        over.
 
         Raises:
-            Fenced: another process wrote; nothing was written.
-            ProjectionFailed: ``apply`` raised; nothing was written.
-            RedisUnavailable, KafkaUnavailable: unknown whether it was; go on from the stored checkpoint.
-            CorruptWindow, KeyUnusable: as named.
+            Fenced: another process wrote; nothing was written. ProjectionFailed: ``apply`` raised;
+            nothing was written. RedisUnavailable, KafkaUnavailable: unknown whether it was; go on
+            from the stored checkpoint. CorruptWindow, KeyUnusable: as named.
         """
         rows = [row for row in rows if row.offset > self.checkpoint.offset]
         if not rows:
@@ -61,27 +71,46 @@ class ViewPartition:
             await self._apply(batch, result)
         write = write_of(await result.changes(), ids)
         last = rows[-1]
-        checkpoint = Checkpoint(self.checkpoint.revision, last.offset, last.timestamp, identity(last), self.checkpoint.target)
+        checkpoint = Checkpoint(
+            self.checkpoint.revision,
+            last.offset,
+            last.timestamp,
+            identity(last),
+            self.checkpoint.target,
+        )
         answer = await self.store.apply(self.place, checkpoint, write)
         if answer.verdict is Verdict.FENCED:
-            raise Fenced(f"partition {self.number} of projection {self.projection.name} was written by another process")
+            raise Fenced(
+                f"partition {self.number} of projection {self.projection.name} was written by"
+                " another process"
+            )
         self.checkpoint = replace(checkpoint, revision=answer.revision)
         self.counts.applied += len(batch)
         self.counts.repeats += counts.repeats
         self.counts.dead += counts.dead
 
     async def begin(self, checkpoint: Checkpoint, target: int) -> None:
-        """Take the partition over at a checkpoint, and record up to where it heals; a former owner is fenced. Raises :class:`Fenced`."""
+        """Take the partition over at a checkpoint, and record up to where it heals; a former owner
+        is fenced. Raises :class:`Fenced`.
+        """
         answer = await self.store.apply(self.place, replace(checkpoint, target=target), NO_WRITE)
         if answer.verdict is not Verdict.APPLIED:
-            raise Fenced(f"partition {self.number} of projection {self.projection.name} was written by another process")
+            raise Fenced(
+                f"partition {self.number} of projection {self.projection.name} was written by"
+                " another process"
+            )
         self.checkpoint = replace(checkpoint, target=target, revision=answer.revision)
 
     async def check(self) -> None:
-        """Raise :class:`Fenced` when the stored checkpoint is not the one written last (Redis was wiped, say)."""
+        """Raise :class:`Fenced` when the stored checkpoint is not the one written last (Redis was
+        wiped, say).
+        """
         stored = await self.store.checkpoint(self.place)
         if stored is None or stored.revision != self.checkpoint.revision:
-            raise Fenced(f"partition {self.number} of projection {self.projection.name} is not as this process left it")
+            raise Fenced(
+                f"partition {self.number} of projection {self.projection.name} is not as this"
+                " process left it"
+            )
 
     async def _load(self, cells: list[Cell]) -> list[bytes | None]:
         return await self.store.load(self.place, cells)
@@ -93,7 +122,13 @@ class ViewPartition:
             event = event_of_row(self.log.seals, self.number, row)
             if isinstance(event, str):
                 counts.dead += 1
-                logger.debug("projection %s passes over %d-%d: %s", self.projection.name, self.number, row.offset, event)
+                logger.debug(
+                    "projection %s passes over %d-%d: %s",
+                    self.projection.name,
+                    self.number,
+                    row.offset,
+                    event,
+                )
             else:
                 batch.append(event)
         return batch, counts
@@ -105,8 +140,13 @@ class ViewPartition:
         try:
             known = {name: Ids(fields) for name, fields in zip(names, stored, strict=True)}
         except ValueError as error:
-            raise CorruptWindow(f"projection {self.projection.name}: recent ids of {self.place} cannot be read ({error})") from None
-        fresh = [event for event in batch if known[f"{event.tenant}/{event.conversation}"].take(event.id)]
+            raise CorruptWindow(
+                f"projection {self.projection.name}: recent ids of {self.place} cannot be read"
+                f" ({error})"
+            ) from None
+        fresh = [
+            event for event in batch if known[f"{event.tenant}/{event.conversation}"].take(event.id)
+        ]
         counts.repeats = len(batch) - len(fresh)
         batch[:] = fresh
         changes = {name: Hash(*ids.changes()) for name, ids in known.items()}
@@ -122,12 +162,14 @@ class ViewPartition:
             if isinstance(error, InvalidProjection):
                 raise InvalidProjection(f"{error} (at {where})") from error
             raise ProjectionFailed(
-                f"projection {self.projection.name} failed at {where}: {type(error).__name__}: {error}: "
-                f"mend it and start it again, nothing was passed over"
+                f"projection {self.projection.name} failed at {where}: {type(error).__name__}:"
+                f" {error}: mend it and start it again, nothing was passed over"
             ) from error
 
     async def _culprit(self, batch: list[Event]) -> str:
-        """The first event that fails by itself on top of those before it, else the batch; nothing of this is written."""
+        """The first event that fails by itself on top of those before it, else the batch; nothing
+        of this is written.
+        """
         result = Result(self.projection.name, self._load)
         for event in batch:
             try:
@@ -136,5 +178,8 @@ class ViewPartition:
                 if isinstance(error, ThreadfoldError) and not isinstance(error, InvalidProjection):
                     raise
                 logger.exception("projection %s failed at event %s", self.projection.name, event.id)
-                return f"position {event.position} ({event.type} of {event.tenant}/{event.conversation})"
+                return (
+                    f"position {event.position} ({event.type} of"
+                    f" {event.tenant}/{event.conversation})"
+                )
         return f"positions {batch[0].position} to {batch[-1].position} together"

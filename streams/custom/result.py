@@ -1,4 +1,6 @@
-"""The values a batch changes: read when they are asked for, kept as a buffer, and written all at once with the checkpoint."""
+"""The values a batch changes: read when they are asked for, kept as a buffer, and written all at
+once with the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Load = Callable[[list[Cell]], Awaitable[list[bytes | None]]]
 
 
 class Result:
-    """A batch's view of a projection's values: documents (any JSON) by tenant and key. Values of different partitions are apart."""
+    """A batch's view of a projection's values: documents (any JSON) by tenant and key. Values of
+    different partitions are apart.
+    """
 
     def __init__(self, projection: str, load: Load) -> None:
         self._projection = projection
@@ -38,7 +42,8 @@ class Result:
         self._changed: set[Cell] = set()
 
     async def get(self, tenant: str, key: str) -> Any | None:
-        """The value as it is now, the batch's own changes included; None where there is none. It is a copy: changes need :meth:`put`.
+        """The value as it is now, the batch's own changes included; None where there is none. It is
+        a copy: changes need :meth:`put`.
 
         Raises:
             RedisUnavailable: leave it to whoever calls ``apply``: the batch is tried again.
@@ -66,20 +71,27 @@ class Result:
         self._added.pop(cell, None)
 
     def add(self, tenant: str, key: str, **counts: int) -> None:
-        """Add to the fields of a counter, a document of whole numbers; one that is not there begins at 0. Nothing is read for it yet.
+        """Add to the fields of a counter, a document of whole numbers; one that is not there begins
+        at 0. Nothing is read for it yet.
 
         Raises:
-            InvalidProjection: a count is not a whole number (sums of fractions depend on how batches are cut).
+            InvalidProjection: a count is not a whole number (sums of fractions depend on how
+                batches are cut).
         """
         cell = self._cell(tenant, key)
         added = self._added.setdefault(cell, {})
         for name, count in counts.items():
             if type(count) is not int:
-                raise InvalidProjection(f"projection {self._projection}: {name}={count!r} is added to {key!r}: only whole numbers can be")
+                raise InvalidProjection(
+                    f"projection {self._projection}: {name}={count!r} is added to {key!r}: only"
+                    " whole numbers can be"
+                )
             added[name] = added.get(name, 0) + count
 
     async def changes(self) -> dict[Cell, bytes | None]:
-        """What the store has to hold afterwards; None: nothing under that key. Raises like :meth:`get` and :meth:`add`."""
+        """What the store has to hold afterwards; None: nothing under that key. Raises like
+        :meth:`get` and :meth:`add`.
+        """
         await self._settle(list(self._added))
         return {cell: self._known[cell] for cell in sorted(self._changed)}
 
@@ -97,7 +109,10 @@ class Result:
         raw = self._known[cell]
         total = {} if raw is None else msgspec.json.decode(raw)
         if not isinstance(total, dict) or not all(type(count) is int for count in total.values()):
-            raise InvalidProjection(f"projection {self._projection}: the value under {cell.key!r} is no counter, nothing can be added")
+            raise InvalidProjection(
+                f"projection {self._projection}: the value under {cell.key!r} is no counter,"
+                " nothing can be added"
+            )
         for name, count in added.items():
             total[name] = total.get(name, 0) + count
         return total
@@ -106,9 +121,14 @@ class Result:
         try:
             raw = _encoder.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidProjection(f"projection {self._projection}: the value for {cell.key!r} is not JSON: {error}") from None
+            raise InvalidProjection(
+                f"projection {self._projection}: the value for {cell.key!r} is not JSON: {error}"
+            ) from None
         if len(raw) > MAX_VALUE:
-            raise InvalidProjection(f"projection {self._projection}: the value for {cell.key!r} has {len(raw)} bytes, over {MAX_VALUE}")
+            raise InvalidProjection(
+                f"projection {self._projection}: the value for {cell.key!r} has {len(raw)} bytes,"
+                f" over {MAX_VALUE}"
+            )
         self._known[cell] = raw
         self._changed.add(cell)
 
@@ -118,5 +138,8 @@ class Result:
         except InvalidName as error:
             raise InvalidProjection(f"projection {self._projection}: {error}") from None
         if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY or not key.isprintable():
-            raise InvalidProjection(f"projection {self._projection}: key {str(key)[:60]!r} is not 1 to {MAX_KEY} printable characters")
+            raise InvalidProjection(
+                f"projection {self._projection}: key {str(key)[:60]!r} is not 1 to {MAX_KEY}"
+                " printable characters"
+            )
         return Cell(tenant, key)

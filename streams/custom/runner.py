@@ -1,8 +1,11 @@
-"""Runs a projection: a consumer group of its own shares the log's partitions among all processes that run it.
+"""Runs a projection: a consumer group of its own shares the log's partitions among all processes
+that run it.
 
-As with windows, the group is for the assignment only: where a partition goes on is told by the checkpoint beside its values. A partition
-that is taken over is *prepared* first: its checkpoint's record is read again from the log, and one that is missing, or of another
-incarnation of the topic, has the partition folded anew; until it has come to where the log ended then, its readers are told that it heals.
+As with windows, the group is for the assignment only: where a partition goes on is told by the
+checkpoint beside its values. A partition that is taken over is *prepared* first: its checkpoint's
+record is read again from the log, and one that is missing, or of another incarnation of the topic,
+has the partition folded anew; until it has come to where the log ended then, its readers are told
+that it heals.
 """
 
 from __future__ import annotations
@@ -53,9 +56,17 @@ class ViewRunner:
     """Keeps one projection's results up with the log; any number of processes may run one each."""
 
     def __init__(
-        self, settings: Settings, control: Control, log: Log, store: ViewStore, projection: Projection, *, anew: bool = False
+        self,
+        settings: Settings,
+        control: Control,
+        log: Log,
+        store: ViewStore,
+        projection: Projection,
+        *,
+        anew: bool = False,
     ) -> None:
-        """Args: ``anew``: build a new generation beside the live one, and :meth:`run` until it is live.
+        """Args: ``anew``: build a new generation beside the live one, and :meth:`run` until it is
+        live.
 
         Raises:
             InvalidProjection: its name or version cannot be.
@@ -68,7 +79,9 @@ class ViewRunner:
         self.generation = 0
         self.partitions: dict[int, ViewPartition] = {}
         self.on_progress: Callable[[int, int], None] | None = None
-        """Called now and then with how many records of a new generation are applied, and of how many."""
+        """Called now and then with how many records of a new generation are applied, and of how
+        many.
+        """
         self._anew = anew
         self._topic = settings.topic("events")
         self._unprepared: set[int] = set()
@@ -85,13 +98,14 @@ class ViewRunner:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Project until :meth:`stop` (or, built anew, until the new generation is live); Kafka or Redis being away is waited out.
+        """Project until :meth:`stop` (or, built anew, until the new generation is live); Kafka or
+        Redis being away is waited out.
 
         Raises:
-            ProjectionFailed, InvalidProjection: the projection raised an error, or put what is no value.
-            LogTruncated: it has to be folded from the log's first event, which is gone; the results there are stay as they are.
-            KeyUnusable: a master key is missing, or is another one.
-            KafkaUnavailable: the brokers do not answer at the start.
+            ProjectionFailed, InvalidProjection: the projection raised an error, or put what is no
+            value. LogTruncated: it has to be folded from the log's first event, which is gone; the
+            results there are stay as they are. KeyUnusable: a master key is missing, or is another
+            one. KafkaUnavailable: the brokers do not answer at the start.
         """
         self.generation = await self._choose()
         while not self._stopping.is_set():
@@ -99,40 +113,55 @@ class ViewRunner:
         if self._failure is not None:
             raise self._failure
 
-    # -- generations ---------------------------------------------------------------------------------------------------------
+    # -- generations
+    # ------------------------------------------------------------------------------------------
 
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
         ends, version = await self.log.tops(), self.projection.version
-        whole = said_of_begins(self._topic, {} if self.settings.accept_truncated_log else await self.log.begins())
+        whole = said_of_begins(
+            self._topic, {} if self.settings.accept_truncated_log else await self.log.begins()
+        )
         number: int | None = None
 
         def begin(before: ViewRecord) -> ViewRecord | None:
             nonlocal number
-            number = before.candidate(version) if self._anew and before.live is not None else before.newest(version)
+            number = (
+                before.candidate(version)
+                if self._anew and before.live is not None
+                else before.newest(version)
+            )
             if number is not None and not (whole and self._anew):
                 return None
             live = before.generations.get(before.live or 0)
             if live is not None and live.version > version and not self._anew:
                 raise InvalidProjection(
-                    f"projection {self.projection.name}: version {live.version} is live, and this code is version {version}: run the newer "
-                    f"one, or go back to this one with `threadfold projection rebuild`"
+                    f"projection {self.projection.name}: version {live.version} is live, and this"
+                    f" code is version {version}: run the newer one, or go back to this one with"
+                    " `threadfold projection rebuild`"
                 )
             if whole:
-                # What is right, and perhaps the only one that had those events, must not give way to what is left of it.
-                raise LogTruncated(f"projection {self.projection.name} cannot be folded anew: {whole[0]}")
+                # What is right, and perhaps the only one that had those events, must not give way
+                # to what is left of it.
+                raise LogTruncated(
+                    f"projection {self.projection.name} cannot be folded anew: {whole[0]}"
+                )
             after = before.begun(version, ends)
             number = max(after.generations)
             return after
 
         record = await change_record(self.control, self.projection.name, begin)
         if number is None or number not in record.generations:
-            raise InvalidProjection(f"projection {self.projection.name}: its record was deleted while it started: start it again")
+            raise InvalidProjection(
+                f"projection {self.projection.name}: its record was deleted while it started: start"
+                " it again"
+            )
         built_on = len(record.generations[number].ends)
         if built_on != len(ends):
             raise InvalidProjection(
-                f"projection {self.projection.name}: its results were built on {built_on} partitions, the log has {len(ends)}: "
-                f"drop them (`threadfold projection drop {self.projection.name} --all`) and start it again"
+                f"projection {self.projection.name}: its results were built on {built_on}"
+                f" partitions, the log has {len(ends)}: drop them (`threadfold projection drop"
+                f" {self.projection.name} --all`) and start it again"
             )
         return number
 
@@ -141,26 +170,40 @@ class ViewRunner:
         return self.control.state.views.get(self.projection.name, ViewRecord())
 
     def _moved(self) -> bool:
-        """Whether another generation of this version has become live, which is the one to feed now."""
+        """Whether another generation of this version has become live, which is the one to feed
+        now.
+        """
         record = self._record
-        if record.live is None or record.live == self.generation or (self._anew and record.live < self.generation):
+        if (
+            record.live is None
+            or record.live == self.generation
+            or (self._anew and record.live < self.generation)
+        ):
             return False
-        if record.live > self.generation and record.generations[record.live].version == self.projection.version:
+        if (
+            record.live > self.generation
+            and record.generations[record.live].version == self.projection.version
+        ):
             self.generation = record.live
             return True
         if record.live > self.generation and not self._outdated:
             self._outdated = True
-            logger.warning("projection %s: another version is live, what this process keeps up nobody reads", self.projection.name)
+            logger.warning(
+                "projection %s: another version is live, what this process keeps up nobody reads",
+                self.projection.name,
+            )
         return False
 
     async def _switch_when_complete(self) -> None:
-        """Make a younger generation live once every partition has come to where the log ended when it was begun."""
+        """Make a younger generation live once every partition has come to where the log ended when
+        it was begun.
+        """
         record, number = self._record, self.generation
         own = record.generations.get(number)
         if own is None or record.live is None:
             self._failure = self._failure or InvalidProjection(
-                f"projection {self.projection.name}: generation {number}, which this process kept up, was dropped: "
-                f"start it again if its results are wanted"
+                f"projection {self.projection.name}: generation {number}, which this process kept"
+                " up, was dropped: start it again if its results are wanted"
             )
             self.stop()
             return
@@ -172,10 +215,14 @@ class ViewRunner:
         for partition, end in enumerate(own.ends):
             if begins.get(partition, 0) >= end:
                 continue  # nothing of it is left
-            checkpoint = await self.store.checkpoint(place_of(self.projection.name, number, partition))
+            checkpoint = await self.store.checkpoint(
+                place_of(self.projection.name, number, partition)
+            )
             offset = checkpoint.offset if checkpoint is not None else -1
             done += min(offset + 1, end)
-            complete = complete and checkpoint is not None and offset + 1 >= end and not checkpoint.healing
+            complete = (
+                complete and checkpoint is not None and offset + 1 >= end and not checkpoint.healing
+            )
         if self.on_progress is not None:
             self.on_progress(done, sum(own.ends))
         if complete and number == record.live:
@@ -184,11 +231,21 @@ class ViewRunner:
             await change_record(
                 self.control,
                 self.projection.name,
-                lambda before: before.switched(number) if number in before.generations and number > (before.live or 0) else None,
+                lambda before: (
+                    before.switched(number)
+                    if number in before.generations and number > (before.live or 0)
+                    else None
+                ),
             )
-            logger.warning("projection %s: generation %d (version %d) is live", self.projection.name, number, own.version)
+            logger.warning(
+                "projection %s: generation %d (version %d) is live",
+                self.projection.name,
+                number,
+                own.version,
+            )
 
-    # -- the loop ------------------------------------------------------------------------------------------------------------
+    # -- the loop
+    # ------------------------------------------------------------------------------------------
 
     async def _run_generation(self) -> None:
         """Feed one generation until the end, or until another one is to be fed."""
@@ -217,7 +274,9 @@ class ViewRunner:
         """Prepare what is new, fetch, and apply each partition's rows."""
         try:
             await self._prepare_all(consumer)
-            batches = await consumer.getmany(timeout_ms=int(POLL * 1000), max_records=min(FETCH_ROWS, self.settings.batch_events))
+            batches = await consumer.getmany(
+                timeout_ms=int(POLL * 1000), max_records=min(FETCH_ROWS, self.settings.batch_events)
+            )
         except KafkaError as error:
             logger.warning("projection %s waits: %s", self.projection.name, error)
             await asyncio.sleep(RETRY_PAUSE)
@@ -225,24 +284,36 @@ class ViewRunner:
         work = [
             self._guarded(partition, self._process(partition, rows))
             for tp, rows in batches.items()
-            if (partition := self.partitions.get(tp.partition)) is not None and tp.partition not in self._unprepared
+            if (partition := self.partitions.get(tp.partition)) is not None
+            and tp.partition not in self._unprepared
         ]
         await asyncio.gather(*work)
 
     async def _process(self, partition: ViewPartition, rows: Sequence[Row]) -> None:
         if rows[0].offset <= partition.checkpoint.offset:
-            # It was sought behind its checkpoint: the client was told of a log that ends before it, and began anew.
-            raise Fenced(f"partition {partition.number} delivers what projection {self.projection.name} has: its log may be another one")
+            # It was sought behind its checkpoint: the client was told of a log that ends before it,
+            # and began anew.
+            raise Fenced(
+                f"partition {partition.number} delivers what projection {self.projection.name} has:"
+                " its log may be another one"
+            )
         await partition.process(rows)
-        self._served[partition.number] = max(self._served.get(partition.number, -1), partition.checkpoint.offset)
+        self._served[partition.number] = max(
+            self._served.get(partition.number, -1), partition.checkpoint.offset
+        )
 
     async def _check(self, partition: ViewPartition, end: int) -> None:
         if end <= partition.checkpoint.offset:
-            raise Fenced(f"the log of partition {partition.number} ends before what projection {self.projection.name} has of it")
+            raise Fenced(
+                f"the log of partition {partition.number} ends before what projection"
+                f" {self.projection.name} has of it"
+            )
         await partition.check()
 
     async def _tick(self) -> None:
-        """Notice what Redis or the log lost of partitions where nothing comes, commit, and switch when a new generation is complete."""
+        """Notice what Redis or the log lost of partitions where nothing comes, commit, and switch
+        when a new generation is complete.
+        """
         try:
             ends = await self.log.ends()
             for number, partition in list(self.partitions.items()):
@@ -267,7 +338,9 @@ class ViewRunner:
             self._failure = self._failure or error
             self.stop()
         except ThreadfoldError as error:
-            logger.warning("partition %d of projection %s waits: %s", number, self.projection.name, error)
+            logger.warning(
+                "partition %d of projection %s waits: %s", number, self.projection.name, error
+            )
             self._rest[number] = time.monotonic() + RETRY_PAUSE
         else:
             return
@@ -282,9 +355,15 @@ class ViewRunner:
         except (Fenced, CorruptWindow) as error:
             logger.info("partition %d is left as it is: %s", partition.number, error)
         except RedisUnavailable as error:
-            logger.warning("partition %d of projection %s waits: %s", partition.number, self.projection.name, error)
+            logger.warning(
+                "partition %d of projection %s waits: %s",
+                partition.number,
+                self.projection.name,
+                error,
+            )
 
-    # -- assignment ----------------------------------------------------------------------------------------------------------
+    # -- assignment
+    # ------------------------------------------------------------------------------------------
 
     def assigned(self, numbers: Iterable[int]) -> None:
         """Take partitions over; they are prepared before anything of them is applied."""
@@ -315,7 +394,9 @@ class ViewRunner:
                 logger.error("projection %s: %s", self.projection.name, error)
                 self._rest[number] = time.monotonic() + TRUNCATED_PAUSE
             except ThreadfoldError as error:
-                logger.warning("partition %d of projection %s waits: %s", number, self.projection.name, error)
+                logger.warning(
+                    "partition %d of projection %s waits: %s", number, self.projection.name, error
+                )
                 self._rest[number] = time.monotonic() + RETRY_PAUSE
 
     async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> None:
@@ -330,17 +411,33 @@ class ViewRunner:
             stored = None
         begin = (await self.log.begins())[number]
         if (why := await why_other(self.log, number, stored, begin, end)) is not None:
-            logger.warning("partition %d: the log is not the one projection %s was folded from: %s", number, self.projection.name, why)
+            logger.warning(
+                "partition %d: the log is not the one projection %s was folded from: %s",
+                number,
+                self.projection.name,
+                why,
+            )
             stored = None
         reached = -1 if stored is None else stored.offset
-        check_reach(self._topic, number, reached, begin, accept=self.settings.accept_truncated_log, what="results")
+        check_reach(
+            self._topic,
+            number,
+            reached,
+            begin,
+            accept=self.settings.accept_truncated_log,
+            what="results",
+        )
         if stored is None:
             await self.store.drop(partition.place)
-            # Where nothing is left, which was accepted then, nothing will come that ends the healing.
+            # Where nothing is left, which was accepted then, nothing will come that ends the
+            # healing.
             await partition.begin(Checkpoint(), end - 1 if begin < end else -1)
         else:
-            # An older copy of Redis that was put back serves nobody before it is where readers have been.
-            reached = max(stored.target, self._served.get(number, -1), (await consumer.committed(tp) or 0) - 1)
+            # An older copy of Redis that was put back serves nobody before it is where readers have
+            # been.
+            reached = max(
+                stored.target, self._served.get(number, -1), (await consumer.committed(tp) or 0) - 1
+            )
             await partition.begin(stored, min(reached, end - 1))
         if number not in self._unprepared:
             return
@@ -350,12 +447,19 @@ class ViewRunner:
         self._commits.known.pop(number, None)
         self._unprepared.discard(number)
 
-    # -- commits -------------------------------------------------------------------------------------------------------------
+    # -- commits
+    # ------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what is applied: for tools that show lag, and for whoever takes over and asks how far readers have been."""
+        """Commit what is applied: for tools that show lag, and for whoever takes over and asks how
+        far readers have been.
+        """
         if self._consumer is not None:
             await self._commits.commit(self._consumer, self._applied())
 
     def _applied(self) -> dict[int, int]:
-        return {number: partition.checkpoint.offset for number, partition in self.partitions.items() if number not in self._unprepared}
+        return {
+            number: partition.checkpoint.offset
+            for number, partition in self.partitions.items()
+            if number not in self._unprepared
+        }

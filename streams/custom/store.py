@@ -1,7 +1,9 @@
-"""Results in Redis. All of a place lies under one hash tag, so a batch is one atomic script call, in a cluster too.
+"""Results in Redis. All of a place lies under one hash tag, so a batch is one atomic script call,
+in a cluster too.
 
-Keys, all below ``PREFIX:view:{PLACE}:``: ``state`` (the checkpoint), ``t:TENANT`` (a hash of the tenant's values) and
-``i:TENANT/CONVERSATION`` (its recent ids). Like windows, results can be lost at any moment: they are folded anew from the log.
+Keys, all below ``PREFIX:view:{PLACE}:``: ``state`` (the checkpoint), ``t:TENANT`` (a hash of the
+tenant's values) and ``i:TENANT/CONVERSATION`` (its recent ids). Like windows, results can be lost
+at any moment: they are folded anew from the log.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target")
 
 
 class RedisViewStore:
-    """A :class:`streams.custom.persistence.ViewStore` on a Redis or Valkey server (6.2 or later)."""
+    """A :class:`streams.custom.persistence.ViewStore` on a Redis or Valkey server (6.2 or
+    later).
+    """
 
     def __init__(self, url: str, prefix: str = "threadfold", *, timeout: float = 5.0) -> None:
-        """Nothing is connected yet. ``url``, ``prefix`` and ``timeout`` (seconds) as for ``projections.redis.store.RedisStore``."""
+        """Nothing is connected yet. ``url``, ``prefix`` and ``timeout`` (seconds) as for
+        ``projections.redis.store.RedisStore``.
+        """
         self.url = url
         self.prefix = prefix
         self._servers = Servers(url, timeout=timeout)
@@ -45,14 +51,18 @@ class RedisViewStore:
 
     async def checkpoint(self, place: str) -> Checkpoint | None:
         async def work(node: Node) -> Checkpoint | None:
-            return _checkpoint(await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(self._state(place))))
+            return _checkpoint(
+                await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(self._state(place)))
+            )
 
         return await self._run(place, work)
 
     async def load(self, place: str, cells: list[Cell]) -> list[bytes | None]:
         return (await self.read(place, cells))[1]
 
-    async def read(self, place: str, cells: list[Cell]) -> tuple[Checkpoint | None, list[bytes | None]]:
+    async def read(
+        self, place: str, cells: list[Cell]
+    ) -> tuple[Checkpoint | None, list[bytes | None]]:
         wanted: dict[str, list[str]] = {}
         for cell in cells:
             wanted.setdefault(cell.tenant, []).append(cell.key)
@@ -66,7 +76,9 @@ class RedisViewStore:
 
         state, *rows = await self._run(place, work)
         found = {
-            (tenant, key): raw for (tenant, keys), row in zip(wanted.items(), rows, strict=True) for key, raw in zip(keys, row, strict=True)
+            (tenant, key): raw
+            for (tenant, keys), row in zip(wanted.items(), rows, strict=True)
+            for key, raw in zip(keys, row, strict=True)
         }
         return _checkpoint(state), [found[cell] for cell in cells]
 
@@ -90,7 +102,9 @@ class RedisViewStore:
             return await pipe.execute()
 
         state, values = await self._run(place, work)
-        return _checkpoint(state), {key.decode("utf-8", "replace"): raw for key, raw in values.items()}
+        return _checkpoint(state), {
+            key.decode("utf-8", "replace"): raw for key, raw in values.items()
+        }
 
     async def cells(self, place: str) -> AsyncIterator[Cell]:
         begin = self._values(place, "")
@@ -110,9 +124,17 @@ class RedisViewStore:
 
     async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
         keys = [self._state(place)]
-        args: list[Any] = [checkpoint.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target]
+        args: list[Any] = [
+            checkpoint.revision,
+            checkpoint.offset,
+            checkpoint.timestamp,
+            checkpoint.digest,
+            checkpoint.target,
+        ]
         changed = {self._values(place, tenant): hash_ for tenant, hash_ in write.values.items()}
-        changed.update((self._ids(place, conversation), hash_) for conversation, hash_ in write.ids.items())
+        changed.update(
+            (self._ids(place, conversation), hash_) for conversation, hash_ in write.ids.items()
+        )
         for name, hash_ in changed.items():
             keys.append(name)
             args.append(2 * len(hash_.put))
@@ -130,7 +152,8 @@ class RedisViewStore:
         state = self._state(place)
 
         async def work(node: Node) -> None:
-            # The state first: that fences whoever would still write while the other keys are looked for.
+            # The state first: that fences whoever would still write while the other keys are looked
+            # for.
             await node.redis.unlink(state)
             batch: list[Any] = []
             async for name in node.redis.scan_iter(match=_pattern(self._tag(place)), count=SCAN):
@@ -168,10 +191,15 @@ class RedisViewStore:
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-            raise RedisUnavailable(f"Redis at {where} does not answer ({reason}): check that it runs") from error
+            raise RedisUnavailable(
+                f"Redis at {where} does not answer ({reason}): check that it runs"
+            ) from error
         except ResponseError as error:
             if "WRONGTYPE" in str(error):
-                raise CorruptWindow(f"Redis at {where} has something else under a key of a projection: it is folded anew") from error
+                raise CorruptWindow(
+                    f"Redis at {where} has something else under a key of a projection: it is folded"
+                    " anew"
+                ) from error
             raise RedisUnavailable(f"Redis at {where} refused: {error}") from error
         except RedisError as error:
             raise RedisUnavailable(f"Redis at {where} failed: {error}") from error
@@ -190,7 +218,9 @@ def _pattern(begin: str) -> str:
 def _checkpoint(state: dict[bytes, bytes]) -> Checkpoint | None:
     try:
         revision, offset, timestamp, digest, target = (state[name] for name in _STATE)
-        return Checkpoint(revision.decode(), int(offset), int(timestamp), digest.decode(), int(target))
+        return Checkpoint(
+            revision.decode(), int(offset), int(timestamp), digest.decode(), int(target)
+        )
     except (KeyError, ValueError):
         # Nothing, or not a state any more: it is folded anew.
         return None

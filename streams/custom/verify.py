@@ -1,6 +1,8 @@
-"""Verify a projection: fold the log from its first event in memory and compare with what the store holds, byte for byte, while it runs.
+"""Verify a projection: fold the log from its first event in memory and compare with what the store
+holds, byte for byte, while it runs.
 
-Values are read in small groups, each atomically with the checkpoint of that moment, and the fold follows to just there before it compares.
+Values are read in small groups, each atomically with the checkpoint of that moment, and the fold
+follows to just there before it compares.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from streams.log.log import Log, Raw
 
 GROUP = 100
 BATCH = 97
-"""Records in a batch of this fold: not what the projection is usually given, so that a fold that depends on where batches end is found."""
+"""Records in a batch of this fold: not what the projection is usually given, so that a fold that
+depends on where batches end is found.
+"""
 
 
 @dataclass(slots=True)
 class ViewReport:
-    """What a verify found: how many values were compared, which differ (``tenant/key``), how many events it folded for it."""
+    """What a verify found: how many values were compared, which differ (``tenant/key``), how many
+    events it folded for it.
+    """
 
     verified: int = 0
     differing: list[str] = field(default_factory=list)
@@ -53,7 +59,9 @@ async def verify_view(
         place = place_of(projection.name, generation, number)
         fold = ViewPartition(projection, generation, number, scratch, log)
         await _advance(fold, _there(await store.checkpoint(place), number, projection))
-        cells = {cell async for cell in scratch.cells(place)} | {cell async for cell in store.cells(place)}
+        cells = {cell async for cell in scratch.cells(place)} | {
+            cell async for cell in store.cells(place)
+        }
         ordered = sorted(cells)
         for i in range(0, len(ordered), GROUP):
             await _compare(fold, store, place, ordered[i : i + GROUP], report)
@@ -64,7 +72,9 @@ async def verify_view(
     return report
 
 
-async def _compare(fold: ViewPartition, store: ViewStore, place: str, cells: list[Cell], report: ViewReport) -> None:
+async def _compare(
+    fold: ViewPartition, store: ViewStore, place: str, cells: list[Cell], report: ViewReport
+) -> None:
     checkpoint, stored = await store.read(place, cells)
     await _advance(fold, _there(checkpoint, fold.number, fold.projection))
     expected = await fold.store.load(place, cells)
@@ -78,7 +88,10 @@ async def _compare(fold: ViewPartition, store: ViewStore, place: str, cells: lis
 
 def _there(checkpoint: Checkpoint | None, number: int, projection: Projection) -> int:
     if checkpoint is None or checkpoint.healing:
-        raise Healing(f"partition {number} of projection {projection.name} is being folded anew: verify it when that is done")
+        raise Healing(
+            f"partition {number} of projection {projection.name} is being folded anew: verify it"
+            " when that is done"
+        )
     return checkpoint.offset
 
 

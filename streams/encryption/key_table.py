@@ -1,9 +1,11 @@
-"""What the keys topic says, in memory: wrapped data keys by conversation as compact bytes, and which conversations were erased.
+"""What the keys topic says, in memory: wrapped data keys by conversation as compact bytes, and
+which conversations were erased.
 
-Two kinds of records, both under a conversation's name: ``tenant/conversation/<kid>`` holds a wrapped data key (no value: it is gone), and
-``tenant/conversation/erased`` that the conversation is being erased or was. An erased conversation has no keys, whatever the order in which
-the records come: those before the erasure are dropped, those after it are void. One conversation's keys take 74 bytes each beside the
-name, about 300 in all as Python holds them.
+Two kinds of records, both under a conversation's name: ``tenant/conversation/<kid>`` holds a
+wrapped data key (no value: it is gone), and ``tenant/conversation/erased`` that the conversation is
+being erased or was. An erased conversation has no keys, whatever the order in which the records
+come: those before the erasure are dropped, those after it are void. One conversation's keys take 74
+bytes each beside the name, about 300 in all as Python holds them.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ class KeyRecord(msgspec.Struct):
 
 
 class Erasure(msgspec.Struct, omit_defaults=True, frozen=True):
-    """An erasure's record. ``begun`` is written before the log's event, ``done`` once the window took it; then the keys are void.
+    """An erasure's record. ``begun`` is written before the log's event, ``done`` once the window
+    took it; then the keys are void.
 
-    ``log`` is what becomes of the log's payloads, ``user`` a hash of the user on whose behalf, if any; times are RFC 3339.
+    ``log`` is what becomes of the log's payloads, ``user`` a hash of the user on whose behalf, if
+    any; times are RFC 3339.
     """
 
     state: Literal["begun", "done"]
@@ -78,12 +82,16 @@ class KeyTable:
         self._begun: set[bytes] = set()
         self._masters: list[str] = []
         self.void: set[bytes] = set()
-        """Places of data keys that came after their conversation's erasure and are still in the topic."""
+        """Places of data keys that came after their conversation's erasure and are still in the
+        topic.
+        """
 
     def put(self, place: bytes, value: bytes | None) -> bytes | None:
-        """Take one record in; returns the conversation whose keys or erasure changed so that what was derived of them must go.
+        """Take one record in; returns the conversation whose keys or erasure changed so that what
+        was derived of them must go.
 
-        Records of unknown kinds are left to newer releases; raises ``ValueError`` for one that cannot be read.
+        Records of unknown kinds are left to newer releases; raises ``ValueError`` for one that
+        cannot be read.
         """
         conversation, _, name = place.rpartition(b"/")
         if parse_key(conversation) is None:
@@ -107,7 +115,9 @@ class KeyTable:
         if len(wrapped) != WRAPPED_BYTES:
             raise ValueError(f"{len(wrapped)} bytes are no wrapped key")
         self._drop(conversation, kid)
-        self._keys[conversation] = self._keys.get(conversation, b"") + kid + self._number(record.master) + wrapped
+        self._keys[conversation] = (
+            self._keys.get(conversation, b"") + kid + self._number(record.master) + wrapped
+        )
         return None
 
     def _put_erasure(self, conversation: bytes, value: bytes | None) -> bytes | None:
@@ -130,7 +140,11 @@ class KeyTable:
         held = self._keys.get(conversation)
         if held is None:
             return False
-        left = b"".join(held[i : i + _ENTRY] for i in range(0, len(held), _ENTRY) if held[i : i + KID_BYTES] != kid)
+        left = b"".join(
+            held[i : i + _ENTRY]
+            for i in range(0, len(held), _ENTRY)
+            if held[i : i + KID_BYTES] != kid
+        )
         if left:
             self._keys[conversation] = left
         else:
@@ -182,7 +196,8 @@ class KeyTable:
         master = self._masters[int.from_bytes(held[at + KID_BYTES : at + KID_BYTES + 2], "big")]
         return Wrapped(held[at : at + KID_BYTES], master, held[at + KID_BYTES + 2 : at + _ENTRY])
 
-    # -- erasures ------------------------------------------------------------------------------------------------------------
+    # -- erasures
+    # ------------------------------------------------------------------------------------------
 
     @property
     def any_erased(self) -> bool:
@@ -205,5 +220,9 @@ class KeyTable:
     def erased_for(self, tenant: str, user: str) -> list[str]:
         """The conversations of a tenant that were erased on behalf of the user of this hash."""
         begin = tenant.encode() + b"/"
-        found = [name for name, value in self._erasures.items() if name.startswith(begin) and _decode_erasure(value).user == user]
+        found = [
+            name
+            for name, value in self._erasures.items()
+            if name.startswith(begin) and _decode_erasure(value).user == user
+        ]
         return sorted(name[len(begin) :].decode() for name in found)

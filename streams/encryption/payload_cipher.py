@@ -1,8 +1,11 @@
-"""Sealed payloads: an event whose ``data`` only who holds its conversation's data key can read. Pure: no clock, no network, no key store.
+"""Sealed payloads: an event whose ``data`` only who holds its conversation's data key can read.
+Pure: no clock, no network, no key store.
 
-The envelope stays (id, type, source, time, tokens); ``data`` becomes ``{"kid", "nonce", "ciphertext"}`` (base64), AES-256-GCM over the JSON
-bytes that were ``data``. Type, id and source are authenticated with it, so a payload cannot be moved to another event or conversation. What
-is opened is the value as it was before it was sealed, byte for byte. ``streams.control.key_ring`` has the keys.
+The envelope stays (id, type, source, time, tokens); ``data`` becomes ``{"kid", "nonce",
+"ciphertext"}`` (base64), AES-256-GCM over the JSON bytes that were ``data``. Type, id and source
+are authenticated with it, so a payload cannot be moved to another event or conversation. What is
+opened is the value as it was before it was sealed, byte for byte. ``streams.control.key_ring`` has
+the keys.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ MARK = b'"ciphertext":"'
 KID_BYTES = 12
 KEY_BYTES = 32
 NONCE_BYTES = 12
-"""Random nonces of 96 bits: good for 2^32 events under one key (NIST SP 800-38D, 8.3); a conversation has one of its own."""
+"""Random nonces of 96 bits: good for 2^32 events under one key (NIST SP 800-38D, 8.3); a
+conversation has one of its own.
+"""
 _KID = b'"kid":"'
 _KID_TEXT = 16
 _BODY = b"\xc1sealed\x00"
@@ -46,19 +51,24 @@ class _Row(Protocol):
 
 
 class Seals(Protocol):
-    """Who seals and opens; ``streams.control.key_ring.KeyRing`` is the real one. Conversations are named as in keys: ``tenant/conversation``."""
+    """Who seals and opens; ``streams.control.key_ring.KeyRing`` is the real one. Conversations are
+    named as in keys: ``tenant/conversation``.
+    """
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
-        """The records as they may stand in a topic: those of conversations that are encrypted are sealed.
+        """The records as they may stand in a topic: those of conversations that are encrypted are
+        sealed.
 
         Raises:
             Erased: a conversation was erased; nothing but its erasure is appended to it.
-            KeyUnusable: no master key is configured, or (of a conversation that is new) one that is in use is missing or another.
-            KafkaUnavailable: a new key could not be stored.
+            KeyUnusable: no master key is configured, or (of a conversation that is new) one that is
+            in use is missing or another. KafkaUnavailable: a new key could not be stored.
         """
 
     async def ready(self, rows: Iterable[_Row]) -> None:
-        """Make sure that each key these rows need is known, or known to be gone; to be awaited before they are read."""
+        """Make sure that each key these rows need is known, or known to be gone; to be awaited
+        before they are read.
+        """
 
     async def find(self, wanted: Iterable[tuple[bytes | None, bytes]]) -> None:
         """The same for keys by conversation and kid."""
@@ -71,7 +81,8 @@ class Seals(Protocol):
         """
 
     def snapshot_key(self, conversation: bytes) -> tuple[bytes, AESGCM] | None:
-        """The key to seal a conversation's snapshot with, None where nothing of it is sealed; raises like :meth:`data_key`.
+        """The key to seal a conversation's snapshot with, None where nothing of it is sealed;
+        raises like :meth:`data_key`.
 
         For one that is being erased, or was, it may be a key that nobody keeps.
         """
@@ -134,7 +145,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def seal_event(value: bytes, kid: bytes, key: AESGCM) -> bytes:
-    """Seal the payload of an event's value, which intake made; one without ``data``, or sealed already, stays as it is."""
+    """Seal the payload of an event's value, which intake made; one without ``data``, or sealed
+    already, stays as it is.
+    """
     if is_sealed(value):
         return value
     try:
@@ -192,7 +205,8 @@ def _sealed(value: bytes) -> _SealedEnvelope | None:
 
 
 def open_value(seals: Seals, conversation: bytes, value: bytes) -> bytes | None:
-    """An event's value with its payload readable, as it was before it was sealed; None where its key is gone.
+    """An event's value with its payload readable, as it was before it was sealed; None where its
+    key is gone.
 
     Raises:
         NotAuthentic: the ciphertext is not what the key sealed, or not of this event.
@@ -208,7 +222,10 @@ def open_value(seals: Seals, conversation: bytes, value: bytes) -> bytes | None:
     if key is None:
         return None
     try:
-        nonce, ciphertext = binascii.a2b_base64(event.data.nonce), binascii.a2b_base64(event.data.ciphertext)
+        nonce, ciphertext = (
+            binascii.a2b_base64(event.data.nonce),
+            binascii.a2b_base64(event.data.ciphertext),
+        )
         data = key.decrypt(nonce, ciphertext, _encode((event.type, event.id, event.source)))
     except (InvalidTag, ValueError):
         raise NotAuthentic("its sealed payload does not authenticate under its key") from None
@@ -221,11 +238,12 @@ def open_value(seals: Seals, conversation: bytes, value: bytes) -> bytes | None:
 
 
 def read_event(seals: Seals, conversation: bytes, value: bytes) -> AnyEvent:
-    """Decode a record's value, sealed or not, into its typed event; one whose key is gone is an :class:`OtherEvent` of its type.
+    """Decode a record's value, sealed or not, into its typed event; one whose key is gone is an
+    :class:`OtherEvent` of its type.
 
     Raises:
-        Undecodable: as ``projections.events.decode_event`` says, or its payload does not authenticate.
-        KeyUnusable: the key is there, and its master key is not.
+        Undecodable: as ``projections.events.decode_event`` says, or its payload does not
+        authenticate. KeyUnusable: the key is there, and its master key is not.
     """
     if MARK not in value:
         return decode_event(value)
@@ -236,7 +254,8 @@ def read_event(seals: Seals, conversation: bytes, value: bytes) -> AnyEvent:
     return decode_opaque(value) if opened is None else decode_event(opened)
 
 
-# -- snapshots -------------------------------------------------------------------------------------------------------------------
+# -- snapshots
+# ------------------------------------------------------------------------------------------
 
 
 def seal_body(conversation: bytes, body: bytes, kid: bytes, key: AESGCM) -> bytes:
@@ -245,11 +264,14 @@ def seal_body(conversation: bytes, body: bytes, kid: bytes, key: AESGCM) -> byte
     return _BODY + kid + nonce + key.encrypt(nonce, body, b"snapshot\n" + conversation)
 
 
-def body_sealer(seals: Seals, conversation: bytes, *, erased: bool = False) -> Callable[[bytes], bytes]:
-    """What seals the bodies of a conversation's snapshots, and leaves them as they are where nothing of it is sealed.
+def body_sealer(
+    seals: Seals, conversation: bytes, *, erased: bool = False
+) -> Callable[[bytes], bytes]:
+    """What seals the bodies of a conversation's snapshots, and leaves them as they are where
+    nothing of it is sealed.
 
-    They hold pinned text and the summary. A window that is ``erased`` holds nothing, and has to stay readable. Raises like
-    :meth:`Seals.snapshot_key`.
+    They hold pinned text and the summary. A window that is ``erased`` holds nothing, and has to
+    stay readable. Raises like :meth:`Seals.snapshot_key`.
     """
     key = None if erased else seals.snapshot_key(conversation)
     return bytes if key is None else lambda body: seal_body(conversation, body, *key)
@@ -261,7 +283,9 @@ def kid_of_body(body: bytes) -> bytes | None:
 
 
 def open_body(seals: Seals, conversation: bytes, body: bytes) -> bytes | None:
-    """A snapshot's body as it was before it was sealed; None where its key is gone. Raises like :func:`open_value`."""
+    """A snapshot's body as it was before it was sealed; None where its key is gone. Raises like
+    :func:`open_value`.
+    """
     kid = kid_of_body(body)
     if kid is None:
         return body
@@ -270,6 +294,8 @@ def open_body(seals: Seals, conversation: bytes, body: bytes) -> bytes | None:
         return None
     at = len(_BODY) + KID_BYTES
     try:
-        return key.decrypt(body[at : at + NONCE_BYTES], body[at + NONCE_BYTES :], b"snapshot\n" + conversation)
+        return key.decrypt(
+            body[at : at + NONCE_BYTES], body[at + NONCE_BYTES :], b"snapshot\n" + conversation
+        )
     except (InvalidTag, ValueError):
         raise NotAuthentic("a sealed snapshot does not authenticate under its key") from None

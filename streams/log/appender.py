@@ -1,13 +1,16 @@
-"""One partition's way into the log: what comes while a record batch is under way goes out together in the next one.
+"""One partition's way into the log: what comes while a record batch is under way goes out together
+in the next one.
 
-So batches adapt to load by themselves: a single event that finds nothing under way is sent at once, and under load each request carries
-what came during the one before. At most one batch of a partition is under way, which is all that an idempotent aiokafka producer allows
-anyway; it waits for its place in the order of arrival (aiokafka's own ``send_batch`` lets many callers race for it, and counts the time of
-those that lose several times over).
+So batches adapt to load by themselves: a single event that finds nothing under way is sent at once,
+and under load each request carries what came during the one before. At most one batch of a
+partition is under way, which is all that an idempotent aiokafka producer allows anyway; it waits
+for its place in the order of arrival (aiokafka's own ``send_batch`` lets many callers race for it,
+and counts the time of those that lose several times over).
 
-aiokafka has one request under way to a broker, with a batch of each partition the broker leads. A batch that is closed while another
-partition's is under way would wait for that and miss what comes meanwhile, so partitions of one broker fill theirs together, when it has
-nothing under way (:class:`Brokers`): as many rows a request as there can be.
+aiokafka has one request under way to a broker, with a batch of each partition the broker leads. A
+batch that is closed while another partition's is under way would wait for that and miss what comes
+meanwhile, so partitions of one broker fill theirs together, when it has nothing under way
+(:class:`Brokers`): as many rows a request as there can be.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ HEADERS = [("content-type", CONTENT_TYPE.encode())]
 Pair = tuple[bytes, bytes]
 """A record's key and value."""
 LONGEST_TURN = 0.05
-"""Seconds that a partition waits for the others of its broker at most: a batch that is tried again and again must not hold them up."""
+"""Seconds that a partition waits for the others of its broker at most: a batch that is tried again
+and again must not hold them up.
+"""
 
 
 class Brokers:
@@ -39,7 +44,9 @@ class Brokers:
         self._idle: dict[int, asyncio.Event] = {}
 
     async def turn(self, broker: int | None) -> None:
-        """Wait until nothing is under way to a broker, but not for long; None (nobody leads the partition just now) is not waited for."""
+        """Wait until nothing is under way to a broker, but not for long; None (nobody leads the
+        partition just now) is not waited for.
+        """
         idle = None if broker is None else self._idle.get(broker)
         if idle is not None:
             with suppress(TimeoutError):
@@ -47,14 +54,17 @@ class Brokers:
                     await idle.wait()
 
     def begin(self, broker: int | None) -> None:
-        """A batch goes to the broker. Whoever finds it idle in this moment still goes along, as aiokafka sends a moment later."""
+        """A batch goes to the broker. Whoever finds it idle in this moment still goes along, as
+        aiokafka sends a moment later.
+        """
         if broker is not None:
             asyncio.get_running_loop().call_soon(self._depart, broker)
 
     def end(self, broker: int | None) -> None:
         """It is acknowledged, or failed."""
         if broker is not None:
-            # Not at once: the batches of a request end one after the other, and the last one's partition must not run ahead.
+            # Not at once: the batches of a request end one after the other, and the last one's
+            # partition must not run ahead.
             asyncio.get_running_loop().call_soon(self._arrive, broker)
 
     def _depart(self, broker: int) -> None:
@@ -68,7 +78,9 @@ class Brokers:
 
 
 class _Job:
-    """Rows of one caller: how many are in batches already, the offsets of those that are acknowledged, and who waits for them."""
+    """Rows of one caller: how many are in batches already, the offsets of those that are
+    acknowledged, and who waits for them.
+    """
 
     __slots__ = ("done", "offsets", "rows", "taken")
 
@@ -80,7 +92,9 @@ class _Job:
 
 
 class Appender:
-    """Appends to one partition. One instance serves any number of callers in one event loop; their number and bytes are theirs to bound."""
+    """Appends to one partition. One instance serves any number of callers in one event loop; their
+    number and bytes are theirs to bound.
+    """
 
     def __init__(self, topic: str, partition: int, brokers: Brokers | None = None) -> None:
         """Args: ``brokers`` is shared by the appenders that use one producer."""
@@ -94,8 +108,9 @@ class Appender:
     async def append(self, producer: AIOKafkaProducer, rows: Sequence[Pair]) -> list[int]:
         """Append rows in order and return their offsets once all are acknowledged.
 
-        Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot reorder them. A caller that is cancelled
-        leaves unknown what is in: rows that were not sent yet never are.
+        Rows that fit into one batch (``max_batch_size``) go out in one, so that a retry cannot
+        reorder them. A caller that is cancelled leaves unknown what is in: rows that were not sent
+        yet never are.
 
         Raises:
             KafkaError: as the producer raises it; unknown which of the rows are in.
@@ -105,11 +120,14 @@ class Appender:
         # The latest one for all who wait: one that was replaced can append nothing more.
         self._producer = producer
         if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all(), name=f"append-{self._topic}-{self._partition}")
+            self._sending = asyncio.create_task(
+                self._send_all(), name=f"append-{self._topic}-{self._partition}"
+            )
         try:
             return await job.done
         except asyncio.CancelledError:
-            # The batch before it may be under way for as long as Kafka is away: what nobody waits for must not pile up meanwhile.
+            # The batch before it may be under way for as long as Kafka is away: what nobody waits
+            # for must not pile up meanwhile.
             job.rows = ()
             with suppress(ValueError):  # it is in a batch already
                 self._jobs.remove(job)
@@ -132,7 +150,9 @@ class Appender:
                     break  # all who waited are gone
                 self._brokers.begin(broker)
                 try:
-                    acknowledged = await producer.send_batch(batch, self._topic, partition=self._partition)
+                    acknowledged = await producer.send_batch(
+                        batch, self._topic, partition=self._partition
+                    )
                     offset = (await acknowledged).offset
                     if offset < 0:
                         # In the log, but so long ago that the broker cannot tell where.
@@ -148,11 +168,15 @@ class Appender:
 
     def _leader(self, producer: AIOKafkaProducer) -> int | None:
         """The broker that leads the partition, as far as is known."""
-        leader: int | None = producer.client.cluster.leader_for_partition(TopicPartition(self._topic, self._partition))
+        leader: int | None = producer.client.cluster.leader_for_partition(
+            TopicPartition(self._topic, self._partition)
+        )
         return None if leader is None or leader < 0 else leader
 
     def _fill(self, producer: AIOKafkaProducer) -> tuple[object, list[tuple[_Job, int]]]:
-        """A batch of what waits, as much as it takes; and whose rows are in it, and how many of each."""
+        """A batch of what waits, as much as it takes; and whose rows are in it, and how many of
+        each.
+        """
         batch = producer.create_batch()
         append = batch.append
         aboard: list[tuple[_Job, int]] = []

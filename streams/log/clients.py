@@ -1,4 +1,6 @@
-"""Making aiokafka clients, and naming their failures by cause: the one place that knows how threadfold talks to its brokers."""
+"""Making aiokafka clients, and naming their failures by cause: the one place that knows how
+threadfold talks to its brokers.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 LAST_WORDS = 5.0
-"""Seconds that a client has to flush and to take its leave; a service that ends closes several, and is killed if it takes too long."""
+"""Seconds that a client has to flush and to take its leave; a service that ends closes several, and
+is killed if it takes too long.
+"""
 
 MAX_REQUEST = 16 << 20
 """Bytes of one produce request; the topics' ``max.message.bytes`` is the same."""
 
 REQUEST_SHARE = 0.2
-"""The part of the append time-out that one request may take: a broker that hangs, or whose machine is gone, does not say so, and what was
-sent to it has to go to the partition's next leader within the time that an append has."""
+"""The part of the append time-out that one request may take: a broker that hangs, or whose machine
+is gone, does not say so, and what was sent to it has to go to the partition's next leader within
+the time that an append has.
+"""
 
 LOST_PLACE = (
     OutOfOrderSequenceNumber,
@@ -47,12 +53,16 @@ LOST_PLACE = (
     LeaderNotAvailableError,
     NotLeaderForPartitionError,
 )
-"""After these an idempotent producer of aiokafka can append nothing more to the partition: the broker expects another sequence number (its
-log lost its tail, say), or a batch that expired without a leader took a number and was never sent. Only another producer helps."""
+"""After these an idempotent producer of aiokafka can append nothing more to the partition: the
+broker expects another sequence number (its log lost its tail, say), or a batch that expired without
+a leader took a number and was never sent. Only another producer helps.
+"""
 
 
 def make_producer(settings: Settings) -> AIOKafkaProducer:
-    """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here (ARCHITECTURE, Faust and aiokafka)."""
+    """An idempotent producer that waits for all in-sync replicas; zstd costs nothing here
+    (ARCHITECTURE, Faust and aiokafka).
+    """
     producer = AIOKafkaProducer(
         bootstrap_servers=settings.kafka,
         enable_idempotence=True,
@@ -63,7 +73,8 @@ def make_producer(settings: Settings) -> AIOKafkaProducer:
         max_request_size=MAX_REQUEST,
         request_timeout_ms=max(1000, int(settings.append_timeout * 1000 * REQUEST_SHARE)),
     )
-    # A batch without a leader to go to waits as long as its callers do, not only as long as a request may take.
+    # A batch without a leader to go to waits as long as its callers do, not only as long as a
+    # request may take.
     producer._message_accumulator._batch_ttl = settings.append_timeout
     return producer
 
@@ -78,7 +89,9 @@ class SharedProducer:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def get(self) -> AIOKafkaProducer:
-        """The running producer; raises aiokafka's errors when it cannot be started (see :func:`kafka_errors`)."""
+        """The running producer; raises aiokafka's errors when it cannot be started (see
+        :func:`kafka_errors`).
+        """
         if self._producer is not None:
             return self._producer
         async with self._starting:
@@ -90,7 +103,9 @@ class SharedProducer:
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[AIOKafkaProducer]:
-        """The running producer; one that lost its place is retired, so that whoever tries again gets another."""
+        """The running producer; one that lost its place is retired, so that whoever tries again
+        gets another.
+        """
         producer = await self.get()
         try:
             yield producer
@@ -99,10 +114,15 @@ class SharedProducer:
             raise
 
     def retire(self, producer: Any, error: Exception) -> None:
-        """Let nobody have this producer any more; what others have under way with it goes on, and then it is closed."""
+        """Let nobody have this producer any more; what others have under way with it goes on, and
+        then it is closed.
+        """
         if producer is None or producer is not self._producer:
             return
-        logger.warning("a producer lost its place in the log (%s): another one takes over", type(error).__name__)
+        logger.warning(
+            "a producer lost its place in the log (%s): another one takes over",
+            type(error).__name__,
+        )
         leaving: Any = producer
         self._producer = None
         task: asyncio.Task[None] = asyncio.create_task(leaving.stop(), name="producer-leaves")
@@ -117,7 +137,9 @@ class SharedProducer:
             await stop_client(producer, self._settings)
 
 
-def make_consumer(settings: Settings, *, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
+def make_consumer(
+    settings: Settings, *, group: str | None = None, **options: Any
+) -> AIOKafkaConsumer:
     """A consumer that never commits by itself; without a group it is for reading at positions."""
     return AIOKafkaConsumer(
         bootstrap_servers=settings.kafka,
@@ -131,7 +153,9 @@ def make_consumer(settings: Settings, *, group: str | None = None, **options: An
 
 
 @asynccontextmanager
-async def sequential_consumer(settings: Settings, partitions: list[TopicPartition]) -> AsyncIterator[AIOKafkaConsumer]:
+async def sequential_consumer(
+    settings: Settings, partitions: list[TopicPartition]
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer of its own for some partitions, which reads ahead; closed at the end."""
     consumer = make_consumer(settings)
     await start_client(consumer, settings)
@@ -155,7 +179,9 @@ async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]
 
 
 async def start_client(client: Any, settings: Settings, limit: float | None = None) -> None:
-    """Start an aiokafka client within ``limit`` seconds (default: the append time-out); one that failed to start is closed."""
+    """Start an aiokafka client within ``limit`` seconds (default: the append time-out); one that
+    failed to start is closed.
+    """
     try:
         async with asyncio.timeout(limit or settings.append_timeout):
             await client.start()
@@ -166,18 +192,24 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
 
 
 async def stop_client(client: Any, settings: Settings) -> None:
-    """Stop an aiokafka client within :data:`LAST_WORDS` (or the append time-out, if that is less): by itself it tries for ever to say its
-    last to brokers that are away."""
+    """Stop an aiokafka client within :data:`LAST_WORDS` (or the append time-out, if that is less):
+    by itself it tries for ever to say its last to brokers that are away.
+    """
     task = asyncio.ensure_future(client.stop())
-    # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11), and go on waiting.
+    # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11),
+    # and go on waiting.
     done, _ = await asyncio.wait({task}, timeout=min(LAST_WORDS, settings.append_timeout))
     if task.cancelled():
-        logger.info("a fetch was under way while its client stopped")  # aiokafka lets the cancellation of its own task out
+        logger.info(
+            "a fetch was under way while its client stopped"
+        )  # aiokafka lets the cancellation of its own task out
     elif done:
         task.result()
     else:
         task.cancel()
-        logger.warning("Kafka at %s does not answer: a client is closed without its leave", settings.kafka)
+        logger.warning(
+            "Kafka at %s does not answer: a client is closed without its leave", settings.kafka
+        )
 
 
 @asynccontextmanager
@@ -189,7 +221,11 @@ async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None
     except MessageSizeTooLargeError as error:
         raise EventTooLarge(f"{begin}Kafka refuses a message of this size") from error
     except UnknownTopicOrPartitionError as error:
-        raise TopicMismatch(f"{begin}a topic does not exist: run `threadfold topics create`") from error
+        raise TopicMismatch(
+            f"{begin}a topic does not exist: run `threadfold topics create`"
+        ) from error
     except (KafkaError, TimeoutError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise KafkaUnavailable(f"{begin}Kafka at {settings.kafka} does not answer ({reason}): check that it runs") from error
+        raise KafkaUnavailable(
+            f"{begin}Kafka at {settings.kafka} does not answer ({reason}): check that it runs"
+        ) from error

@@ -1,6 +1,8 @@
-"""The offsets that whoever folds the log commits to its group: for lag tools, and to tell how far others were told of it or have read.
+"""The offsets that whoever folds the log commits to its group: for lag tools, and to tell how far
+others were told of it or have read.
 
-Where a partition goes on is told by the checkpoint beside its windows. Losing one costs repeated announcements, never an event.
+Where a partition goes on is told by the checkpoint beside its windows. Losing one costs repeated
+announcements, never an event.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """What one process has committed of a topic to its group; ``known`` is the next offset of each partition."""
+    """What one process has committed of a topic to its group; ``known`` is the next offset of each
+    partition.
+    """
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
@@ -29,7 +33,9 @@ class Commits:
     async def commit(self, consumer: AIOKafkaConsumer, folded: Mapping[int, int]) -> None:
         """Commit partitions that are done up to these offsets; nothing is raised."""
         offsets = {
-            TopicPartition(self._topic, number): offset + 1 for number, offset in folded.items() if offset >= self.known.get(number, 0)
+            TopicPartition(self._topic, number): offset + 1
+            for number, offset in folded.items()
+            if offset >= self.known.get(number, 0)
         }
         if not offsets:
             return
@@ -49,4 +55,6 @@ class Commits:
             async with asyncio.timeout(min(LAST_WORDS, self._settings.append_timeout)):
                 await self.commit(consumer, folded)
         except TimeoutError:
-            logger.warning("the last commit is left out: Kafka at %s does not answer", self._settings.kafka)
+            logger.warning(
+                "the last commit is left out: Kafka at %s does not answer", self._settings.kafka
+            )

@@ -1,4 +1,6 @@
-"""Backwards through a conversation without an index: the tail's positions, then each summary's span, then the summary before it."""
+"""Backwards through a conversation without an index: the tail's positions, then each summary's
+span, then the summary before it.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ COPIES = 100
 
 
 def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
-    """The record's event when it belongs to the conversation ``key`` and can be decoded, else None (both are nobody's history).
+    """The record's event when it belongs to the conversation ``key`` and can be decoded, else None
+    (both are nobody's history).
 
-    ``seals`` are those of the log it was read from. One whose key is gone is of a type that nobody knows. Raises ``KeyUnusable``.
+    ``seals`` are those of the log it was read from. One whose key is gone is of a type that nobody
+    knows. Raises ``KeyUnusable``.
     """
     if raw.key is None or raw.key != str(key).encode() or raw.value is None:
         return None
@@ -37,23 +41,34 @@ def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
     return event if event.source == key.source else None
 
 
-async def offsets_backwards(log: Log, window: Window, *, above: int = -1) -> AsyncIterator[list[int]]:
-    """The offsets of the conversation's events after ``above``, newest first, in descending pieces (:func:`pieces_backwards`)."""
+async def offsets_backwards(
+    log: Log, window: Window, *, above: int = -1
+) -> AsyncIterator[list[int]]:
+    """The offsets of the conversation's events after ``above``, newest first, in descending pieces
+    (:func:`pieces_backwards`).
+    """
     async for _, piece in pieces_backwards(log, window, above=above):
         yield piece
 
 
 async def pieces_backwards(
-    log: Log, window: Window, *, below: int | None = None, span_of: int | None = None, above: int = -1
+    log: Log,
+    window: Window,
+    *,
+    below: int | None = None,
+    span_of: int | None = None,
+    above: int = -1,
 ) -> AsyncIterator[tuple[int | None, list[int]]]:
-    """The same, each piece with the offset of the summary event whose span it is (None: it is of the window's tail).
+    """The same, each piece with the offset of the summary event whose span it is (None: it is of
+    the window's tail).
 
-    The first pieces come from the window, each later one from the span of one summary further back (one scattered read each).
+    The first pieces come from the window, each later one from the span of one summary further back
+    (one scattered read each).
 
     Args:
-        below: only offsets less than this one.
-        above: only offsets greater than this one.
-        span_of: begin with the span of the summary event at this offset: going on deep in a history costs no more than at its top.
+        below: only offsets less than this one. above: only offsets greater than this one. span_of:
+        begin with the span of the summary event at this offset: going on deep in a history costs no
+        more than at its top.
     """
     at = span_of
     if at is None:
@@ -64,29 +79,43 @@ async def pieces_backwards(
         event = await _summary_at(log, window, at)
         if event is None:
             return
-        before = parse_position(event.data.previous_position).offset if event.data.previous_position else None
+        before = (
+            parse_position(event.data.previous_position).offset
+            if event.data.previous_position
+            else None
+        )
         piece = await _since_the_one_before(log, window, event, before)
         if below is not None or above >= 0:
-            piece = [offset for offset in piece if above < offset and (below is None or offset < below)]
+            piece = [
+                offset for offset in piece if above < offset and (below is None or offset < below)
+            ]
         if piece:
             yield at, piece
         at = before
 
 
-async def _since_the_one_before(log: Log, window: Window, event: SummaryEvent, before: int | None) -> list[int]:
+async def _since_the_one_before(
+    log: Log, window: Window, event: SummaryEvent, before: int | None
+) -> list[int]:
     """The offsets from the end of the span before up to the end of this one, newest first.
 
-    A summary may cover what earlier ones went around, and go around some itself: each event is told where it stands.
+    A summary may cover what earlier ones went around, and go around some itself: each event is told
+    where it stands.
     """
     offsets = absolute(event.data.span.positions) or await _span_offsets(log, window, event)
     reached = -1
     if before is not None:
         previous = await _summary_at(log, window, before)
         reached = parse_position(previous.data.span.to).offset if previous is not None else -1
-    return sorted({offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > reached}, reverse=True)
+    return sorted(
+        {offset for offset in [*offsets, *absolute(event.data.span.kept)] if offset > reached},
+        reverse=True,
+    )
 
 
-async def _tail_backwards(log: Log, window: Window, below: int | None, above: int) -> AsyncIterator[list[int]]:
+async def _tail_backwards(
+    log: Log, window: Window, below: int | None, above: int
+) -> AsyncIterator[list[int]]:
     for entry in reversed(window.tail):
         if entry.offset <= max(window.covered_to, above):
             continue
@@ -94,12 +123,17 @@ async def _tail_backwards(log: Log, window: Window, below: int | None, above: in
             continue
         known = entry_offsets(entry)
         if known is not None:
-            yield [offset for offset in reversed(known) if above < offset and (below is None or offset < below)]
+            yield [
+                offset
+                for offset in reversed(known)
+                if above < offset and (below is None or offset < below)
+            ]
             continue
         last = entry.offset if below is None else min(entry.offset, below - 1)
         begin = max(entry.start, above + 1)
         while last >= begin:
-            # A long range is scanned in parts, so that one page of a history does not read all of it.
+            # A long range is scanned in parts, so that one page of a history does not read all of
+            # it.
             first = max(begin, last - SCAN_PART + 1)
             yield (await _scan_offsets(log, window.key, window.partition, first, last))[::-1]
             last = first - 1
@@ -114,17 +148,28 @@ async def _summary_at(log: Log, window: Window, offset: int) -> SummaryEvent | N
 
 async def _span_offsets(log: Log, window: Window, event: SummaryEvent) -> list[int]:
     """A span whose summary (another producer's) carries no positions is scanned for."""
-    first, last = parse_position(event.data.span.from_).offset, parse_position(event.data.span.to).offset
+    first, last = (
+        parse_position(event.data.span.from_).offset,
+        parse_position(event.data.span.to).offset,
+    )
     return await _scan_offsets(log, window.key, window.partition, first, last)
 
 
 async def _scan_offsets(log: Log, key: Key, partition: int, first: int, last: int) -> list[int]:
-    return [raw.position.offset async for raw in log.scan(partition, first, last) if event_of(raw, key, log.seals) is not None]
+    return [
+        raw.position.offset
+        async for raw in log.scan(partition, first, last)
+        if event_of(raw, key, log.seals) is not None
+    ]
 
 
 async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]) -> list[Logged]:
-    """The conversation's events at these offsets, ascending; what is not one of its events is left out."""
-    return _events(await log.read(Position(partition, offset) for offset in offsets), key, log.seals)
+    """The conversation's events at these offsets, ascending; what is not one of its events is left
+    out.
+    """
+    return _events(
+        await log.read(Position(partition, offset) for offset in offsets), key, log.seals
+    )
 
 
 def _events(rows: Mapping[Position, Row], key: Key, seals: Seals) -> list[Logged]:
@@ -137,17 +182,21 @@ def _events(rows: Mapping[Position, Row], key: Key, seals: Seals) -> list[Logged
 
 
 async def fetch_needed(log: Log, window: Window, outcome: Outcome) -> History:
-    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises ``KafkaUnavailable``."""
+    """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
+    ``KafkaUnavailable``.
+    """
     if outcome.target is not None:
         return await fetch_history(log, window, outcome.target)
     return History(texts=dict(await read_events(log, window.key, window.partition, outcome.texts)))
 
 
 async def fetch_history(log: Log, window: Window, target: int) -> History:
-    """What a rollback of ``window`` to offset ``target`` needs, when the target lies outside the window's tail.
+    """What a rollback of ``window`` to offset ``target`` needs, when the target lies outside the
+    window's tail.
 
-    Reads the whole conversation back to its first event: rollbacks that far are rare, and only the log can answer them exactly. It is
-    folded in a thread: a long one takes longer than the worker's group waits for a sign of life. Nobody else may use ``window`` meanwhile.
+    Reads the whole conversation back to its first event: rollbacks that far are rare, and only the
+    log can answer them exactly. It is folded in a thread: a long one takes longer than the worker's
+    group waits for a sign of life. Nobody else may use ``window`` meanwhile.
     """
     offsets: list[int] = []
     async for piece in offsets_backwards(log, window):
@@ -158,6 +207,8 @@ async def fetch_history(log: Log, window: Window, target: int) -> History:
 
 def _history(seals: Seals, window: Window, target: int, rows: Mapping[Position, Row]) -> History:
     found = _events(rows, window.key, seals)
-    fold = Waypoints(window.key, window.partition, window.rules, every=max(EVERY, len(found) // COPIES))
+    fold = Waypoints(
+        window.key, window.partition, window.rules, every=max(EVERY, len(found) // COPIES)
+    )
     fold.extend(found, upto=target)
     return fold.history(window, target)

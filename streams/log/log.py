@@ -1,8 +1,9 @@
 """The log: append records and learn their positions, read them back at positions and in ranges.
 
-An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it may still land later, so it is repeated
-with the same ids, and the fold recognises the repeat. A list for one partition goes out in one record batch (``streams.log.log.appender``), so a
-retry cannot reorder it; what is on its way has a bound.
+An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it
+may still land later, so it is repeated with the same ids, and the fold recognises the repeat. A
+list for one partition goes out in one record batch (``streams.log.log.appender``), so a retry
+cannot reorder it; what is on its way has a bound.
 """
 
 from __future__ import annotations
@@ -39,13 +40,19 @@ from streams.settings.settings import Settings
 
 MAX_UNDER_WAY = 128 << 20
 MAX_OF_A_PARTITION = 32 << 20
-"""Bytes of events that may be on their way into the log at once, in all and in one partition; one list of any size always may."""
+"""Bytes of events that may be on their way into the log at once, in all and in one partition; one
+list of any size always may.
+"""
 PAGE_FETCH = 256 << 10
-"""Bytes the broker answers with where a few records are wanted at their positions: what comes beyond them is dropped."""
+"""Bytes the broker answers with where a few records are wanted at their positions: what comes
+beyond them is dropped.
+"""
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
 APPEND_SHARE = 0.85
 WHY_SHARE = 0.1
-"""The parts of the append time-out in which the brokers have to acknowledge, and in which they may tell why they did not."""
+"""The parts of the append time-out in which the brokers have to acknowledge, and in which they may
+tell why they did not.
+"""
 _NOWHERE = Position(-1, -1)
 # What Position(…) does, without a call of Python for each: half of what an answer costs.
 _make_position: partial[Position] = partial(tuple.__new__, Position)
@@ -86,7 +93,9 @@ class Raw(NamedTuple):
 
 
 class Load:
-    """How many bytes are on their way, so that what waits has a bound: beyond it callers are told at once instead of queued."""
+    """How many bytes are on their way, so that what waits has a bound: beyond it callers are told
+    at once instead of queued.
+    """
 
     def __init__(self, most: int = MAX_UNDER_WAY, most_of_one: int = MAX_OF_A_PARTITION) -> None:
         self._most = most
@@ -103,11 +112,17 @@ class Load:
         """
         size = sum(sizes.values())
         if self._all and self._all + size > self._most:
-            raise Overloaded(f"{self._all >> 20} MiB of events are on their way into the log already: try again shortly")
+            raise Overloaded(
+                f"{self._all >> 20} MiB of events are on their way into the log already: try again"
+                " shortly"
+            )
         for partition, part in sizes.items():
             before = self._parts.get(partition, 0)
             if before and before + part > self._most_of_one:
-                raise Overloaded(f"{before >> 20} MiB of events are on their way into partition {partition} already: try again shortly")
+                raise Overloaded(
+                    f"{before >> 20} MiB of events are on their way into partition {partition}"
+                    " already: try again shortly"
+                )
         self._count(sizes, 1)
         try:
             yield
@@ -121,7 +136,9 @@ class Load:
 
 
 class Log(Protocol):
-    """The unbounded store. ``streams.log.log.KafkaLog`` is the real one, ``threadfold.testing`` has one in memory."""
+    """The unbounded store. ``streams.log.log.KafkaLog`` is the real one, ``threadfold.testing`` has
+    one in memory.
+    """
 
     @property
     def partitions(self) -> int:
@@ -129,28 +146,37 @@ class Log(Protocol):
 
     @property
     def seals(self) -> Seals:
-        """Who seals what is appended, and opens what is read: records are handed out as they stand, their keys looked for."""
+        """Who seals what is appended, and opens what is read: records are handed out as they stand,
+        their keys looked for.
+        """
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
-        """Append records in order (per conversation) and return their positions once they are safe; payloads are sealed here.
+        """Append records in order (per conversation) and return their positions once they are safe;
+        payloads are sealed here.
 
         Raises:
-            Erased, KeyUnusable: as ``streams.encryption.payload_cipher.Seals.seal`` says; nothing was appended.
-            EventTooLarge: one of them is over what Kafka takes in one message; nothing was appended.
-            Overloaded: too much is on its way already; nothing was appended.
+            Erased, KeyUnusable: as ``streams.encryption.payload_cipher.Seals.seal`` says; nothing
+            was appended. EventTooLarge: one of them is over what Kafka takes in one message;
+            nothing was appended. Overloaded: too much is on its way already; nothing was appended.
             KafkaUnavailable: unknown whether they are in; repeat with the same ids.
         """
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        """The records at these positions; positions that the log does not hold are absent from the answer."""
+        """The records at these positions; positions that the log does not hold are absent from the
+        answer.
+        """
 
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """All records of a partition from offset ``first`` to ``last``, both included, in order."""
 
-    def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
-        """The records of several partitions from a first to a last offset, both included, as batches with their partition.
+    def stream(
+        self, ranges: Mapping[int, tuple[int, int]]
+    ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions from a first to a last offset, both included, as
+        batches with their partition.
 
-        In order within a partition, of the partitions in turns; made for long ranges. Ends early where the log holds no more.
+        In order within a partition, of the partitions in turns; made for long ranges. Ends early
+        where the log holds no more.
         """
 
     async def ends(self) -> dict[int, int]:
@@ -159,17 +185,29 @@ class Log(Protocol):
     async def tops(self) -> dict[int, int]:
         """For each partition the offset after its last record: what all is folded at.
 
-        It is less than the end where a transactional producer wrote last: its mark takes an offset, and nobody is given a record for it.
+        It is less than the end where a transactional producer wrote last: its mark takes an offset,
+        and nobody is given a record for it.
         """
 
     async def begins(self) -> dict[int, int]:
-        """For each partition the offset of its first record: above 0 the log has lost its beginning (:mod:`streams.log.log.retention`)."""
+        """For each partition the offset of its first record: above 0 the log has lost its beginning
+        (:mod:`streams.log.log.retention`).
+        """
 
 
 class KafkaLog:
-    """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any number of callers."""
+    """The log in Kafka's events topic. Start it before use, stop it after; one instance serves any
+    number of callers.
+    """
 
-    def __init__(self, settings: Settings, partitions: int, topic: str = "events", *, seals: Seals | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        partitions: int,
+        topic: str = "events",
+        *,
+        seals: Seals | None = None,
+    ) -> None:
         """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
         self.seals: Seals = seals or Unsealed()
         self.settings = settings
@@ -177,7 +215,9 @@ class KafkaLog:
         self.topic = settings.topic(topic)
         self._producer = SharedProducer(settings)
         brokers = Brokers()
-        self._appenders = [Appender(self.topic, partition, brokers) for partition in range(partitions)]
+        self._appenders = [
+            Appender(self.topic, partition, brokers) for partition in range(partitions)
+        ]
         self._load = Load()
         self._replicas = Replicas(settings, topic)
         self._consumer: AIOKafkaConsumer | None = None
@@ -192,13 +232,16 @@ class KafkaLog:
 
     async def stop(self) -> None:
         """Close the clients; an append that is still under way fails, unknown whether it is in."""
-        await asyncio.gather(*(appender.stop() for appender in self._appenders), self._replicas.stop())
+        await asyncio.gather(
+            *(appender.stop() for appender in self._appenders), self._replicas.stop()
+        )
         await self._producer.stop()
         if self._consumer is not None:
             await stop_client(self._consumer, self.settings)
             self._consumer = None
 
-    # -- appending -----------------------------------------------------------------------------------------------------------
+    # -- appending
+    # ------------------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
         records = await self.seals.seal(records)
@@ -209,7 +252,9 @@ class KafkaLog:
             size = len(value)
             # Before anything is sent: a batch is judged compressed, a record by itself is not.
             if size > MAX_REQUEST - 1024:
-                raise EventTooLarge(f"event {record.id}: {size} bytes are over what Kafka takes in one message")
+                raise EventTooLarge(
+                    f"event {record.id}: {size} bytes are over what Kafka takes in one message"
+                )
             partition, key = _place(record.key, self.partitions)
             part = parts.get(partition)
             if part is None:
@@ -220,7 +265,9 @@ class KafkaLog:
             sizes[partition] += size
         with self._load.of(sizes):
             async with kafka_errors(self.settings, APPEND):
-                offsets = await self._send({partition: rows for partition, (_, rows) in parts.items()})
+                offsets = await self._send(
+                    {partition: rows for partition, (_, rows) in parts.items()}
+                )
         if len(parts) == 1:
             ((partition, found),) = offsets.items()
             return list(map(_make_position, zip(repeat(partition), found)))
@@ -239,16 +286,23 @@ class KafkaLog:
                 if len(rows) == 1:
                     ((partition, part),) = rows.items()
                     return {partition: await self._append_to(partition, part)}
-                sent = await asyncio.gather(*(self._append_to(partition, part) for partition, part in rows.items()))
+                sent = await asyncio.gather(
+                    *(self._append_to(partition, part) for partition, part in rows.items())
+                )
                 return dict(zip(rows, sent, strict=True))
         except TimeoutError:
             why = await self._replicas.why(rows, self.settings.append_timeout * WHY_SHARE)
-            raise KafkaUnavailable(f"{APPEND}: {why}") if why else TimeoutError(f"no answer within {limit:g} s") from None
+            raise (
+                KafkaUnavailable(f"{APPEND}: {why}")
+                if why
+                else TimeoutError(f"no answer within {limit:g} s")
+            ) from None
 
     async def _append_to(self, partition: int, rows: list[Pair]) -> list[int]:
         """Append rows to a partition, with another producer where one has lost its place.
 
-        What it had under way may be in already: then it is in twice, and the fold recognises the repeat.
+        What it had under way may be in already: then it is in twice, and the fold recognises the
+        repeat.
         """
         while True:
             producer = await self._producer.get()
@@ -257,14 +311,17 @@ class KafkaLog:
             except LOST_PLACE as error:
                 self._producer.retire(producer, error)
 
-    # -- reading -------------------------------------------------------------------------------------------------------------
+    # -- reading
+    # ------------------------------------------------------------------------------------------
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
         wanted: dict[int, list[int]] = {}
         for position in set(positions):
             if 0 <= position.partition < self.partitions:
                 wanted.setdefault(position.partition, []).append(position.offset)
-        found = await asyncio.gather(*(self._read_partition(p, sorted(offsets)) for p, offsets in wanted.items()))
+        found = await asyncio.gather(
+            *(self._read_partition(p, sorted(offsets)) for p, offsets in wanted.items())
+        )
         return {raw.position: raw for part in found for raw in part}
 
     async def _read_partition(self, partition: int, offsets: list[int]) -> list[Raw]:
@@ -272,7 +329,11 @@ class KafkaLog:
         rows: list[Raw] = []
         for run in _runs(offsets):
             wanted = set(run)
-            rows += [raw async for raw in self.scan(partition, run[0], run[-1]) if raw.position.offset in wanted]
+            rows += [
+                raw
+                async for raw in self.scan(partition, run[0], run[-1])
+                if raw.position.offset in wanted
+            ]
         return rows
 
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
@@ -287,14 +348,19 @@ class KafkaLog:
                 return
             at = at_next
 
-    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+    async def stream(
+        self, ranges: Mapping[int, tuple[int, int]]
+    ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
         ends, lasts = await self.ends(), {}
         for partition, (first, last) in ranges.items():
             if max(first, 0) <= min(last, ends[partition] - 1):
                 lasts[TopicPartition(self.topic, partition)] = min(last, ends[partition] - 1)
         if not lasts:
             return
-        async with kafka_errors(self.settings, "reading the log"), sequential_consumer(self.settings, list(lasts)) as consumer:
+        async with (
+            kafka_errors(self.settings, "reading the log"),
+            sequential_consumer(self.settings, list(lasts)) as consumer,
+        ):
             for tp in lasts:
                 consumer.seek(tp, max(0, ranges[tp.partition][0]))
             heard = time.monotonic()
@@ -304,17 +370,30 @@ class KafkaLog:
                 heard = now if batches else heard
                 self.reads += len(batches)
                 if now - heard > self.settings.append_timeout:
-                    raise KafkaUnavailable(f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}: check that it runs")
+                    raise KafkaUnavailable(
+                        f"Kafka at {self.settings.kafka} delivers nothing more of {self.topic}:"
+                        " check that it runs"
+                    )
                 for tp, rows in batches.items():
                     last = lasts[tp]
                     await self.seals.ready(rows)
-                    yield tp.partition, rows if rows[-1].offset <= last else [row for row in rows if row.offset <= last]
-                # By the position: a mark of a transactional producer is read over, and no record comes for it.
+                    yield (
+                        tp.partition,
+                        (
+                            rows
+                            if rows[-1].offset <= last
+                            else [row for row in rows if row.offset <= last]
+                        ),
+                    )
+                # By the position: a mark of a transactional producer is read over, and no record
+                # comes for it.
                 for tp in [tp for tp, last in lasts.items() if await consumer.position(tp) > last]:
                     del lasts[tp]
 
     async def _fetch(self, partition: int, at: int, last: int) -> tuple[list[Raw], int]:
-        """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at`` itself: the log holds no more)."""
+        """One fetch from ``at``; returns the records up to ``last`` and where to go on (``at``
+        itself: the log holds no more).
+        """
         consumer = await self._get_consumer()
         tp = TopicPartition(self.topic, partition)
         if partition not in self._begins:
@@ -327,42 +406,61 @@ class KafkaLog:
             return [], at
         batch, passed = await self._fetch_some(consumer, tp, at, last)
         if passed <= at or (batch and batch[0].offset < at):
-            # There is nothing any more, or aiokafka went back to the first record: this is another log than the one whose end was seen.
+            # There is nothing any more, or aiokafka went back to the first record: this is another
+            # log than the one whose end was seen.
             self._begins.pop(partition, None)
             self._ends.pop(partition, None)
             return [], at
         self.reads += 1
-        rows = [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset <= last]
+        rows = [
+            Raw(Position(partition, r.offset), r.key, r.value, r.timestamp)
+            for r in batch
+            if r.offset <= last
+        ]
         return rows, passed
 
-    async def _fetch_some(self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int) -> tuple[list[Any], int]:
-        """What the broker has from ``at`` on, and where it goes on; ``at`` itself where the log has become shorter than it was.
+    async def _fetch_some(
+        self, consumer: AIOKafkaConsumer, tp: TopicPartition, at: int, last: int
+    ) -> tuple[list[Any], int]:
+        """What the broker has from ``at`` on, and where it goes on; ``at`` itself where the log has
+        become shorter than it was.
 
-        There may be no record in between, but marks of transactional producers, which take an offset each.
+        There may be no record in between, but marks of transactional producers, which take an
+        offset each.
         """
         consumer.seek(tp, at)
         consumer.resume(tp)
         try:
             async with asyncio.timeout(self.settings.append_timeout):
                 while True:
-                    batch: list[Any] = (await consumer.getmany(tp, timeout_ms=1000, max_records=min(2000, last - at + 1))).get(tp, [])
+                    batch: list[Any] = (
+                        await consumer.getmany(
+                            tp, timeout_ms=1000, max_records=min(2000, last - at + 1)
+                        )
+                    ).get(tp, [])
                     passed = await consumer.position(tp)
                     if batch or passed > at:
                         return batch, passed
                     if (await consumer.end_offsets([tp]))[tp] <= at:
                         return [], at
         except TimeoutError:
-            raise KafkaUnavailable(f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at} in time") from None
+            raise KafkaUnavailable(
+                f"Kafka at {self.settings.kafka} did not deliver {tp.topic} {tp.partition} at {at}"
+                " in time"
+            ) from None
         finally:
             consumer.pause(tp)
-            # What was fetched beyond is dropped at once: aiokafka would hold back the node's next fetch for it, a tenth of a second.
+            # What was fetched beyond is dropped at once: aiokafka would hold back the node's next
+            # fetch for it, a tenth of a second.
             await consumer.getmany(tp, timeout_ms=0)
             self._sweep.dropped()
 
     async def ends(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):
             consumer = await self._get_consumer()
-            found = await consumer.end_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
+            found = await consumer.end_offsets(
+                [TopicPartition(self.topic, p) for p in range(self.partitions)]
+            )
         ends = {tp.partition: offset for tp, offset in found.items()}
         for partition, end in ends.items():
             if end < self._ends.get(partition, 0):
@@ -373,8 +471,14 @@ class KafkaLog:
 
     async def tops(self) -> dict[int, int]:
         ends = await self.ends()
-        moved = [partition for partition, end in ends.items() if self._tops.get(partition, (-1, -1))[0] != end]
-        for partition, top in zip(moved, await asyncio.gather(*(self._top(p, ends[p]) for p in moved)), strict=True):
+        moved = [
+            partition
+            for partition, end in ends.items()
+            if self._tops.get(partition, (-1, -1))[0] != end
+        ]
+        for partition, top in zip(
+            moved, await asyncio.gather(*(self._top(p, ends[p]) for p in moved)), strict=True
+        ):
             self._tops[partition] = ends[partition], top
         return {partition: self._tops[partition][1] for partition in ends}
 
@@ -398,15 +502,21 @@ class KafkaLog:
     async def begins(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):
             consumer = await self._get_consumer()
-            found = await consumer.beginning_offsets([TopicPartition(self.topic, p) for p in range(self.partitions)])
+            found = await consumer.beginning_offsets(
+                [TopicPartition(self.topic, p) for p in range(self.partitions)]
+            )
         self._begins = {tp.partition: offset for tp, offset in found.items()}
         return dict(self._begins)
 
     async def bounds(self, partition: int) -> tuple[int, int]:
-        """The first offset that a partition holds records from, and the one that the next record will get."""
+        """The first offset that a partition holds records from, and the one that the next record
+        will get.
+        """
         async with kafka_errors(self.settings, "reading the log"):
             consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
-            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[
+                tp
+            ]
 
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:
@@ -427,7 +537,9 @@ def _place(key: Key, partitions: int) -> tuple[int, bytes]:
 
 
 def _runs(offsets: list[int], gap: int = 200) -> list[list[int]]:
-    """Split sorted offsets into runs in which neighbours lie at most ``gap`` apart: reading over a gap is cheaper than a seek."""
+    """Split sorted offsets into runs in which neighbours lie at most ``gap`` apart: reading over a
+    gap is cheaper than a seek.
+    """
     runs: list[list[int]] = []
     for offset in offsets:
         if runs and offset - runs[-1][-1] <= gap:

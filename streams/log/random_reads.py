@@ -1,8 +1,11 @@
-"""Reading single records of a topic at their offsets: one request to the broker each, as many under way as are asked for.
+"""Reading single records of a topic at their offsets: one request to the broker each, as many under
+way as are asked for.
 
-A consumer reads ahead, one request at a time to a broker, and what it is sought away from is dropped: a fetch of one record waits for those
-of others, and sometimes for the broker's own wait of a fifth of a second at the end of a partition. Measured on snapshots of 8 KB beside
-light load, p50 of single reads was 160 ms by a consumer. Here nothing is read ahead and the broker waits for nothing.
+A consumer reads ahead, one request at a time to a broker, and what it is sought away from is
+dropped: a fetch of one record waits for those of others, and sometimes for the broker's own wait of
+a fifth of a second at the end of a partition. Measured on snapshots of 8 KB beside light load, p50
+of single reads was 160 ms by a consumer. Here nothing is read ahead and the broker waits for
+nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ UNKNOWN = 10
 
 
 class PointReads:
-    """Reads of one topic; connects when it is first asked. One instance serves any number of callers in one event loop."""
+    """Reads of one topic; connects when it is first asked. One instance serves any number of
+    callers in one event loop.
+    """
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
@@ -58,7 +63,8 @@ class PointReads:
             await client.close()
 
     async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
-        """The records at these offsets; those that are not there, or whose batch is damaged, are absent.
+        """The records at these offsets; those that are not there, or whose batch is damaged, are
+        absent.
 
         Raises:
             KafkaUnavailable, TopicMismatch: as named, after ``append_timeout`` seconds at most.
@@ -66,14 +72,22 @@ class PointReads:
         found: dict[int, Raw] = {}
         order = sorted(set(offsets))
         size = max(1, -(-len(order) // AT_ONCE))
-        async with kafka_errors(self._settings, f"reading {self._topic}"), asyncio.timeout(self._settings.append_timeout):
+        async with (
+            kafka_errors(self._settings, f"reading {self._topic}"),
+            asyncio.timeout(self._settings.append_timeout),
+        ):
             client = await self._get_client()
-            parts = [self._read(client, partition, order[i : i + size]) for i in range(0, len(order), size)]
+            parts = [
+                self._read(client, partition, order[i : i + size])
+                for i in range(0, len(order), size)
+            ]
             for part in await asyncio.gather(*parts):
                 found |= part
         return found
 
-    async def _read(self, client: AIOKafkaClient, partition: int, left: list[int]) -> dict[int, Raw]:
+    async def _read(
+        self, client: AIOKafkaClient, partition: int, left: list[int]
+    ) -> dict[int, Raw]:
         """The records at these offsets, which ascend; neighbours come together."""
         found: dict[int, Raw] = {}
         while left:
@@ -85,7 +99,9 @@ class PointReads:
         return found
 
     async def _fetch(self, client: AIOKafkaClient, partition: int, offset: int) -> list[Raw]:
-        """What the broker has from ``offset`` on, a batch at least; nothing where it has no such offset."""
+        """What the broker has from ``offset`` on, a batch at least; nothing where it has no such
+        offset.
+        """
         unknown = 0
         while True:
             try:
@@ -96,7 +112,13 @@ class PointReads:
                 unknown += isinstance(error, UnknownTopicOrPartitionError)
                 if not error.retriable or unknown > UNKNOWN:
                     raise
-                logger.debug("%s partition %d at %d is asked for again: %s", self._topic, partition, offset, error)
+                logger.debug(
+                    "%s partition %d at %d is asked for again: %s",
+                    self._topic,
+                    partition,
+                    offset,
+                    error,
+                )
             # Another broker leads the partition now, or will in a moment.
             await client.force_metadata_update()
             await asyncio.sleep(AGAIN)
@@ -122,16 +144,27 @@ class PointReads:
             try:
                 if not batch.validate_crc():
                     raise CorruptRecordException("its checksum does not fit")
-                rows += [Raw(Position(partition, r.offset), r.key, r.value, r.timestamp) for r in batch if r.offset >= offset]
+                rows += [
+                    Raw(Position(partition, r.offset), r.key, r.value, r.timestamp)
+                    for r in batch
+                    if r.offset >= offset
+                ]
             except CorruptRecordException as error:
-                logger.error("%s partition %d: a batch after offset %d cannot be read: %s", self._topic, partition, offset, error)
+                logger.error(
+                    "%s partition %d: a batch after offset %d cannot be read: %s",
+                    self._topic,
+                    partition,
+                    offset,
+                    error,
+                )
         return rows
 
     async def _get_client(self) -> AIOKafkaClient:
         async with self._starting:
             if self._client is None:
                 client = AIOKafkaClient(
-                    bootstrap_servers=self._settings.kafka, request_timeout_ms=int(self._settings.append_timeout * 1000)
+                    bootstrap_servers=self._settings.kafka,
+                    request_timeout_ms=int(self._settings.append_timeout * 1000),
                 )
                 try:
                     await client.bootstrap()

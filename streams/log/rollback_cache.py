@@ -1,7 +1,9 @@
-"""Histories that are kept between one rollback of a conversation and the next: each then reads, and folds, only what came since.
+"""Histories that are kept between one rollback of a conversation and the next: each then reads, and
+folds, only what came since.
 
-A rollback beyond the window needs all of the conversation's events before it, and their fold as it stood at its target. Whoever folds a log
-from its beginning meets every rollback there ever was, and would read and fold the longest conversations again for each.
+A rollback beyond the window needs all of the conversation's events before it, and their fold as it
+stood at its target. Whoever folds a log from its beginning meets every rollback there ever was, and
+would read and fold the longest conversations again for each.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ from streams.log.history import event_of, fetch_needed, offsets_backwards
 from streams.log.log import Log
 
 KEPT_BYTES = 64 << 20
-"""Bytes of events and windows kept at most, of all conversations together; one that is larger by itself is read again each time."""
+"""Bytes of events and windows kept at most, of all conversations together; one that is larger by
+itself is read again each time.
+"""
 EVENT_BYTES = 500
 """What an event takes in memory beside its record's value, about."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A conversation's events from its first up to the offset ``upto``, and what they fold to; ``read`` bytes of them."""
+    """A conversation's events from its first up to the offset ``upto``, and what they fold to;
+    ``read`` bytes of them.
+    """
 
     fold: Waypoints
     upto: int = -1
@@ -37,7 +43,9 @@ class _Known:
 
 
 class Histories:
-    """What :func:`streams.log.log.history.fetch_needed` answers, with a memory. For one event loop."""
+    """What :func:`streams.log.log.history.fetch_needed` answers, with a memory. For one event
+    loop.
+    """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, copies_bytes: int = COPIES_BYTES) -> None:
         self._known: OrderedDict[Key, _Known] = OrderedDict()
@@ -46,7 +54,9 @@ class Histories:
         self._copies = min(copies_bytes, kept_bytes // 4)
 
     async def fetch(self, log: Log, window: Window, outcome: Outcome) -> History:
-        """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises ``KafkaUnavailable``."""
+        """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
+        ``KafkaUnavailable``.
+        """
         if outcome.target is None:
             return await fetch_needed(log, window, outcome)
         known = self._known.pop(window.key, None)

@@ -1,7 +1,9 @@
-"""A log that remembers: records that were streamed or read a moment ago are answered from memory, in bounded bytes.
+"""A log that remembers: records that were streamed or read a moment ago are answered from memory,
+in bounded bytes.
 
-A rollback into summarised history reads its conversation back to the first event, and the next one reads most of it again. Live that is
-rare; in a rebuild all rollbacks of years come in one go, and each scattered read costs a round trip to Kafka.
+A rollback into summarised history reads its conversation back to the first event, and the next one
+reads most of it again. Live that is rare; in a rebuild all rollbacks of years come in one go, and
+each scattered read costs a round trip to Kafka.
 """
 
 from __future__ import annotations
@@ -26,12 +28,17 @@ _offset = attrgetter("offset")
 
 
 class RecentLog:
-    """A :class:`streams.log.log.Log` in front of another one. For one reader, in one event loop; records never change."""
+    """A :class:`streams.log.log.Log` in front of another one. For one reader, in one event loop;
+    records never change.
+    """
 
-    def __init__(self, log: Log, streamed_bytes: int = STREAMED_BYTES, read_bytes: int = READ_BYTES) -> None:
+    def __init__(
+        self, log: Log, streamed_bytes: int = STREAMED_BYTES, read_bytes: int = READ_BYTES
+    ) -> None:
         self._log = log
         self._streams: dict[int, deque[tuple[Sequence[Row], int]]] = {}
-        """Of each partition, the batches that went by, without a gap between them, and their sizes."""
+        """Of each partition, the batches that went by, without a gap between them, and their sizes.
+        """
         self._order: deque[int] = deque()
         """Whose batch came when."""
         self._streamed, self._streamed_most = 0, streamed_bytes
@@ -64,8 +71,12 @@ class RecentLog:
         """For each partition the offset after its last record."""
         return await self._log.tops()
 
-    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
-        """The records of several partitions, as the log behind streams them; what went by lately is kept."""
+    async def stream(
+        self, ranges: Mapping[int, tuple[int, int]]
+    ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions, as the log behind streams them; what went by lately is
+        kept.
+        """
         for partition in ranges:
             # Where the stream begins anew there may be a gap.
             self._streamed -= sum(size for _, size in self._streams.pop(partition, ()))
@@ -76,7 +87,9 @@ class RecentLog:
                 yield number, rows
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        """The records at these positions; positions that the log does not hold are absent from the answer."""
+        """The records at these positions; positions that the log does not hold are absent from the
+        answer.
+        """
         found: dict[Position, Raw] = {}
         missing: list[Position] = []
         for position in positions:
@@ -96,14 +109,18 @@ class RecentLog:
     async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
         """All records of a partition from offset ``first`` to ``last``, both included, in order."""
         batches = self._streams.get(partition)
-        if not batches or not (batches[0][0][0].offset <= first and last <= batches[-1][0][-1].offset):
+        if not batches or not (
+            batches[0][0][0].offset <= first and last <= batches[-1][0][-1].offset
+        ):
             async for raw in self._log.scan(partition, first, last):
                 yield raw
             return
         for rows, _ in list(batches):
             if rows[-1].offset < first or rows[0].offset > last:
                 continue
-            part = rows[bisect_left(rows, first, key=_offset) : bisect_left(rows, last + 1, key=_offset)]
+            part = rows[
+                bisect_left(rows, first, key=_offset) : bisect_left(rows, last + 1, key=_offset)
+            ]
             await self._log.seals.ready(part)
             for row in part:
                 yield _raw(partition, row)
@@ -119,7 +136,11 @@ class RecentLog:
         i = bisect_left(batches, position.offset, key=_last)
         rows = batches[i][0] if i < len(batches) else ()
         at = bisect_left(rows, position.offset, key=_offset)
-        return _raw(position.partition, rows[at]) if at < len(rows) and rows[at].offset == position.offset else None
+        return (
+            _raw(position.partition, rows[at])
+            if at < len(rows) and rows[at].offset == position.offset
+            else None
+        )
 
     def _went_by(self, number: int, rows: Sequence[Row]) -> None:
         size = sum([len(row.value or b"") for row in rows]) + ROW_BYTES * len(rows)

@@ -1,7 +1,8 @@
-"""A topic's id: the UUID that Kafka gives to each topic it makes (since 2.8), so that one made anew under the same name is another.
+"""A topic's id: the UUID that Kafka gives to each topic it makes (since 2.8), so that one made anew
+under the same name is another.
 
-aiokafka speaks Metadata up to version 5, which has names only; version 10 is the first that tells ids
-(https://kafka.apache.org/protocol#The_Messages_Metadata).
+aiokafka speaks Metadata up to version 5, which has names only; version 10 is the first that tells
+ids (https://kafka.apache.org/protocol#The_Messages_Metadata).
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from uuid import UUID
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +94,12 @@ class _Struct(RequestStruct):  # type: ignore[misc]
     API_VERSION = 10
     RESPONSE_TYPE = _Response
     SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields))),
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)
+            ),
+        ),
         ("allow_auto_topic_creation", Boolean),
         ("include_cluster_authorized_operations", Boolean),
         ("include_topic_authorized_operations", Boolean),

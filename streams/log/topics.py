@@ -1,6 +1,7 @@
 """The topics: their shape, creating them, and checking that a running cluster has it.
 
-Faust's own creation fails on Kafka 4, and a wrong retention would lose the log, so ``threadfold topics create`` makes them all.
+Faust's own creation fails on Kafka 4, and a wrong retention would lose the log, so ``threadfold
+topics create`` makes them all.
 """
 
 from __future__ import annotations
@@ -22,10 +23,19 @@ from streams.settings.settings import Settings
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
-SNAPSHOTS = {**COMPACTED, "segment.bytes": str(16 << 20), "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
-"""Small segments, cleaned early: what healing reads is then little more than the latest snapshot of each window."""
+SNAPSHOTS = {
+    **COMPACTED,
+    "segment.bytes": str(16 << 20),
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""Small segments, cleaned early: what healing reads is then little more than the latest snapshot of
+each window.
+"""
 KEYS = {**COMPACTED, "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
-"""Small segments, cleaned as soon as there is anything to clean; the setting ``key_compaction_lag`` adds until when at the latest."""
+"""Small segments, cleaned as soon as there is anything to clean; the setting ``key_compaction_lag``
+adds until when at the latest.
+"""
 DAY_MS = 86_400_000
 SHOW_UP = 10.0
 """Seconds in which a topic that was created must be there to be used."""
@@ -50,23 +60,32 @@ SPECS = (
     TopicSpec("keys", KEYS, partitions=1),
     TopicSpec("dead-letters", {"cleanup.policy": "delete", "retention.ms": str(28 * DAY_MS)}),
 )
-_CHECKED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
+_CHECKED = frozenset(
+    {"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"}
+)
 
 
 async def create_topics(settings: Settings) -> list[str]:
-    """Create what is missing; returns the names created. Existing topics are left as they are (``check_topics`` judges them)."""
+    """Create what is missing; returns the names created. Existing topics are left as they are
+    (``check_topics`` judges them).
+    """
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
         missing = [spec for spec in SPECS if settings.topic(spec.name) not in existing]
         if not missing:
             return []
-        replication, min_isr = replication_for(settings, len((await admin.describe_cluster())["brokers"]))
+        replication, min_isr = replication_for(
+            settings, len((await admin.describe_cluster())["brokers"])
+        )
         topics = [_new_topic(settings, spec, replication, min_isr) for spec in missing]
         response = await admin.create_topics(topics)
         for name, code, *rest in response.topic_errors:
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
-                raise TopicMismatch(f"topic {name} could not be created: {rest[0] if rest and rest[0] else error.__name__}")
+                raise TopicMismatch(
+                    f"topic {name} could not be created:"
+                    f" {rest[0] if rest and rest[0] else error.__name__}"
+                )
         names = [topic.name for topic in topics]
         await _shown(admin, set(names))
         return names
@@ -77,29 +96,54 @@ async def _shown(admin: Any, names: set[str]) -> None:
     deadline = time.monotonic() + SHOW_UP
     while not names <= set(await admin.list_topics()):
         if time.monotonic() > deadline:
-            raise TopicMismatch(f"topics were created but do not show up within {SHOW_UP:g} s: check the brokers, then run it again")
+            raise TopicMismatch(
+                f"topics were created but do not show up within {SHOW_UP:g} s: check the brokers,"
+                " then run it again"
+            )
         await asyncio.sleep(0.05)
 
 
 def replication_for(settings: Settings, brokers: int) -> tuple[int, int]:
-    """Replication and min ISR of new topics: the settings, and for 0 as much as ``brokers`` allow, up to 3 and 2."""
+    """Replication and min ISR of new topics: the settings, and for 0 as much as ``brokers`` allow,
+    up to 3 and 2.
+    """
     replication = settings.replication or max(1, min(3, brokers))
     return replication, settings.min_isr or (2 if replication >= 3 else 1)
 
 
 def _new_topic(settings: Settings, spec: TopicSpec, replication: int, min_isr: int) -> NewTopic:
-    lag = {"max.compaction.lag.ms": str(settings.key_compaction_lag * 1000)} if spec.name == "keys" else {}
-    config = {**spec.config, **lag, "max.message.bytes": str(MAX_REQUEST), "min.insync.replicas": str(min_isr)}
-    return NewTopic(settings.topic(spec.name), spec.partitions or settings.partitions, replication, topic_configs=config)
+    lag = (
+        {"max.compaction.lag.ms": str(settings.key_compaction_lag * 1000)}
+        if spec.name == "keys"
+        else {}
+    )
+    config = {
+        **spec.config,
+        **lag,
+        "max.message.bytes": str(MAX_REQUEST),
+        "min.insync.replicas": str(min_isr),
+    }
+    return NewTopic(
+        settings.topic(spec.name),
+        spec.partitions or settings.partitions,
+        replication,
+        topic_configs=config,
+    )
 
 
 async def check_topics(settings: Settings) -> list[str]:
-    """What is wrong with the topics, one sentence each: their shapes (:func:`check_shapes`), and events that are gone, if not accepted."""
-    return await check_shapes(settings) + ([] if settings.accept_truncated_log else await lost_beginning(settings))
+    """What is wrong with the topics, one sentence each: their shapes (:func:`check_shapes`), and
+    events that are gone, if not accepted.
+    """
+    return await check_shapes(settings) + (
+        [] if settings.accept_truncated_log else await lost_beginning(settings)
+    )
 
 
 async def lost_beginning(settings: Settings) -> list[str]:
-    """A sentence where the events topic has lost its first events; empty where it is whole, or not there."""
+    """A sentence where the events topic has lost its first events; empty where it is whole, or not
+    there.
+    """
     topic = settings.topic("events")
     async with admin_client(settings) as admin:
         led = await _led(admin, topic) if topic in await admin.list_topics() else []
@@ -109,19 +153,23 @@ async def lost_beginning(settings: Settings) -> list[str]:
 async def check_shapes(settings: Settings) -> list[str]:
     """What is wrong with the shape of the topics, one sentence each; empty when all is well.
 
-    Partition counts must agree among the topics keyed by conversation; that the count never changed is checked against the live
-    generation's record (``streams.control.follower``).
+    Partition counts must agree among the topics keyed by conversation; that the count never changed
+    is checked against the live generation's record (``streams.control.follower``).
     """
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
-        wrong = [f"topic {settings.topic(s.name)} is missing: run `threadfold topics create`" for s in SPECS
-                 if settings.topic(s.name) not in existing]  # fmt: skip
+        wrong = [
+            f"topic {settings.topic(s.name)} is missing: run `threadfold topics create`"
+            for s in SPECS
+            if settings.topic(s.name) not in existing
+        ]
         present = [spec for spec in SPECS if settings.topic(spec.name) in existing]
         for spec in present:
             topic = settings.topic(spec.name)
             config = await config_of(admin, topic)
             wrong += [
-                f"topic {topic}: {name} is {config.get(name)}, it must be {spec.config[name]}{_why_for_ever(spec, name)}"
+                f"topic {topic}: {name} is {config.get(name)}, it must be"
+                f" {spec.config[name]}{_why_for_ever(spec, name)}"
                 for name in sorted(_CHECKED & spec.config.keys())
                 if config.get(name) != spec.config[name]
             ]
@@ -131,21 +179,35 @@ async def check_shapes(settings: Settings) -> list[str]:
 
 async def _led(admin: Any, topic: str) -> list[int]:
     """The partitions of a topic that have a leader to ask."""
-    return [p["partition"] for found in await admin.describe_topics([topic]) for p in found["partitions"] if p["leader"] >= 0]
+    return [
+        p["partition"]
+        for found in await admin.describe_topics([topic])
+        for p in found["partitions"]
+        if p["leader"] >= 0
+    ]
 
 
 def _why_for_ever(spec: TopicSpec, name: str) -> str:
     """What comes of it where a topic that is kept for ever is not."""
     if spec.name != "events" or name == "message.timestamp.type":
         return ""
-    return ": Kafka would delete events, and no window could be folded from its beginning again (change it with kafka-configs.sh)"
+    return (
+        ": Kafka would delete events, and no window could be folded from its beginning again"
+        " (change it with kafka-configs.sh)"
+    )
 
 
 async def topic_configs(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The brokers' configuration of some topics by short name; a topic that does not exist is left out."""
+    """The brokers' configuration of some topics by short name; a topic that does not exist is left
+    out.
+    """
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())
-        return {name: await config_of(admin, settings.topic(name)) for name in names if settings.topic(name) in existing}
+        return {
+            name: await config_of(admin, settings.topic(name))
+            for name in names
+            if settings.topic(name) in existing
+        }
 
 
 async def partition_count(settings: Settings, name: str = "events") -> int:

@@ -1,4 +1,6 @@
-"""What a store holds of a conversation, compared with what the log says; everything that counts as a difference is here."""
+"""What a store holds of a conversation, compared with what the log says; everything that counts as
+a difference is here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ UNREADABLE = "its window cannot be read"
 
 
 def difference(parts: Stored | None, folded: Window) -> str | None:
-    """How a stored window differs from the one that the log gives, in a few words; None where it does not."""
+    """How a stored window differs from the one that the log gives, in a few words; None where it
+    does not.
+    """
     if parts is None:
         return MISSING
     try:
@@ -33,11 +37,15 @@ def difference(parts: Stored | None, folded: Window) -> str | None:
     head = decode_head(parts.fields[HEAD])
     if head.messages != (flat_digest(folded) if view_of(folded).flat else b""):
         return "the digest of its messages"
-    return None if parts.stub is None or _stands_for(parts.stub, head) else "its stub, for it sleeps"
+    return (
+        None if parts.stub is None or _stands_for(parts.stub, head) else "its stub, for it sleeps"
+    )
 
 
 def _stands_for(value: bytes, head: Head) -> bool:
-    """Whether a stub says of its window what the window says: that is what lists show, and what a fold of the log is held to."""
+    """Whether a stub says of its window what the window says: that is what lists show, and what a
+    fold of the log is held to.
+    """
     stub = decode_stub(value)
     same_view = (stub.state, stub.tokens) == (head.view.state, head.view.tokens)
     return same_view and stub.fits(head.position, head.count, head.digest)
@@ -50,12 +58,20 @@ def _inner(text: str) -> str:
 
 
 def _what(stored: Window, folded: Window) -> str:
-    names = [name for name in Meta.__struct_fields__ if getattr(stored.meta, name) != getattr(folded.meta, name)]
+    names = [
+        name
+        for name in Meta.__struct_fields__
+        if getattr(stored.meta, name) != getattr(folded.meta, name)
+    ]
     if len(stored.tail) != len(folded.tail):
         names.append(f"its tail has {len(stored.tail)} entries, not {len(folded.tail)}")
     else:
         pairs = zip(stored.tail, folded.tail, strict=True)
-        wrong = [folded.position_of(mine.offset) for theirs, mine in pairs if encode_entry(theirs) != encode_entry(mine)]
+        wrong = [
+            folded.position_of(mine.offset)
+            for theirs, mine in pairs
+            if encode_entry(theirs) != encode_entry(mine)
+        ]
         names += [f"its tail's entry of {position}" for position in wrong[:3]]
     if stored.recents.packed() != folded.recents.packed():
         names.append("its recent ids")
@@ -73,9 +89,14 @@ def has_timer(window: Window) -> bool:
 
 
 def misplaced(index: Index, window: Window) -> list[str]:
-    """In which of the places beside its window a conversation is wrongly, or is missing; times are delivery state and not compared."""
+    """In which of the places beside its window a conversation is wrongly, or is missing; times are
+    delivery state and not compared.
+    """
     key, now = window.key, listed(window)
-    recent, waiting = index.lists.get(f"recent:{key.tenant}", {}), index.lists.get(f"waiting:{key.tenant}", {})
+    recent, waiting = (
+        index.lists.get(f"recent:{key.tenant}", {}),
+        index.lists.get(f"waiting:{key.tenant}", {}),
+    )
     places = [
         ("the due set", key in index.due, is_due(window)),
         ("the timers", key in index.timers, has_timer(window)),
@@ -86,11 +107,17 @@ def misplaced(index: Index, window: Window) -> list[str]:
     if now.user is not None and not now.erased:
         of_user = index.lists.get(f"user:{user_name(key.tenant, now.user)}", {})
         places.append(("its user's list", key.conversation in of_user, True))
-    return [f"it is {'missing in' if right else 'wrongly in'} {name}" for name, there, right in places if there != right]
+    return [
+        f"it is {'missing in' if right else 'wrongly in'} {name}"
+        for name, there, right in places
+        if there != right
+    ]
 
 
 def named(index: Index) -> Iterator[Key]:
-    """All conversations that the places beside the windows name, but those of users' lists alone."""
+    """All conversations that the places beside the windows name, but those of users' lists
+    alone.
+    """
     yield from index.due
     yield from index.timers
     for name, times in index.lists.items():

@@ -1,7 +1,9 @@
-"""Dead letters for operators: which conversations are parked and which records are nobody's, and how each is tried again or taken out.
+"""Dead letters for operators: which conversations are parked and which records are nobody's, and
+how each is tried again or taken out.
 
-What is parked now is told by the windows themselves (the store lists the parked ones); the topic tells of records that are nobody's event,
-as far back as it is kept. It is written at least once, so a letter may be there several times.
+What is parked now is told by the windows themselves (the store lists the parked ones); the topic
+tells of records that are nobody's event, as far back as it is kept. It is written at least once, so
+a letter may be there several times.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from streams.recovery.snapshot_topic import SnapshotTopic
 
 PAGE = 500
 WAITING = "waiting"
-"""What an event is, besides poison, that comes after the one at which its conversation is parked."""
+"""What an event is, besides poison, that comes after the one at which its conversation is parked.
+"""
 ATTEMPTS = 60
 
 
@@ -53,7 +56,9 @@ class ParkedHere:
 
 @dataclass(frozen=True, slots=True)
 class OpenRecord:
-    """A record that is nobody's event, and that no operator has taken off the list; ``key`` as it stands."""
+    """A record that is nobody's event, and that no operator has taken off the list; ``key`` as it
+    stands.
+    """
 
     position: Position
     key: bytes
@@ -85,8 +90,9 @@ class DeadLetters:
         *,
         accept: bool = False,
     ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say, ``snapshots`` gets the windows it gives;
-        ``accept``: a retry goes on with what is left where the log lost its beginning.
+        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say,
+        ``snapshots`` gets the windows it gives; ``accept``: a retry goes on with what is left where
+        the log lost its beginning.
         """
         self.log = log
         self.letters = letters
@@ -97,7 +103,8 @@ class DeadLetters:
         self.snapshots = snapshots
         self.accept = accept
 
-    # -- looking -------------------------------------------------------------------------------------------------------------
+    # -- looking
+    # ------------------------------------------------------------------------------------------
 
     async def parked(self, tenant: str | None = None) -> list[ParkedHere]:
         """The parked conversations (of one tenant), by position. Raises like :meth:`window`."""
@@ -106,17 +113,27 @@ class DeadLetters:
             before: Found | None = None
             while page := await self.store.listed(self.generation, number, PARKED, before, PAGE):
                 before = page[-1]
-                keys = [key for item in page if (key := parse_key(item.conversation.encode())) is not None]
+                keys = [
+                    key
+                    for item in page
+                    if (key := parse_key(item.conversation.encode())) is not None
+                ]
                 for key in keys:
                     if tenant is None or key.tenant == tenant:
                         _, _, window, _ = await self.window(key, number)
                         if window is not None and window.meta.parked is not None:
                             parked = window.meta.parked
-                            found.append(ParkedHere(key, Position(number, parked.offset), parked.cause, parked.count))
+                            found.append(
+                                ParkedHere(
+                                    key, Position(number, parked.offset), parked.cause, parked.count
+                                )
+                            )
         return sorted(found, key=lambda one: one.position)
 
     async def records(self, tenant: str | None = None) -> list[OpenRecord]:
-        """The records that are nobody's event (of one tenant, as far as their keys say), by position; each once."""
+        """The records that are nobody's event (of one tenant, as far as their keys say), by
+        position; each once.
+        """
         found: dict[str, OpenRecord] = {}
         closed: set[str] = set()
         for number, end in (await self.letters.ends()).items():
@@ -131,18 +148,29 @@ class DeadLetters:
                 elif letter.kind == RECORD:
                     found[letter.position] = OpenRecord(position, raw.key or b"", letter.cause)
         left = [one for name, one in found.items() if name not in closed]
-        return sorted((one for one in left if tenant is None or one.key.startswith(f"{tenant}/".encode())), key=lambda one: one.position)
+        return sorted(
+            (one for one in left if tenant is None or one.key.startswith(f"{tenant}/".encode())),
+            key=lambda one: one.position,
+        )
 
     async def record(self, position: Position) -> Raw:
         """The record at a position; raises :class:`InvalidPosition` where the log has none."""
         raw = (await self.log.read([position])).get(position)
         if raw is None:
             begin = (await self.log.begins()).get(position.partition, 0)
-            gone = f" any more, which begins at offset {begin} in that partition" if position.offset < begin else ""
-            raise InvalidPosition(f"position {position} is not in the log{gone}: see `threadfold dead-letters list`")
+            gone = (
+                f" any more, which begins at offset {begin} in that partition"
+                if position.offset < begin
+                else ""
+            )
+            raise InvalidPosition(
+                f"position {position} is not in the log{gone}: see `threadfold dead-letters list`"
+            )
         return raw
 
-    async def window(self, key: Key, number: int | None = None) -> tuple[int, Checkpoint, Window | None, StoreMark]:
+    async def window(
+        self, key: Key, number: int | None = None
+    ) -> tuple[int, Checkpoint, Window | None, StoreMark]:
         """A conversation's window with its partition, checkpoint and mark.
 
         Raises:
@@ -151,12 +179,18 @@ class DeadLetters:
         number = partition_of(key, self.log.partitions) if number is None else number
         checkpoint, (stored,) = await self.store.read(self.generation, number, [key])
         if checkpoint is None or checkpoint.healing:
-            raise Healing(f"partition {number} is being brought back from the log: try again shortly")
-        window, mark = (None, StoreMark()) if stored is None else stored.open(key, number, self.rules)
+            raise Healing(
+                f"partition {number} is being brought back from the log: try again shortly"
+            )
+        window, mark = (
+            (None, StoreMark()) if stored is None else stored.open(key, number, self.rules)
+        )
         return number, checkpoint, window, mark
 
     async def role(self, position: Position, raw: Raw) -> tuple[str, Parked | None]:
-        """What a record is now: ``poison``, ``waiting``, ``record`` (nobody's) or ``folded``; and where its conversation is parked."""
+        """What a record is now: ``poison``, ``waiting``, ``record`` (nobody's) or ``folded``; and
+        where its conversation is parked.
+        """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
         if key is None or (isinstance(found, NoEvent) and not found.parks):
@@ -168,13 +202,21 @@ class DeadLetters:
         return (POISON if position.offset == parked.offset else WAITING), parked
 
     async def why(self, position: Position, raw: Raw) -> str:
-        """Why the fold fails on the event at which a conversation is parked, in the error's own words; "" where it does not (any more)."""
+        """Why the fold fails on the event at which a conversation is parked, in the error's own
+        words; "" where it does not (any more).
+        """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
         if isinstance(found, NoEvent):
             return found.cause
-        _, _, window, _ = await self.window(key, position.partition) if key is not None else (0, None, None, None)
-        if window is None or window.meta.parked is None or window.meta.parked.offset != position.offset:
+        _, _, window, _ = (
+            await self.window(key, position.partition) if key is not None else (0, None, None, None)
+        )
+        if (
+            window is None
+            or window.meta.parked is None
+            or window.meta.parked.offset != position.offset
+        ):
             return ""
         window = copied(window)
         window.meta.parked = None
@@ -188,24 +230,31 @@ class DeadLetters:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    # -- acting --------------------------------------------------------------------------------------------------------------
+    # -- acting
+    # ------------------------------------------------------------------------------------------
 
     def check_place(self, key: Key, position: Position) -> None:
-        """Raises :class:`InvalidPosition` where a conversation's record lies in another partition than the conversation."""
+        """Raises :class:`InvalidPosition` where a conversation's record lies in another partition
+        than the conversation.
+        """
         if partition_of(key, self.log.partitions) != position.partition:
-            raise InvalidPosition(f"position {position} is in another partition than {key} belongs to: no event of ours can reach it there")
+            raise InvalidPosition(
+                f"position {position} is in another partition than {key} belongs to: no event of"
+                " ours can reach it there"
+            )
 
     async def retry(self, key: Key) -> tuple[int, Parked | None]:
-        """Fold a parked conversation on from the event at which it is parked, with the code at hand, and write it.
+        """Fold a parked conversation on from the event at which it is parked, with the code at
+        hand, and write it.
 
         Returns:
             How many events were folded, and where it is parked now; None: nowhere.
 
         Raises:
-            InvalidPosition: it is not parked.
-            LogTruncated: events that wait are gone with the log's beginning, and that is not accepted.
-            Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was changed.
-            Fenced: others wrote in between every time.
+            InvalidPosition: it is not parked. LogTruncated: events that wait are gone with the
+            log's beginning, and that is not accepted. Healing, CorruptWindow, KafkaUnavailable,
+            RedisUnavailable, KeyUnusable: nothing was changed. Fenced: others wrote in between
+            every time.
         """
         for attempt in range(ATTEMPTS):
             number, checkpoint, window, mark = await self.window(key)
@@ -214,8 +263,8 @@ class DeadLetters:
             begin = (await self.log.begins())[number]
             if window.meta.parked.offset < begin and not self.accept:
                 raise LogTruncated(
-                    f"it is parked at {Position(number, window.meta.parked.offset)}, and the log begins at offset {begin}, "
-                    f"so what it would go on with is gone: {WHAT_TO_DO}"
+                    f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
+                    f" begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
                 )
             told = Told()
             now = await go_on(self.log, window, told, again=True)
@@ -223,59 +272,85 @@ class DeadLetters:
                 return 0, now.meta.parked
             await self._speak(number, key, told)
             if self.snapshots is not None:
-                # No event of the log says that it was tried again: a lost store would bring the parked window back. So this comes first.
-                await publish(self.log, self.rules, self.generation, number, checkpoint, [now], self.snapshots)
+                # No event of the log says that it was tried again: a lost store would bring the
+                # parked window back. So this comes first.
+                await publish(
+                    self.log, self.rules, self.generation, number, checkpoint, [now], self.snapshots
+                )
             write = write_of(now, mark._replace(layout=Mark()), checkpoint.timestamp)
-            if (await self.store.apply(self.generation, number, checkpoint, [write])).verdict is Verdict.APPLIED:
+            if (
+                await self.store.apply(self.generation, number, checkpoint, [write])
+            ).verdict is Verdict.APPLIED:
                 return len(told.outcomes), now.meta.parked
             await asyncio.sleep(0.01 * min(attempt, 10))
-        raise Fenced(f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in between: try again")
+        raise Fenced(
+            f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in"
+            " between: try again"
+        )
 
     async def _speak(self, number: int, key: Key, told: Told) -> None:
-        """Say what the events have to say that were folded only now; as ever, before it is written."""
+        """Say what the events have to say that were folded only now; as ever, before it is
+        written.
+        """
         spoken = Spoken()
         for _, outcome in told.outcomes:
             spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-            spoken.accepted += [(key, summary.offset, summary.summary_id) for summary in outcome.accepted]
+            spoken.accepted += [
+                (key, summary.offset, summary.summary_id) for summary in outcome.accepted
+            ]
             if outcome.loop is not None:
                 spoken.loops.append((key, outcome.offset, outcome.loop))
         name = str(key).encode()
-        spoken.dead += [DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind) for letter in told.letters]
+        spoken.dead += [
+            DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)
+            for letter in told.letters
+        ]
         if spoken:
             await self.voice.speak(number, spoken, [])
 
     async def drop(self, position: Position, reason: str | None = None) -> tuple[Key, Position]:
-        """Append the event that takes another one out; returns its conversation and position. The owner folds on when it comes to it.
+        """Append the event that takes another one out; returns its conversation and position. The
+        owner folds on when it comes to it.
 
         It may be repeated: its id follows from the position.
 
         Raises:
-            InvalidPosition: no conversation is parked at the position; nor does it wait in one, and could not be read there.
-            KafkaUnavailable: unknown whether it is in; drop it again.
+            InvalidPosition: no conversation is parked at the position; nor does it wait in one, and
+            could not be read there. KafkaUnavailable: unknown whether it is in; drop it again.
         """
         raw = await self.record(position)
         role, parked = await self.role(position, raw)
         key = parse_key(raw.key) if raw.key is not None else None
         if key is None or parked is None or role not in (POISON, WAITING):
-            raise InvalidPosition(f"position {position} parks no conversation: see `threadfold dead-letters list`")
+            raise InvalidPosition(
+                f"position {position} parks no conversation: see `threadfold dead-letters list`"
+            )
         self.check_place(key, position)
         await self.log.seals.ready([raw])
         if role == WAITING and not isinstance(read_row(self.log.seals, raw), NoEvent):
-            # Nothing says that it is at fault, and once dropped it is gone from the window for good.
+            # Nothing says that it is at fault, and once dropped it is gone from the window for
+            # good.
             at = Position(position.partition, parked.offset)
             raise InvalidPosition(
-                f"position {position} only waits, until {key} goes on from {at}, where it is parked: drop or retry that one"
+                f"position {position} only waits, until {key} goes on from {at}, where it is"
+                " parked: drop or retry that one"
             )
         flat: dict[str, Any] = {"type": "event.dropped", "position": str(position)}
         if reason:
             flat["reason"] = reason
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        record = make_record(key, flat, where="drop", now=now, new_id=f"dropped-{position}", operator=True)
+        record = make_record(
+            key, flat, where="drop", now=now, new_id=f"dropped-{position}", operator=True
+        )
         (at,) = await self.log.append([record])
         return key, at
 
-    async def gone_on(self, key: Key, dropped: Position, at: Position, seconds: float) -> tuple[bool, Parked | None]:
-        """Wait until the fold has come to a drop at ``at``: whether it has in ``seconds``, and where the conversation is parked then."""
+    async def gone_on(
+        self, key: Key, dropped: Position, at: Position, seconds: float
+    ) -> tuple[bool, Parked | None]:
+        """Wait until the fold has come to a drop at ``at``: whether it has in ``seconds``, and
+        where the conversation is parked then.
+        """
         deadline = time.monotonic() + seconds
         while True:
             _, checkpoint, window, _ = await self.window(key, at.partition)
@@ -289,7 +364,14 @@ class DeadLetters:
 
 def closing(position: Position) -> bytes:
     """The letter that takes a record which is nobody's event off the list."""
-    return msgspec.json.encode({"position": str(position), "cause": "an operator dropped it", "kind": RECORD, "closed": True})
+    return msgspec.json.encode(
+        {
+            "position": str(position),
+            "cause": "an operator dropped it",
+            "kind": RECORD,
+            "closed": True,
+        }
+    )
 
 
 def decoded(found: object) -> dict[str, Any]:
@@ -297,7 +379,12 @@ def decoded(found: object) -> dict[str, Any]:
     if isinstance(found, NoEvent):
         return {}
     kind = found.type if isinstance(found, OtherEvent) else short_type(found.__struct_config__.tag)  # type: ignore[attr-defined]
-    return {"type": kind, "id": getattr(found, "id", None), "source": getattr(found, "source", None), "time": getattr(found, "time", None)}
+    return {
+        "type": kind,
+        "id": getattr(found, "id", None),
+        "source": getattr(found, "source", None),
+        "time": getattr(found, "time", None),
+    }
 
 
 __all__ = ["DeadLetters", "OpenRecord", "ParkedHere", "closing", "decoded", "waiting_offsets"]

@@ -1,8 +1,9 @@
-"""Mending: windows folded from the log's first event are written into the store, in one step with all that is kept beside them.
+"""Mending: windows folded from the log's first event are written into the store, in one step with
+all that is kept beside them.
 
-A write is fenced by the revision, as every write is, and bumps it: so a live owner is fenced by it, drops its caches, loads and goes on,
-and does no harm to what was mended nor comes to any. Where an owner keeps writing in between, it is fenced before the log is read to the
-end.
+A write is fenced by the revision, as every write is, and bumps it: so a live owner is fenced by it,
+drops its caches, loads and goes on, and does no harm to what was mended nor comes to any. Where an
+owner keeps writing in between, it is fenced before the log is read to the end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from projections.fold.timers import next_timer, timed
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.listing import Listing, listed
-from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Verdict, WindowStore, Write, write_of
+from projections.storage.protocol import (
+    NOTHING,
+    Checkpoint,
+    DueChange,
+    Verdict,
+    WindowStore,
+    Write,
+    write_of,
+)
 from projections.storage.snapshots import encode_snapshot, stamp_of
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
@@ -34,17 +43,25 @@ AT_ONCE = 100
 
 
 async def mend(
-    log: Log, store: WindowStore, generation: int, rules: Rules, partition: int, keys: Collection[Key], topic: SnapshotTopic | None = None
+    log: Log,
+    store: WindowStore,
+    generation: int,
+    rules: Rules,
+    partition: int,
+    keys: Collection[Key],
+    topic: SnapshotTopic | None = None,
 ) -> None:
-    """Write the windows of these conversations as the log gives them; one that the log does not have is deleted.
+    """Write the windows of these conversations as the log gives them; one that the log does not
+    have is deleted.
 
     Args:
-        topic: gets the windows' snapshots, too: what was wrong in the store may have been wrong there.
+        topic: gets the windows' snapshots, too: what was wrong in the store may have been wrong
+            there.
 
     Raises:
-        Healing: the partition is being brought back from the log.
-        Fenced: others wrote in between every time.
-        KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is right, and mending may be repeated.
+        Healing: the partition is being brought back from the log. Fenced: others wrote in between
+        every time. KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is
+        right, and mending may be repeated.
     """
     folded = Folded(log, partition, rules, set(keys))
     order = sorted(keys)
@@ -52,63 +69,116 @@ async def mend(
         await _mend(folded, store, generation, order[i : i + AT_ONCE], topic)
 
 
-async def _mend(folded: Folded, store: WindowStore, generation: int, keys: list[Key], topic: SnapshotTopic | None) -> None:
+async def _mend(
+    folded: Folded,
+    store: WindowStore,
+    generation: int,
+    keys: list[Key],
+    topic: SnapshotTopic | None,
+) -> None:
     number = folded.partition
     for attempt in range(ATTEMPTS):
         checkpoint = await store.checkpoint(generation, number)
         if checkpoint is None or checkpoint.healing or checkpoint.offset < folded.offset:
-            raise Healing(f"partition {number} is being brought back from the log: mend it afterwards")
+            raise Healing(
+                f"partition {number} is being brought back from the log: mend it afterwards"
+            )
         if attempt >= POLITE and checkpoint.offset > folded.offset:
-            # Its owner then reads its checkpoint first: meanwhile the log is read to the same place.
+            # Its owner then reads its checkpoint first: meanwhile the log is read to the same
+            # place.
             held = await store.apply(generation, number, checkpoint, [])
             if held.verdict is Verdict.APPLIED:
                 checkpoint = replace(checkpoint, revision=held.revision)
         await folded.advance(checkpoint.offset)
         times = await _times(folded, keys)
-        writes = [whole_write(key, folded.windows.get(key), times.get(key, checkpoint.timestamp)) for key in keys]
+        writes = [
+            whole_write(key, folded.windows.get(key), times.get(key, checkpoint.timestamp))
+            for key in keys
+        ]
         if (await store.apply(generation, number, checkpoint, writes)).verdict is Verdict.APPLIED:
             if topic is not None:
                 there = [window for key in keys if (window := folded.windows.get(key)) is not None]
-                await publish(folded.log, folded.rules, generation, number, checkpoint, there, topic)
+                await publish(
+                    folded.log, folded.rules, generation, number, checkpoint, there, topic
+                )
             return
         await asyncio.sleep(0.01 * min(attempt, 10))
-    raise Fenced(f"partition {number} could not be mended: in {ATTEMPTS} attempts its owner wrote in between: try again when less comes in")
+    raise Fenced(
+        f"partition {number} could not be mended: in {ATTEMPTS} attempts its owner wrote in"
+        " between: try again when less comes in"
+    )
 
 
 async def _times(folded: Folded, keys: Sequence[Key]) -> dict[Key, int]:
     """When each conversation was last active, by the broker's clock."""
-    positions = {key: Position(folded.partition, folded.windows[key].meta.position) for key in keys if key in folded.windows}
-    rows = await folded.log.read(position for position in positions.values() if position.offset >= 0)
-    return {key: rows[position].timestamp for key, position in positions.items() if position in rows}
+    positions = {
+        key: Position(folded.partition, folded.windows[key].meta.position)
+        for key in keys
+        if key in folded.windows
+    }
+    rows = await folded.log.read(
+        position for position in positions.values() if position.offset >= 0
+    )
+    return {
+        key: rows[position].timestamp for key, position in positions.items() if position in rows
+    }
 
 
 def whole_write(key: Key, window: Window | None, at_ms: int) -> Write:
-    """The write after which a store holds this window and all that goes with it, whatever it held before; None: nothing of it.
+    """The write after which a store holds this window and all that goes with it, whatever it held
+    before; None: nothing of it.
 
     ``at_ms``: when it was last active. What a former user's list holds of it stays.
     """
     if window is None:
-        return Write(key, True, [], [], [], [], DueChange.CLEAR, NOTHING, None, Listing(None, False, parked=False), anew=True)
+        return Write(
+            key,
+            True,
+            [],
+            [],
+            [],
+            [],
+            DueChange.CLEAR,
+            NOTHING,
+            None,
+            Listing(None, False, parked=False),
+            anew=True,
+        )
     now = listed(window)
     return replace(
         write_of(window, NOTHING, at_ms),
         due=DueChange.SET if is_due(window) else DueChange.CLEAR,
         timer=next_timer(timed(window), at_ms, at_ms) if has_timer(window) else None,
-        listing=Listing(None if now.erased else at_ms, now.suspended, None if now.erased else now.user, parked=now.parked),
+        listing=Listing(
+            None if now.erased else at_ms,
+            now.suspended,
+            None if now.erased else now.user,
+            parked=now.parked,
+        ),
     )
 
 
 async def publish(
-    log: Log, rules: Rules, generation: int, partition: int, checkpoint: Checkpoint, windows: Iterable[Window], topic: SnapshotTopic
+    log: Log,
+    rules: Rules,
+    generation: int,
+    partition: int,
+    checkpoint: Checkpoint,
+    windows: Iterable[Window],
+    topic: SnapshotTopic,
 ) -> None:
-    """Write snapshots of windows that somebody else than their owner wrote, as of a checkpoint; raises KafkaUnavailable.
+    """Write snapshots of windows that somebody else than their owner wrote, as of a checkpoint;
+    raises KafkaUnavailable.
 
-    The partition's owner finds these records to be a stranger's, and writes its own before its next marker.
+    The partition's owner finds these records to be a stranger's, and writes its own before its next
+    marker.
     """
     stamp = stamp_of(generation, rules)
     rows: list[tuple[bytes, bytes | None]] = []
     for window in windows:
         name = str(window.key).encode()
         seal = body_sealer(log.seals, name, erased=window.meta.erased)
-        rows.append((name, encode_snapshot(window, stamp, checkpoint.offset, checkpoint.digest, seal)))
+        rows.append(
+            (name, encode_snapshot(window, stamp, checkpoint.offset, checkpoint.digest, seal))
+        )
     await topic.put(partition, rows)

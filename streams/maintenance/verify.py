@@ -1,9 +1,11 @@
 """Verify: do the windows in the store say what the log says, byte for byte, while traffic runs?
 
-A partition is folded in memory up to its checkpoint: from its latest snapshots and the log behind them, or, deep, from the log's first
-event, trusting no snapshot. Then windows are read in small groups, each atomically with the checkpoint of that moment, and the fold
-follows to just there before it compares; so a live projector is never mistaken for a wrong window. What is kept beside the windows (due
-set, timers, lists) is compared as a whole, and windows of conversations that the log does not have are looked for.
+A partition is folded in memory up to its checkpoint: from its latest snapshots and the log behind
+them, or, deep, from the log's first event, trusting no snapshot. Then windows are read in small
+groups, each atomically with the checkpoint of that moment, and the fold follows to just there
+before it compares; so a live projector is never mistaken for a wrong window. What is kept beside
+the windows (due set, timers, lists) is compared as a whole, and windows of conversations that the
+log does not have are looked for.
 """
 
 from __future__ import annotations
@@ -33,12 +35,16 @@ from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 
 GROUP = 100
 PATIENCE = 20.0
-"""Seconds that a partition may be on its way to another worker, or behind what was seen of it, before nothing can be said."""
+"""Seconds that a partition may be on its way to another worker, or behind what was seen of it,
+before nothing can be said.
+"""
 Progress = Callable[[int, int], None]
 
 
 class Difference(NamedTuple):
-    """A conversation in which the store and the log disagree: at which position of it (None: the log does not have it), and in what."""
+    """A conversation in which the store and the log disagree: at which position of it (None: the
+    log does not have it), and in what.
+    """
 
     key: Key
     position: Position | None
@@ -47,7 +53,8 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verify found: how many windows were compared, which of them differ (each name once), and how many events were folded for it.
+    """What a verify found: how many windows were compared, which of them differ (each name once),
+    and how many events were folded for it.
 
     ``repaired`` are those that were mended and found right afterwards.
     """
@@ -62,7 +69,15 @@ class VerifyReport:
 class _Verify:
     """One run over all partitions."""
 
-    def __init__(self, log: Log, store: WindowStore, generation: Generation, rules: Rules, topic: SnapshotTopic | None, deep: bool) -> None:
+    def __init__(
+        self,
+        log: Log,
+        store: WindowStore,
+        generation: Generation,
+        rules: Rules,
+        topic: SnapshotTopic | None,
+        deep: bool,
+    ) -> None:
         self.log = log
         self.store = store
         self.number = generation.number
@@ -78,7 +93,9 @@ class _Verify:
         fold = Folded(self.log, number, self.rules, wanted)
         if not self.deep and self.topic is not None:
             await fold.from_snapshots(self.carrier(number), self.topic)
-        checkpoint = await self._patiently(fold, end, partial(self.store.checkpoint, self.number, number))
+        checkpoint = await self._patiently(
+            fold, end, partial(self.store.checkpoint, self.number, number)
+        )
         await fold.advance(_offset(checkpoint), progress)
         found: dict[Key, list[Difference]] = {}
         keys = sorted(fold.windows)
@@ -96,9 +113,13 @@ class _Verify:
         async def learn(tenant: str) -> None:
             del tenant  # whoever opened the control topic knows the tenants
 
-        return Partition(number, self.number, self.store, self.log, self.rules, learn=learn, voice=Silence())
+        return Partition(
+            number, self.number, self.store, self.log, self.rules, learn=learn, voice=Silence()
+        )
 
-    async def _group(self, fold: Folded, end: int, keys: Sequence[Key], found: dict[Key, list[Difference]]) -> None:
+    async def _group(
+        self, fold: Folded, end: int, keys: Sequence[Key], found: dict[Key, list[Difference]]
+    ) -> None:
         try:
             checkpoint, stored = await self._read(fold, end, keys)
         except CorruptWindow:
@@ -125,14 +146,24 @@ class _Verify:
                 self._note(found, fold, key, what)
         for key in set(named(index)) - fold.windows.keys():
             if fold.wanted is None or key in fold.wanted:
-                self._note(found, fold, key, "a list, the due set or the timers name it, and the log has no such conversation")
+                self._note(
+                    found,
+                    fold,
+                    key,
+                    "a list, the due set or the timers name it, and the log has no such"
+                    " conversation",
+                )
 
     async def _too_many(self, fold: Folded, end: int, found: dict[Key, list[Difference]]) -> None:
         there = await self.store.conversations(self.number, fold.partition)
-        extra = sorted((there if fold.wanted is None else there & fold.wanted) - fold.windows.keys())
+        extra = sorted(
+            (there if fold.wanted is None else there & fold.wanted) - fold.windows.keys()
+        )
         for i in range(0, len(extra), GROUP):
             group = extra[i : i + GROUP]
-            checkpoint = await self._patiently(fold, end, partial(self.store.checkpoint, self.number, fold.partition))
+            checkpoint = await self._patiently(
+                fold, end, partial(self.store.checkpoint, self.number, fold.partition)
+            )
             await fold.advance(_offset(checkpoint))
             for key in group:
                 if key not in fold.windows:
@@ -145,7 +176,9 @@ class _Verify:
         at = Position(fold.partition, offset) if offset >= 0 else None
         found.setdefault(key, []).append(Difference(key, at, what))
 
-    async def _read(self, fold: Folded, end: int, keys: Sequence[Key]) -> tuple[Checkpoint | None, list[Stored | None]]:
+    async def _read(
+        self, fold: Folded, end: int, keys: Sequence[Key]
+    ) -> tuple[Checkpoint | None, list[Stored | None]]:
         stored: list[Stored | None] = []
 
         async def read() -> Checkpoint | None:
@@ -165,8 +198,11 @@ class _Verify:
 
         return await self._patiently(fold, end, read), index
 
-    async def _patiently(self, fold: Folded, end: int, read: Callable[[], Awaitable[Checkpoint | None]]) -> Checkpoint | None:
-        """What ``read`` answers, as soon as it is a base for a comparison; raises :class:`Healing` when it does not become one.
+    async def _patiently(
+        self, fold: Folded, end: int, read: Callable[[], Awaitable[Checkpoint | None]]
+    ) -> Checkpoint | None:
+        """What ``read`` answers, as soon as it is a base for a comparison; raises :class:`Healing`
+        when it does not become one.
 
         While a worker dies and another one takes over, a partition may heal for a moment.
         """
@@ -175,19 +211,32 @@ class _Verify:
             checkpoint = await read()
             if checkpoint is None and end == 0:
                 return None
-            if checkpoint is not None and not checkpoint.behind and checkpoint.offset >= max(fold.offset, fold.least):
+            if (
+                checkpoint is not None
+                and not checkpoint.behind
+                and checkpoint.offset >= max(fold.offset, fold.least)
+            ):
                 return checkpoint
             if time.monotonic() > deadline:
                 if checkpoint is None:
-                    raise Healing(f"partition {fold.partition} has no windows yet: is a worker running?")
-                raise Healing(f"partition {fold.partition} is being brought back from the log: try again shortly")
+                    raise Healing(
+                        f"partition {fold.partition} has no windows yet: is a worker running?"
+                    )
+                raise Healing(
+                    f"partition {fold.partition} is being brought back from the log: try again"
+                    " shortly"
+                )
             await asyncio.sleep(0.1)
 
-    async def repair(self, found: dict[int, dict[Key, list[Difference]]], ends: dict[int, int]) -> None:
+    async def repair(
+        self, found: dict[int, dict[Key, list[Difference]]], ends: dict[int, int]
+    ) -> None:
         """Mend what differs, and look again at just that."""
         for number, keys in found.items():
             if keys:
-                await mend(self.log, self.store, self.number, self.rules, number, keys.keys(), self.topic)
+                await mend(
+                    self.log, self.store, self.number, self.rules, number, keys.keys(), self.topic
+                )
                 verified, events = self.report.verified, self.report.events
                 self.deep = True
                 still = await self.partition(number, set(keys), ends[number], lambda _: None)
@@ -210,11 +259,11 @@ async def verify(
     """Compare windows of a generation, and all that is kept beside them, with folds of the log.
 
     Args:
-        sample: how many conversations to compare, chosen at random; None for all. Windows too many are looked for with all only.
-        progress: called with offsets gone through and offsets in the log.
-        snapshots: the topic to begin from; None: every partition is folded from its first event.
-        deep: trust no snapshot, wherever there are some.
-        repair: mend what differs by folds from the log's first event, then compare it again.
+        sample: how many conversations to compare, chosen at random; None for all. Windows too many
+        are looked for with all only. progress: called with offsets gone through and offsets in the
+        log. snapshots: the topic to begin from; None: every partition is folded from its first
+        event. deep: trust no snapshot, wherever there are some. repair: mend what differs by folds
+        from the log's first event, then compare it again.
 
     Raises:
         Healing: a partition was not brought back within 20 seconds; nothing can be said of it.
@@ -227,7 +276,9 @@ async def verify(
     done = 0
     found: dict[int, dict[Key, list[Difference]]] = {}
     for number in range(log.partitions):
-        found[number] = await run.partition(number, wanted, ends[number], partial(_tell_from, progress, done, total))
+        found[number] = await run.partition(
+            number, wanted, ends[number], partial(_tell_from, progress, done, total)
+        )
         done += ends[number]
         _tell_from(progress, done, total, 0)
     for keys in found.values():
@@ -245,7 +296,9 @@ def _tell_from(progress: Progress | None, start: int, total: int, at: int) -> No
 
 
 async def _choose(run: _Verify, ends: dict[int, int], sample: int) -> set[Key]:
-    """Conversations to compare, from all that the log has; where there are snapshots, their keys say which there are up to the marker."""
+    """Conversations to compare, from all that the log has; where there are snapshots, their keys
+    say which there are up to the marker.
+    """
     keys: set[Key] = set()
     for number, end in ends.items():
         first = 0
@@ -261,7 +314,11 @@ async def _choose(run: _Verify, ends: dict[int, int], sample: int) -> set[Key]:
             first = marker[0].offset + 1
         async for raw in run.log.scan(number, first, end - 1):
             key = parse_key(raw.key) if raw.key is not None else None
-            if key is not None and key not in keys and belongs(read_row(run.log.seals, raw, key.source)):
+            if (
+                key is not None
+                and key not in keys
+                and belongs(read_row(run.log.seals, raw, key.source))
+            ):
                 keys.add(key)
     return set(random.sample(sorted(keys), min(sample, len(keys))))
 

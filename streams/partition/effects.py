@@ -1,4 +1,6 @@
-"""What folding a batch has to say to others, and who says it: the same words whoever folds, and silence where nobody is to hear them."""
+"""What folding a batch has to say to others, and who says it: the same words whoever folds, and
+silence where nobody is to hear them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from streams.partition.step import RECORD
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be applied: where it stands, whose it is (when its key says so), why, of which kind."""
+    """A record that could not be applied: where it stands, whose it is (when its key says so), why,
+    of which kind.
+    """
 
     position: Position
     key: bytes | None
@@ -27,9 +31,10 @@ class DeadLetter:
 class Spoken:
     """What a batch has to say, in log order.
 
-    ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of force, and where it stands. ``again``:
-    where a rollback stands, and where a summary does that is in force again by it. ``by``: of events that waited, the offset of
-    the record that let them go on.
+    ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
+    force, and where it stands. ``again``: where a rollback stands, and where a summary does that is
+    in force again by it. ``by``: of events that waited, the offset of the record that let them go
+    on.
     """
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
@@ -41,7 +46,9 @@ class Spoken:
     by: dict[int, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.accepted or self.voided or self.again or self.dead or self.loops or self.erased)
+        return bool(
+            self.accepted or self.voided or self.again or self.dead or self.loops or self.erased
+        )
 
 
 class Voice(Protocol):

@@ -1,4 +1,6 @@
-"""How much of what comes in is poison: beyond the deployment's share a worker stops, before it parks every conversation there is."""
+"""How much of what comes in is poison: beyond the deployment's share a worker stops, before it
+parks every conversation there is.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,19 @@ from streams.partition.step import WAITING
 WINDOW = 1_000
 """Records of one worker over which the share is taken."""
 LEAST = 20
-"""So many of them have to be poison: one bad record among the first three is no share to speak of."""
+"""So many of them have to be poison: one bad record among the first three is no share to speak of.
+"""
 
 
 class PoisonShare:
-    """Counts the records of one worker's partitions, and of them those that could not be applied; events that wait are not among these."""
+    """Counts the records of one worker's partitions, and of them those that could not be applied;
+    events that wait are not among these.
+    """
 
     def __init__(self, most: float, spoken_before: Mapping[int, int]) -> None:
         """Args:
-        most: the share that is allowed, 0 to 1; 1 allows all.
-        spoken_before: for each partition the offset from which on records are new: what was let pass once is not counted on a replay.
+        most: the share that is allowed, 0 to 1; 1 allows all. spoken_before: for each partition the
+        offset from which on records are new: what was let pass once is not counted on a replay.
         """
         self._most = most
         self._spoken_before = spoken_before
@@ -36,7 +41,8 @@ class PoisonShare:
         """Count a batch, once however often it is folded.
 
         Raises:
-            TooMuchPoison: with it the share is too large; the batch is not to be written, and is counted again by whoever starts next.
+            TooMuchPoison: with it the share is too large; the batch is not to be written, and is
+                counted again by whoever starts next.
         """
         since = max(self._spoken_before.get(partition, 0), self._counted.get(partition, 0))
         bad = {letter.position.offset: letter for letter in dead if letter.kind != WAITING}
@@ -49,7 +55,8 @@ class PoisonShare:
         if found >= LEAST and found > self._most * len(self._recent) and bad:
             last = bad[max(bad)]
             raise TooMuchPoison(
-                f"{found} of the last {len(self._recent)} records could not be applied, over the share of {self._most:g} "
-                f"(setting max_poison_share): the last is {last.position}, {last.cause}; find out who writes them or what fails on them, "
-                f"or raise the setting; nothing of this batch was written, nothing is lost"
+                f"{found} of the last {len(self._recent)} records could not be applied, over the"
+                f" share of {self._most:g} (setting max_poison_share): the last is {last.position},"
+                f" {last.cause}; find out who writes them or what fails on them, or raise the"
+                " setting; nothing of this batch was written, nothing is lost"
             )

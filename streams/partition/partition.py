@@ -1,13 +1,17 @@
-"""One partition's windows of one generation: decode a batch, fold it, speak of it, write it with its checkpoint.
+"""One partition's windows of one generation: decode a batch, fold it, speak of it, write it with
+its checkpoint.
 
-The same object serves the live projector and a rebuild; what differs is whether it speaks. A batch goes through these steps:
+The same object serves the live projector and a rebuild; what differs is whether it speaks. A batch
+goes through these steps:
 
 1. decode: a record that is nobody's event becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
-3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored from a snapshot has already is passed
-   over; what cannot be decoded or fails parks its conversation (``streams.partition.step``), and no other;
-4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a crash repeats them and never loses
-   them (whether a summary is accepted is a fact of the log, so even a fenced writer never tells subscribers anything untrue);
+3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored
+   from a snapshot has already is passed over; what cannot be decoded or fails parks its
+   conversation (``streams.partition.step``), and no other;
+4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a
+   crash repeats them and never loses them (whether a summary is accepted is a fact of the log, so
+   even a fenced writer never tells subscribers anything untrue);
 5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
 """
 
@@ -28,7 +32,17 @@ from projections.fold.quarantine import park, wait
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
-from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Stored, StoreMark, Verdict, WindowStore, Write, write_of
+from projections.storage.protocol import (
+    NOTHING,
+    Checkpoint,
+    DueChange,
+    Stored,
+    StoreMark,
+    Verdict,
+    WindowStore,
+    Write,
+    write_of,
+)
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
@@ -54,7 +68,9 @@ logger = logging.getLogger(__name__)
 
 
 class Fenced(ThreadfoldError):
-    """Somebody else wrote this partition's windows, or Redis lost them: drop what is cached, load, go on."""
+    """Somebody else wrote this partition's windows, or Redis lost them: drop what is cached, load,
+    go on.
+    """
 
 
 @dataclass(slots=True)
@@ -86,12 +102,16 @@ def identity(raw: Row) -> str:
 
 
 def _is_there(window: Window) -> bool:
-    """Whether anything was ever folded into a window, or it is parked: a slot is there before its conversation has a window."""
+    """Whether anything was ever folded into a window, or it is parked: a slot is there before its
+    conversation has a window.
+    """
     return window.meta.position >= 0 or window.meta.parked is not None
 
 
 class Partition:
-    """The windows of one partition under one generation, owned by one process (others are fenced)."""
+    """The windows of one partition under one generation, owned by one process (others are
+    fenced).
+    """
 
     def __init__(
         self,
@@ -130,13 +150,17 @@ class Partition:
         self.changed: set[Key] | None = None
         """Conversations written since whoever takes snapshots emptied it; None: nobody does."""
         self.erased: set[Key] = set()
-        """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go soon."""
+        """Conversations erased since whoever takes snapshots emptied it: their snapshots have to go
+        soon.
+        """
         self._settled = True
         self._last: Row | None = None
         self._batch: Sequence[Row] = ()
         self._touched: dict[bytes, Slot] = {}
         self.turn = asyncio.Lock()
-        """Whoever folds, asks for due windows or looks at the store holds it: each of these suspends while windows are half loaded."""
+        """Whoever folds, asks for due windows or looks at the store holds it: each of these
+        suspends while windows are half loaded.
+        """
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Begin (again) at a checkpoint; nothing cached is kept."""
@@ -150,15 +174,17 @@ class Partition:
         Records at or before the checkpoint are passed over.
 
         Raises:
-            Fenced: nothing was written.
-            RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint and go on from there.
-            TooMuchPoison: nothing was spoken of or written.
+            Fenced: nothing was written. RedisUnavailable, KafkaUnavailable: unknown whether it was;
+            adopt the stored checkpoint and go on from there. TooMuchPoison: nothing was spoken of
+            or written.
         """
         await self.fold(rows)
         return await self.write()
 
     async def fold(self, rows: Sequence[Row]) -> None:
-        """Fold a batch and speak of it; the store gets it with the next :meth:`write`. Raises like :meth:`process`."""
+        """Fold a batch and speak of it; the store gets it with the next :meth:`write`. Raises like
+        :meth:`process`.
+        """
         done = self.checkpoint.offset if self._last is None else self._last.offset
         if rows and rows[0].offset <= done:
             rows = [row for row in rows if row.offset > done]
@@ -177,7 +203,13 @@ class Partition:
             event = read_row(seals, row, slot.source if slot is not None else None)
             if key is None or slot is None or (type(event) is NoEvent and not event.parks):
                 counts.dead += 1
-                spoken.dead.append(DeadLetter(Position(self.number, offset), key, event.cause if isinstance(event, NoEvent) else ""))
+                spoken.dead.append(
+                    DeadLetter(
+                        Position(self.number, offset),
+                        key,
+                        event.cause if isinstance(event, NoEvent) else "",
+                    )
+                )
                 continue
             window = slot.window
             if offset <= window.meta.position:
@@ -192,7 +224,12 @@ class Partition:
             except BaseException as error:  # noqa: BLE001 (whatever it is, it must not stop the partition; what must is raised again)
                 await self._park(slot, spoiled_by(error, offset), spoken)
                 continue
-            if outcome.status is Status.APPLIED and outcome.loop is None and not outcome.accepted and type(event) is not ErasedEvent:
+            if (
+                outcome.status is Status.APPLIED
+                and outcome.loop is None
+                and not outcome.accepted
+                and type(event) is not ErasedEvent
+            ):
                 counts.applied += 1
             else:
                 await self._fold_on(slot, offset, event, outcome, spoken)
@@ -203,30 +240,50 @@ class Partition:
         if self._share is not None:
             self._share.count(self.number, [row.offset for row in rows], spoken.dead)
         if spoken:
-            batch = [Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp) for row in rows]
+            batch = [
+                Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
+                for row in rows
+            ]
             await self._voice.speak(self.number, spoken, batch)
         self._last, self._batch = rows[-1], ()
 
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
-        """The keys without a slot under which there is an event: what cannot be applied loads nothing and makes no tenant known."""
+        """The keys without a slot under which there is an event: what cannot be applied loads
+        nothing and makes no tenant known.
+        """
         missing: set[bytes] = set()
         for row in rows:
-            if row.key is not None and row.key not in self._slots and row.key not in missing and belongs(read_row(self.log.seals, row)):
+            if (
+                row.key is not None
+                and row.key not in self._slots
+                and row.key not in missing
+                and belongs(read_row(self.log.seals, row))
+            ):
                 missing.add(row.key)
         return missing
 
     async def _load(self, names: set[bytes]) -> None:
         """Have a slot for each of these records' keys that is one."""
-        keys = {name: key for name in sorted(names - self._slots.keys()) if (key := parse_key(name)) is not None}
+        keys = {
+            name: key
+            for name in sorted(names - self._slots.keys())
+            if (key := parse_key(name)) is not None
+        }
         if not keys:
             return
         await self.known({key.tenant for key in keys.values()})
         stored = await self.store.load(self.generation, self.number, list(keys.values()))
         for (name, key), parts in zip(keys.items(), stored, strict=True):
-            opened = (Window(key, self.number, self.rules), NOTHING) if parts is None else parts.open(key, self.number, self.rules)
+            opened = (
+                (Window(key, self.number, self.rules), NOTHING)
+                if parts is None
+                else parts.open(key, self.number, self.rules)
+            )
             self._slots[name] = Slot(*opened, key.source)
 
-    async def _aside(self, slot: Slot, offset: int, event: AnyEvent | NoEvent, spoken: Spoken) -> None:
+    async def _aside(
+        self, slot: Slot, offset: int, event: AnyEvent | NoEvent, spoken: Spoken
+    ) -> None:
         """Take a record to a window that is parked, or is to be."""
         before, told = slot.window, Told()
         slot.window = await step_aside(self.log, before, offset, event, told)
@@ -241,31 +298,52 @@ class Partition:
             spoken.by[letter.offset] = offset
             self._dead(slot.window.key, letter.offset, letter.cause, letter.kind, spoken)
 
-    async def _fold_on(self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
-        """What is not simply applied: a rollback that needs the log, a repeat, a rejected event; a summary, an erasure."""
+    async def _fold_on(
+        self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken
+    ) -> None:
+        """What is not simply applied: a rollback that needs the log, a repeat, a rejected event; a
+        summary, an erasure.
+        """
         if outcome.status is Status.NEEDS_HISTORY:
             try:
-                outcome = await with_history(self.log, slot.window, offset, event, outcome, self._fetch)
+                outcome = await with_history(
+                    self.log, slot.window, offset, event, outcome, self._fetch
+                )
             except Spoiled as spoiled:
                 await self._park(slot, spoiled, spoken)
                 return
         self._noted(slot.window, event, outcome, spoken)
 
     async def _park(self, slot: Slot, spoiled: Spoiled, spoken: Spoken) -> None:
-        """Bring a window back to what it was before the event on which the fold failed, and park it there."""
+        """Bring a window back to what it was before the event on which the fold failed, and park it
+        there.
+        """
         key, offset = slot.window.key, spoiled.offset
         # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
         logger.error("%s is parked at %s: %s", key, Position(self.number, offset), spoiled.cause)
         (stored,) = await self.store.load(self.generation, self.number, [key])
-        base, mark = (Window(key, self.number, self.rules), NOTHING) if stored is None else stored.open(key, self.number, self.rules)
+        base, mark = (
+            (Window(key, self.number, self.rules), NOTHING)
+            if stored is None
+            else stored.open(key, self.number, self.rules)
+        )
         if self._last is None:
             name, seals = str(key).encode(), self.log.seals
             known = [row for row in self._batch if row.key == name and row.offset < offset]
-            rows = [(row.offset, found) for row in known if belongs(found := read_row(seals, row, key.source))]
+            rows = [
+                (row.offset, found)
+                for row in known
+                if belongs(found := read_row(seals, row, key.source))
+            ]
         else:
             # Batches before this one are not written either, and not kept.
-            rows = await records_of(self.log, key, self.number, self.checkpoint.offset + 1, offset - 1)
-        slot.window, slot.mark = await refold(self.log, base, rows, {}), mark._replace(layout=Mark())
+            rows = await records_of(
+                self.log, key, self.number, self.checkpoint.offset + 1, offset - 1
+            )
+        slot.window, slot.mark = (
+            await refold(self.log, base, rows, {}),
+            mark._replace(layout=Mark()),
+        )
         if slot.window.meta.parked is None:
             park(slot.window, offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, spoken)
@@ -279,7 +357,9 @@ class Partition:
             self.counts.waiting += 1
         else:
             self.counts.dead += 1
-        spoken.dead.append(DeadLetter(Position(self.number, offset), str(key).encode(), cause, kind))
+        spoken.dead.append(
+            DeadLetter(Position(self.number, offset), str(key).encode(), cause, kind)
+        )
 
     def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
         """Count what became of an event, and note what there is to say of it."""
@@ -311,11 +391,15 @@ class Partition:
         return len(self._touched)
 
     async def write(self) -> list[Window]:
-        """Write what was folded since, with its checkpoint; returns the windows that became due. Raises like :meth:`process`."""
+        """Write what was folded since, with its checkpoint; returns the windows that became due.
+        Raises like :meth:`process`.
+        """
         before, last, touched = self.checkpoint, self._last, self._touched
         if last is None:
             return []
-        checkpoint = Checkpoint(before.revision, last.offset, last.timestamp, identity(last), before.target)
+        checkpoint = Checkpoint(
+            before.revision, last.offset, last.timestamp, identity(last), before.target
+        )
         writes = [write_of(slot.window, slot.mark, last.timestamp) for slot in touched.values()]
         await self._apply(checkpoint, writes)
         for slot, write in zip(touched.values(), writes, strict=True):
@@ -326,17 +410,24 @@ class Partition:
             self._slots.move_to_end(name)
         self._last, self._touched, self._settled = None, {}, True
         self._evict()
-        return [slot.window for slot, write in zip(touched.values(), writes, strict=True) if write.due is DueChange.SET]
+        return [
+            slot.window
+            for slot, write in zip(touched.values(), writes, strict=True)
+            if write.due is DueChange.SET
+        ]
 
     async def set_target(self, target: int) -> None:
-        """Record up to where this partition heals (the windows stay as they are); raises :class:`Fenced` like :meth:`process`."""
+        """Record up to where this partition heals (the windows stay as they are); raises
+        :class:`Fenced` like :meth:`process`.
+        """
         await self.put_back(replace(self.checkpoint, target=target), [])
 
     async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
-        """Write windows that the store does not have, as they are, with a checkpoint; raises :class:`Fenced` like :meth:`process`.
+        """Write windows that the store does not have, as they are, with a checkpoint; raises
+        :class:`Fenced` like :meth:`process`.
 
-        As many as the cache has room for stay in it. Their sessions close no earlier than if their last messages had come now: when those
-        came is not kept in a window.
+        As many as the cache has room for stay in it. Their sessions close no earlier than if their
+        last messages had come now: when those came is not kept in a window.
         """
         checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
         at_ms = max(checkpoint.timestamp, int(time.time() * 1000))
@@ -344,7 +435,10 @@ class Partition:
         verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE:
             # The same record, but another's write: neither its target nor its windows are these.
-            raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+            raise Fenced(
+                f"partition {self.number} of generation {self.generation} was written by another"
+                " process"
+            )
         for window, write in zip(windows, writes, strict=True):
             if len(self._slots) >= self._cached:
                 break
@@ -357,7 +451,8 @@ class Partition:
             self._tenants.add(tenant)
 
     async def windows(self, keys: Sequence[Key]) -> list[Window | None]:
-        """The windows as of the checkpoint (None: the conversation has none), in the order of ``keys``; nothing is cached for it.
+        """The windows as of the checkpoint (None: the conversation has none), in the order of
+        ``keys``; nothing is cached for it.
 
         They are the fold's own: whoever calls holds ``turn``, and does not keep them beyond it.
 
@@ -366,31 +461,51 @@ class Partition:
             CorruptWindow: one of them cannot be read.
         """
         self._check_settled()
-        found = {key: slot.window for key in keys if (slot := self._slots.get(str(key).encode())) is not None}
+        found = {
+            key: slot.window
+            for key in keys
+            if (slot := self._slots.get(str(key).encode())) is not None
+        }
         missing = [key for key in keys if key not in found]
         if missing:
             stored = await self.stored(missing)
-            there = {key: parts for key, parts in zip(missing, stored, strict=True) if parts is not None}
+            there = {
+                key: parts for key, parts in zip(missing, stored, strict=True) if parts is not None
+            }
             await self.known({key.tenant for key in there})
-            found.update({key: parts.load(key, self.number, self.rules) for key, parts in there.items()})
-        return [window if window is not None and _is_there(window) else None for window in map(found.get, keys)]
+            found.update(
+                {key: parts.load(key, self.number, self.rules) for key, parts in there.items()}
+            )
+        return [
+            window if window is not None and _is_there(window) else None
+            for window in map(found.get, keys)
+        ]
 
     async def stored(self, keys: Sequence[Key]) -> list[Stored | None]:
-        """The windows as they are stored at the checkpoint, in the order of ``keys``; raises like :meth:`windows`."""
+        """The windows as they are stored at the checkpoint, in the order of ``keys``; raises like
+        :meth:`windows`.
+        """
         self._check_settled()
         checkpoint, stored = await self.store.read(self.generation, self.number, list(keys))
         if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
-            raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+            raise Fenced(
+                f"partition {self.number} of generation {self.generation} is not as this process"
+                " left it"
+            )
         return stored
 
     async def rest(self, writes: Sequence[Write]) -> None:
-        """Write what puts conversations to sleep (``projections.storage.protocol.stub_write``), and keep nothing of them here.
+        """Write what puts conversations to sleep (``projections.storage.protocol.stub_write``), and
+        keep nothing of them here.
 
         Whoever calls holds ``turn``. Raises :class:`Fenced` like :meth:`process`.
         """
         self._check_settled()
         if await self._apply(self.checkpoint, list(writes)) is Verdict.DUPLICATE:
-            raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+            raise Fenced(
+                f"partition {self.number} of generation {self.generation} was written by another"
+                " process"
+            )
         for write in writes:
             self._slots.pop(str(write.key).encode(), None)
 
@@ -401,17 +516,31 @@ class Partition:
 
     def _check_settled(self) -> None:
         if not self._settled:
-            # What was folded and not written may not have been spoken of: nobody may take it for done.
-            raise Fenced(f"partition {self.number} of generation {self.generation} stopped in the middle of a batch")
+            # What was folded and not written may not have been spoken of: nobody may take it for
+            # done.
+            raise Fenced(
+                f"partition {self.number} of generation {self.generation} stopped in the middle of"
+                " a batch"
+            )
 
     async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
         if answer.verdict is Verdict.FENCED:
-            raise Fenced(f"partition {self.number} of generation {self.generation} was written by another process")
+            raise Fenced(
+                f"partition {self.number} of generation {self.generation} was written by another"
+                " process"
+            )
         if answer.verdict is Verdict.DUPLICATE:
-            # Another owner may have written it before some of these windows were loaded: then they folded the batch twice.
+            # Another owner may have written it before some of these windows were loaded: then they
+            # folded the batch twice.
             self._slots.clear()
-        self.checkpoint = Checkpoint(answer.revision, checkpoint.offset, checkpoint.timestamp, checkpoint.digest, checkpoint.target)
+        self.checkpoint = Checkpoint(
+            answer.revision,
+            checkpoint.offset,
+            checkpoint.timestamp,
+            checkpoint.digest,
+            checkpoint.target,
+        )
         return answer.verdict
 
     async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
@@ -421,7 +550,11 @@ class Partition:
         await self._load(set(names))
         windows = [self._slots[name].window for name in names]
         self._evict()
-        return [window for window in windows if window.meta.due is not None and window.meta.parked is None]
+        return [
+            window
+            for window in windows
+            if window.meta.due is not None and window.meta.parked is None
+        ]
 
     def _evict(self) -> None:
         """Forget the windows that were written longest ago, down to the number that may be kept."""
@@ -430,12 +563,17 @@ class Partition:
                 self._slots.popitem(last=False)
 
     async def check(self) -> None:
-        """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last (Redis was wiped, say).
+        """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last
+        (Redis was wiped, say).
 
-        Where it is, but on a server that was started anew or took over, it is written again: then readers know, too.
+        Where it is, but on a server that was started anew or took over, it is written again: then
+        readers know, too.
         """
         stored = await self.store.checkpoint(self.generation, self.number)
         if stored is None or stored.revision != self.checkpoint.revision:
-            raise Fenced(f"partition {self.number} of generation {self.generation} is not as this process left it")
+            raise Fenced(
+                f"partition {self.number} of generation {self.generation} is not as this process"
+                " left it"
+            )
         if stored.unverified:
             await self.set_target(self.checkpoint.target)

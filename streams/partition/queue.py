@@ -1,7 +1,9 @@
-"""A partition's records between the consumer and the fold: a queue with a bound, and one task that takes from it.
+"""A partition's records between the consumer and the fold: a queue with a bound, and one task that
+takes from it.
 
-Each partition has its own, so one whose store is slow, or that reads the log for a rollback, holds no other. What a batch takes is what has
-come meanwhile, up to a limit: one record when idle, for latency, and many under load, where each costs less.
+Each partition has its own, so one whose store is slow, or that reads the log for a rollback, holds
+no other. What a batch takes is what has come meanwhile, up to a limit: one record when idle, for
+latency, and many under load, where each costs less.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from streams.partition.partition import Partition
 class Feed:
     """Rows of one partition, in order, for ``work``, which is awaited with one batch at a time."""
 
-    def __init__(self, work: Callable[[Sequence[Row]], Awaitable[None]], *, batch_rows: int, batch_bytes: int) -> None:
-        """Args: ``batch_rows`` and ``batch_bytes`` bound a batch (one row is always taken); twice as much is full."""
+    def __init__(
+        self, work: Callable[[Sequence[Row]], Awaitable[None]], *, batch_rows: int, batch_bytes: int
+    ) -> None:
+        """Args: ``batch_rows`` and ``batch_bytes`` bound a batch (one row is always taken); twice
+        as much is full.
+        """
         self._work = work
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
@@ -34,7 +40,9 @@ class Feed:
         self._task = asyncio.create_task(self._run(), name=name)
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Queue rows that follow those before; the caller stops when the feed is :attr:`full`. Nothing happens once it is closed."""
+        """Queue rows that follow those before; the caller stops when the feed is :attr:`full`.
+        Nothing happens once it is closed.
+        """
         if rows and not self._closed:
             self._rows.append(rows)
             self._count += len(rows)
@@ -73,7 +81,9 @@ class Feed:
             await self._work(self._take())
 
     def _take(self) -> Sequence[Row]:
-        """The next batch: rows that were put together stay together as far as the bounds allow, and are not looked at one by one."""
+        """The next batch: rows that were put together stay together as far as the bounds allow, and
+        are not looked at one by one.
+        """
         batch: list[Row] = []
         room = self._batch_bytes
         while self._rows and len(batch) < self._batch_rows:
@@ -109,8 +119,11 @@ def _within(rows: Sequence[Row], room: int) -> int:
 
 
 async def left_of(log: Log, partition: Partition, lag: int, feed: Feed | None) -> int:
-    """How much a partition has still to fold, of which ``lag`` is known; not 0 where that is not known yet. Raises KafkaUnavailable."""
+    """How much a partition has still to fold, of which ``lag`` is known; not 0 where that is not
+    known yet. Raises KafkaUnavailable.
+    """
     if lag <= 0 or feed is None or feed.held:
         return lag
-    # Nothing of it is queued: it may be marks of transactional producers, for which no record comes.
+    # Nothing of it is queued: it may be marks of transactional producers, for which no record
+    # comes.
     return (await log.tops())[partition.number] - 1 - partition.checkpoint.offset

@@ -1,10 +1,14 @@
-"""One step of the fold with all that can go wrong in it: live projection, rebuild, verify and mending share it, so that they agree.
+"""One step of the fold with all that can go wrong in it: live projection, rebuild, verify and
+mending share it, so that they agree.
 
-What stands under a well-formed key and cannot be decoded, or what the fold fails on, parks its conversation: the window stays as before
-that event, later events wait in the log. ``event.dropped`` that names it makes the fold pass it over and go on with what waits.
-A record whose key is malformed, that names another source than its key, or that has no value, is nobody's event: it parks nothing.
+What stands under a well-formed key and cannot be decoded, or what the fold fails on, parks its
+conversation: the window stays as before that event, later events wait in the log. ``event.dropped``
+that names it makes the fold pass it over and go on with what waits. A record whose key is
+malformed, that names another source than its key, or that has no value, is nobody's event: it parks
+nothing.
 
-Kafka or Redis being away and an unusable master key are never an event's doing: they are raised as they are.
+Kafka or Redis being away and an unusable master key are never an event's doing: they are raised as
+they are.
 """
 
 from __future__ import annotations
@@ -19,7 +23,14 @@ from aiokafka.errors import KafkaError
 from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
 from projections.events.types import AnyEvent, ErasedEvent, Undecodable
 from projections.fold.apply import History, Outcome, Status, apply
-from projections.fold.quarantine import cause_of, dropped_offset, is_poison, park, wait, waiting_offsets
+from projections.fold.quarantine import (
+    cause_of,
+    dropped_offset,
+    is_poison,
+    park,
+    wait,
+    waiting_offsets,
+)
 from projections.names import Key, Position, parse_key
 from projections.window.meta import Parked
 from projections.window.window import Window, encode_entry, load_window
@@ -29,7 +40,9 @@ from streams.log.log import Log, Row
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"
-"""What a dead letter is of: a record that is nobody's event, an event that parked its conversation, one that waits behind such a one."""
+"""What a dead letter is of: a record that is nobody's event, an event that parked its conversation,
+one that waits behind such a one.
+"""
 
 
 class NoEvent(NamedTuple):
@@ -49,14 +62,18 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class Told:
-    """What steps of a conversation have to say: outcomes of events that were folded, and dead letters; in the order they came about."""
+    """What steps of a conversation have to say: outcomes of events that were folded, and dead
+    letters; in the order they came about.
+    """
 
     outcomes: list[tuple[AnyEvent, Outcome]] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
 
 
 class Spoiled(Exception):
-    """The fold failed on an event in the middle: the window is of no use any more, and is folded again up to before ``offset``."""
+    """The fold failed on an event in the middle: the window is of no use any more, and is folded
+    again up to before ``offset``.
+    """
 
     def __init__(self, offset: int, cause: str) -> None:
         super().__init__(cause)
@@ -69,7 +86,9 @@ Found = tuple[int, AnyEvent | NoEvent]
 
 
 def read_row(seals: Seals, row: Row, source: str | None = None) -> AnyEvent | NoEvent:
-    """The event of a record, or why it is none; ``source`` is what its key says, where that is known already. Raises ``KeyUnusable``."""
+    """The event of a record, or why it is none; ``source`` is what its key says, where that is
+    known already. Raises ``KeyUnusable``.
+    """
     if row.key is None:
         return NoEvent("the record's key is not tenant/conversation")
     if source is None:
@@ -83,16 +102,25 @@ def read_row(seals: Seals, row: Row, source: str | None = None) -> AnyEvent | No
         event = read_event(seals, row.key, row.value)
     except Undecodable as error:
         return NoEvent(f"the value is not an event: {error}", parks=True)
-    return event if event.source == source else NoEvent(f"source {event.source[:300]!r} is not that of the record's key")
+    return (
+        event
+        if event.source == source
+        else NoEvent(f"source {event.source[:300]!r} is not that of the record's key")
+    )
 
 
 def belongs(found: AnyEvent | NoEvent) -> bool:
-    """Whether what was read is of the conversation its key names: an event, or one that cannot be decoded."""
+    """Whether what was read is of the conversation its key names: an event, or one that cannot be
+    decoded.
+    """
     return not isinstance(found, NoEvent) or found.parks
 
 
-async def step(log: Log, window: Window, offset: int, found: AnyEvent | NoEvent, told: Told) -> Window:
-    """Take one record of a conversation into its window; returns the window, which is another object where it went on after a drop.
+async def step(
+    log: Log, window: Window, offset: int, found: AnyEvent | NoEvent, told: Told
+) -> Window:
+    """Take one record of a conversation into its window; returns the window, which is another
+    object where it went on after a drop.
 
     What it has already is passed over. ``found`` is one that :func:`belongs`.
 
@@ -110,12 +138,17 @@ async def step(log: Log, window: Window, offset: int, found: AnyEvent | NoEvent,
     return await step_aside(log, window, offset, found, told)
 
 
-async def step_aside(log: Log, window: Window, offset: int, found: AnyEvent | NoEvent, told: Told) -> Window:
-    """The part of :func:`step` for a window that is parked, or is to be by what cannot be decoded."""
+async def step_aside(
+    log: Log, window: Window, offset: int, found: AnyEvent | NoEvent, told: Told
+) -> Window:
+    """The part of :func:`step` for a window that is parked, or is to be by what cannot be
+    decoded.
+    """
     parked = window.meta.parked
     if parked is None:
         if window.meta.erased:
-            # As whatever comes after an erasure: in a generation that took it early, it may come before it.
+            # As whatever comes after an erasure: in a generation that took it early, it may come
+            # before it.
             window.meta.position = offset
         elif isinstance(found, NoEvent):
             _park(window, offset, found.cause, told)
@@ -129,15 +162,20 @@ async def step_aside(log: Log, window: Window, offset: int, found: AnyEvent | No
     if not isinstance(found, NoEvent) and dropped_offset(found, window.partition) == parked.offset:
         return await go_on(log, window, told, then=[(offset, found)])
     wait(window, offset)
-    told.letters.append(Letter(offset, WAITING, f"it waits behind {Position(window.partition, parked.offset)}"))
+    told.letters.append(
+        Letter(offset, WAITING, f"it waits behind {Position(window.partition, parked.offset)}")
+    )
     return window
 
 
-async def go_on(log: Log, window: Window, told: Told, *, again: bool = False, then: Sequence[Found] = ()) -> Window:
+async def go_on(
+    log: Log, window: Window, told: Told, *, again: bool = False, then: Sequence[Found] = ()
+) -> Window:
     """Fold on what waits in a parked window, and ``then`` more; it may be parked again further on.
 
     Args:
-        again: begin with the event at which it was parked (a retry), else pass that one over (it was dropped).
+        again: begin with the event at which it was parked (a retry), else pass that one over (it
+            was dropped).
 
     Returns:
         Another window; the given one stays as it is. All that waits is in memory meanwhile.
@@ -147,7 +185,10 @@ async def go_on(log: Log, window: Window, told: Told, *, again: bool = False, th
         return window
     events = [*await _waiting(log, window, parked, again), *then]
     dropped = {
-        offset for _, event in events if not isinstance(event, NoEvent) and (offset := dropped_offset(event, window.partition)) is not None
+        offset
+        for _, event in events
+        if not isinstance(event, NoEvent)
+        and (offset := dropped_offset(event, window.partition)) is not None
     }
     base = copied(window)
     base.meta.parked = None
@@ -175,7 +216,8 @@ async def go_on(log: Log, window: Window, told: Told, *, again: bool = False, th
 
 
 async def refold(log: Log, base: Window, rows: Iterable[Found], known: dict[int, str]) -> Window:
-    """A conversation's records folded onto ``base``, which stays as it is; raises ``KafkaUnavailable``, ``KeyUnusable``.
+    """A conversation's records folded onto ``base``, which stays as it is; raises
+    ``KafkaUnavailable``, ``KeyUnusable``.
 
     Args:
         known: offsets at which the fold is known to fail, with why; what fails beside is added.
@@ -201,13 +243,22 @@ async def records_of(log: Log, key: Key, partition: int, first: int, last: int) 
     """The records of a conversation from offset ``first`` to ``last``, both included."""
     name, source = str(key).encode(), key.source
     rows = [row async for row in log.scan(partition, first, last) if row.key == name]
-    return [(row.offset, event) for row in rows if belongs(event := read_row(log.seals, row, source))]
+    return [
+        (row.offset, event) for row in rows if belongs(event := read_row(log.seals, row, source))
+    ]
 
 
 def copied(window: Window) -> Window:
     """An independent copy of a window."""
     tail = [encode_entry(entry) for entry in window.tail]
-    return load_window(window.key, window.partition, window.rules, window.encode_meta(), tail, window.recents.packed())
+    return load_window(
+        window.key,
+        window.partition,
+        window.rules,
+        window.encode_meta(),
+        tail,
+        window.recents.packed(),
+    )
 
 
 async def _fold(log: Log, window: Window, offset: int, event: AnyEvent) -> Outcome:
@@ -215,15 +266,28 @@ async def _fold(log: Log, window: Window, offset: int, event: AnyEvent) -> Outco
         outcome = apply(window, offset, event)
     except BaseException as error:
         raise spoiled_by(error, offset) from error
-    return await with_history(log, window, offset, event, outcome) if outcome.status is Status.NEEDS_HISTORY else outcome
+    return (
+        await with_history(log, window, offset, event, outcome)
+        if outcome.status is Status.NEEDS_HISTORY
+        else outcome
+    )
 
 
 Fetch = Callable[[Log, Window, Outcome], Awaitable[History]]
 """How the log is read back for an event that needs it."""
 
 
-async def with_history(log: Log, window: Window, offset: int, event: AnyEvent, needs: Outcome, fetch: Fetch = fetch_needed) -> Outcome:
-    """Fold an event that needs the log; raises :class:`Spoiled`, and what says that Kafka or a key is away."""
+async def with_history(
+    log: Log,
+    window: Window,
+    offset: int,
+    event: AnyEvent,
+    needs: Outcome,
+    fetch: Fetch = fetch_needed,
+) -> Outcome:
+    """Fold an event that needs the log; raises :class:`Spoiled`, and what says that Kafka or a key
+    is away.
+    """
     try:
         return apply(window, offset, event, await fetch(log, window, needs))
     except (*AWAY, asyncio.CancelledError):
@@ -234,7 +298,9 @@ async def with_history(log: Log, window: Window, offset: int, event: AnyEvent, n
 
 
 def spoiled_by(error: BaseException, offset: int) -> Spoiled:
-    """What to raise for an error of the fold; raises the error itself where it is not the event's doing."""
+    """What to raise for an error of the fold; raises the error itself where it is not the event's
+    doing.
+    """
     if not is_poison(error):
         raise error
     spoiled = Spoiled(offset, cause_of(error))
@@ -248,14 +314,20 @@ def _park(window: Window, offset: int, cause: str, told: Told) -> None:
 
 
 async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> list[Found]:
-    """What waits in a parked window, in order; with ``again`` the event at which it is parked comes first."""
+    """What waits in a parked window, in order; with ``again`` the event at which it is parked comes
+    first.
+    """
     key, partition = window.key, window.partition
     offsets = ([parked.offset] if again else []) + waiting_offsets(parked)
     rows = await log.read(Position(partition, offset) for offset in offsets)
     found: list[Found] = []
     for offset in offsets:
         row = rows.get(Position(partition, offset))
-        if row is not None and row.key == str(key).encode() and belongs(event := read_row(log.seals, row, key.source)):
+        if (
+            row is not None
+            and row.key == str(key).encode()
+            and belongs(event := read_row(log.seals, row, key.source))
+        ):
             found.append((offset, event))
     if parked.count > len(parked.waiting):
         found += await records_of(log, key, partition, offsets[-1] + 1, parked.last)

@@ -1,8 +1,10 @@
-"""How often a summary is asked for, and whether an answer is still wanted: what keeps a slow summariser from drowning in repeats.
+"""How often a summary is asked for, and whether an answer is still wanted: what keeps a slow
+summariser from drowning in repeats.
 
-Requests are sent again until a summary is accepted, and wait on their topic while summarisers are slow or fail. So the pause before each
-repeat is longer than the one before, and whoever takes a request from the topic first looks whether its window still asks for just that:
-of a queue of repeats one is answered, and paid for, and the others cost one look.
+Requests are sent again until a summary is accepted, and wait on their topic while summarisers are
+slow or fail. So the pause before each repeat is longer than the one before, and whoever takes a
+request from the topic first looks whether its window still asks for just that: of a queue of
+repeats one is answered, and paid for, and the others cost one look.
 """
 
 from __future__ import annotations
@@ -29,15 +31,21 @@ MAX_KNOWN = 50_000
 
 
 class Patience:
-    """How long each conversation's next request has to wait. In memory only: who takes over begins with the shortest pause."""
+    """How long each conversation's next request has to wait. In memory only: who takes over begins
+    with the shortest pause.
+    """
 
     def __init__(self, first: float) -> None:
-        """Args: ``first`` is the pause after a first request, in seconds: a summariser's total time cap."""
+        """Args: ``first`` is the pause after a first request, in seconds: a summariser's total time
+        cap.
+        """
         self._first = first
         self._times: dict[Key, int] = {}
 
     def pauses(self, keys: Iterable[Key], *, again: bool) -> dict[float, list[Key]]:
-        """The conversations by the seconds until they may ask once more; not ``again``: what they ask for is new."""
+        """The conversations by the seconds until they may ask once more; not ``again``: what they
+        ask for is new.
+        """
         if len(self._times) >= MAX_KNOWN:
             self._times.clear()
         pauses: dict[float, list[Key]] = {}
@@ -56,21 +64,35 @@ class Asker:
         self._store = store
         self._patience = Patience(first_pause)
 
-    async def ask(self, partition: Partition, windows: Sequence[Window], *, again: bool = False) -> None:
-        """Ask for what these windows are due for; raises KafkaUnavailable, RedisUnavailable, and comes up again then."""
+    async def ask(
+        self, partition: Partition, windows: Sequence[Window], *, again: bool = False
+    ) -> None:
+        """Ask for what these windows are due for; raises KafkaUnavailable, RedisUnavailable, and
+        comes up again then.
+        """
         if not windows or partition.checkpoint.healing:
             return
-        requests = [request for window in windows if (request := request_for(window, partition.generation)) is not None]
+        requests = [
+            request
+            for window in windows
+            if (request := request_for(window, partition.generation)) is not None
+        ]
         await self._publisher.request(requests)
-        for pause, keys in self._patience.pauses([window.key for window in windows], again=again).items():
+        for pause, keys in self._patience.pauses(
+            [window.key for window in windows], again=again
+        ).items():
             at_ms = int((time.time() + pause) * 1000)
             await self._store.requested(partition.generation, partition.number, keys, at_ms)
 
 
 class Heads(Protocol):
-    """Where windows' heads are read: a part of :class:`projections.storage.protocol.WindowStore`."""
+    """Where windows' heads are read: a part of
+    :class:`projections.storage.protocol.WindowStore`.
+    """
 
-    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+    async def fields(
+        self, generation: int, partition: int, key: Key, names: list[bytes]
+    ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         """Checkpoint and fields as of one moment."""
 
 
@@ -83,7 +105,8 @@ class Wanted:
         self._live = live
 
     async def __call__(self, request: CompactionRequest) -> bool:
-        """False when the summary was accepted meanwhile, the span changed, or the generation is not the live one any more.
+        """False when the summary was accepted meanwhile, the span changed, or the generation is not
+        the live one any more.
 
         Raises:
             Healing, CorruptWindow, RedisUnavailable: it cannot be told now; it is asked for again.
@@ -91,13 +114,20 @@ class Wanted:
         if request.generation != self._live():
             return False
         key = Key(request.tenant, request.conversation)
-        checkpoint, fields = await self._heads.fields(request.generation, request.partition, key, [HEAD])
+        checkpoint, fields = await self._heads.fields(
+            request.generation, request.partition, key, [HEAD]
+        )
         if checkpoint is None or checkpoint.healing:
-            raise Healing(f"partition {request.partition} is being brought back from the log: {key} asks again when it is back")
+            raise Healing(
+                f"partition {request.partition} is being brought back from the log: {key} asks"
+                " again when it is back"
+            )
         if HEAD not in fields:
             return False
         with stored_form(key):
             head = decode_head(fields[HEAD])
         due = head.due
         asked = (request.first, request.last, request.kept, request.rollback)
-        return due is not None and (due.first, due.last, delta(list(due.kept)), head.rollback) == asked
+        return (
+            due is not None and (due.first, due.last, delta(list(due.kept)), head.rollback) == asked
+        )

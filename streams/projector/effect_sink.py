@@ -1,6 +1,8 @@
-"""What the live generation says: accepted and voided summaries, erasures, loops, compaction requests and dead letters, each to its topic.
+"""What the live generation says: accepted and voided summaries, erasures, loops, compaction
+requests and dead letters, each to its topic.
 
-Delivery is at least once: everything is published before the checkpoint moves past its cause, and a repeat carries the same ids.
+Delivery is at least once: everything is published before the checkpoint moves past its cause, and a
+repeat carries the same ids.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Publisher:
         self._log = log
         self._producer = SharedProducer(settings)
         self.silent_before: dict[int, int] = {}
-        """For each partition the offset from which on events have not been spoken of yet (a replay does not say things again)."""
+        """For each partition the offset from which on events have not been spoken of yet (a replay
+        does not say things again).
+        """
 
     async def stop(self) -> None:
         """Flush and close."""
@@ -54,19 +58,35 @@ class Publisher:
         since = self.silent_before.get(partition, 0)
         rows = {raw.position: raw for raw in batch}
         said: list[_Said] = []
-        news = [(key, offset, offset) for key, offset, _ in spoken.accepted] + [(key, offset, offset) for key, offset in spoken.erased]
+        news = [(key, offset, offset) for key, offset, _ in spoken.accepted] + [
+            (key, offset, offset) for key, offset in spoken.erased
+        ]
         said += await self._records(partition, rows, news, spoken.by, since)
         for key, offset, summary_id in spoken.voided:
             if spoken.by.get(offset, offset) >= since:
-                said.append((offset, "summaries", str(key).encode(), _voided(key, summary_id, Position(partition, offset)), HEADERS))
+                said.append(
+                    (
+                        offset,
+                        "summaries",
+                        str(key).encode(),
+                        _voided(key, summary_id, Position(partition, offset)),
+                        HEADERS,
+                    )
+                )
         # News of the rollback, however long ago the summary was announced the first time.
         said += await self._records(partition, rows, spoken.again, spoken.by, since)
         for dead in spoken.dead:
             if spoken.by.get(dead.position.offset, dead.position.offset) >= since:
-                letter = msgspec.json.encode({"position": str(dead.position), "cause": dead.cause, "kind": dead.kind})
+                letter = msgspec.json.encode(
+                    {"position": str(dead.position), "cause": dead.cause, "kind": dead.kind}
+                )
                 said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
         for key, offset, loop in spoken.loops:
-            value = await self._sealed(_loop(key, Position(partition, offset), loop)) if spoken.by.get(offset, offset) >= since else None
+            value = (
+                await self._sealed(_loop(key, Position(partition, offset), loop))
+                if spoken.by.get(offset, offset) >= since
+                else None
+            )
             if value is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
                 said.append((offset, "events", str(key).encode(), value, HEADERS))
@@ -74,18 +94,31 @@ class Publisher:
         await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
 
     async def _records(
-        self, partition: int, rows: dict[Position, Raw], news: Sequence[tuple[Key, int, int]], by: dict[int, int], since: int
+        self,
+        partition: int,
+        rows: dict[Position, Raw],
+        news: Sequence[tuple[Key, int, int]],
+        by: dict[int, int],
+        since: int,
     ) -> list[_Said]:
-        """The records that stand at the last of these offsets, each said as of the one before it, from ``since`` on."""
+        """The records that stand at the last of these offsets, each said as of the one before it,
+        from ``since`` on.
+        """
         said: list[_Said] = []
         for key, at, offset in news:
-            raw = await self._raw(rows, Position(partition, offset)) if by.get(at, at) >= since else None
+            raw = (
+                await self._raw(rows, Position(partition, offset))
+                if by.get(at, at) >= since
+                else None
+            )
             if raw is not None and raw.value is not None:
                 said.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
         return said
 
     async def _sealed(self, record: Record | None) -> bytes | None:
-        """The value of an event of our own, as it may stand in the log; None where there is none, or its conversation is erased by now."""
+        """The value of an event of our own, as it may stand in the log; None where there is none,
+        or its conversation is erased by now.
+        """
         if record is None:
             return None
         try:
@@ -99,14 +132,23 @@ class Publisher:
             compaction_span(key, cut.utilization, cut.steps, where="fold")
 
     async def _raw(self, rows: dict[Position, Raw], position: Position) -> Raw | None:
-        """The record of an accepted summary: of this batch, or, when a rollback put it back in force, from the log."""
+        """The record of an accepted summary: of this batch, or, when a rollback put it back in
+        force, from the log.
+        """
         return rows.get(position) or (await self._log.read([position])).get(position)
 
     async def request(self, requests: Sequence[CompactionRequest]) -> None:
         """Send compaction requests; raises :class:`KafkaUnavailable`."""
-        await self._send([("compactions", f"{r.tenant}/{r.conversation}".encode(), msgspec.json.encode(r), []) for r in requests])
+        await self._send(
+            [
+                ("compactions", f"{r.tenant}/{r.conversation}".encode(), msgspec.json.encode(r), [])
+                for r in requests
+            ]
+        )
 
-    async def _send(self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]) -> None:
+    async def _send(
+        self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]
+    ) -> None:
         if not messages:
             return
         async with (
@@ -115,13 +157,16 @@ class Publisher:
             self._producer.lent() as producer,
         ):
             futures: list[Any] = [
-                await producer.send(self.settings.topic(topic), value, key, headers=headers) for topic, key, value, headers in messages
+                await producer.send(self.settings.topic(topic), value, key, headers=headers)
+                for topic, key, value, headers in messages
             ]
             await asyncio.gather(*futures)
 
 
 def _voided(key: Key, summary_id: str, by: Position) -> bytes:
-    """A ``summary.voided`` event; its id derives from the summary and the rollback, so a repeat is recognised."""
+    """A ``summary.voided`` event; its id derives from the summary and the rollback, so a repeat is
+    recognised.
+    """
     return msgspec.json.encode(
         {
             "specversion": "1.0",
@@ -134,14 +179,22 @@ def _voided(key: Key, summary_id: str, by: Position) -> bytes:
 
 
 def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
-    """A ``loop.detected`` event; its id derives from the message that closed the loop, so a repeat is a duplicate.
+    """A ``loop.detected`` event; its id derives from the message that closed the loop, so a repeat
+    is a duplicate.
 
-    None when it cannot be made (a tool's name of another producer that no event of ours may carry): that must not hold the partition up.
+    None when it cannot be made (a tool's name of another producer that no event of ours may carry):
+    that must not hold the partition up.
     """
     flat = {"type": "loop.detected", **msgspec.to_builtins(loop)}
     new_id = f"loop-{sha256(f'{key} {at}'.encode()).hexdigest()[:32]}"
     try:
-        return make_record(key, flat, where=f"loop of {key}", now=datetime.now(UTC).isoformat(timespec="seconds"), new_id=new_id)
+        return make_record(
+            key,
+            flat,
+            where=f"loop of {key}",
+            now=datetime.now(UTC).isoformat(timespec="seconds"),
+            new_id=new_id,
+        )
     except InvalidEvent as error:
         logger.warning("a loop of identical calls is not announced: %s", error)
         return None

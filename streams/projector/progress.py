@@ -1,7 +1,8 @@
-"""What a worker has to do and what of it was done, as its watchdog looks at it: partitions of the log, and compaction requests.
+"""What a worker has to do and what of it was done, as its watchdog looks at it: partitions of the
+log, and compaction requests.
 
-Nothing here believes the clients that do the work: how long the log is, and how far the group of the compactor is, is asked of the brokers
-by other ones.
+Nothing here believes the clients that do the work: how long the log is, and how far the group of
+the compactor is, is asked of the brokers by other ones.
 """
 
 from __future__ import annotations
@@ -42,15 +43,28 @@ class FoldProgress:
         assigned = projector.assignment()
         for number in assigned or ends:
             partition = assigned.get(number)
-            # Of a partition that is being prepared, what is written and read for it counts as well. This also asks whether Redis is there.
-            checkpoint = await self._store.checkpoint(generation, number) if partition is None else partition.checkpoint
-            offset, revision = (-1, "") if checkpoint is None else (checkpoint.offset, checkpoint.revision)
-            mark = (generation, offset, revision if partition is None else "", projector.said[number])
+            # Of a partition that is being prepared, what is written and read for it counts as well.
+            # This also asks whether Redis is there.
+            checkpoint = (
+                await self._store.checkpoint(generation, number)
+                if partition is None
+                else partition.checkpoint
+            )
+            offset, revision = (
+                (-1, "") if checkpoint is None else (checkpoint.offset, checkpoint.revision)
+            )
+            mark = (
+                generation,
+                offset,
+                revision if partition is None else "",
+                projector.said[number],
+            )
             # What is gone with the log's beginning is nobody's to fold.
             lag = max(0, ends[number] - max(offset + 1, begins[number]))
             if assigned:
-                # So does what is read while a batch may wait: for a sleeping window that is folded from the log, after those of other
-                # partitions, or for a rollback, which can be the whole of a long conversation.
+                # So does what is read while a batch may wait: for a sleeping window that is folded
+                # from the log, after those of other partitions, or for a rollback, which can be the
+                # whole of a long conversation.
                 waits = partition is None or partition.folding or projector.revival.folding
                 reads = (self._log.reads, projector.snapshots.reads) if waits else ()
                 looks[f"partition {number}"] = Look(lag, (*mark, *reads))
@@ -58,17 +72,29 @@ class FoldProgress:
                 behind += lag
                 marks.append(mark)
         if not assigned:
-            looks["a worker that is given no partition, and the others of its group,"] = Look(behind, tuple(marks))
+            looks["a worker that is given no partition, and the others of its group,"] = Look(
+                behind, tuple(marks)
+            )
         else:
             await self._store.checkpoint(generation, min(assigned))
         return looks
 
 
 class AnswerProgress:
-    """How far a group is with the compaction requests of the partitions that are given to this process."""
+    """How far a group is with the compaction requests of the partitions that are given to this
+    process.
+    """
 
-    def __init__(self, settings: Settings, group: str, assigned: Callable[[], set[int]], taken: Callable[[], int]) -> None:
-        """Args: ``assigned`` gives the partitions that this process' agents have, ``taken`` how many requests they have taken so far."""
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        assigned: Callable[[], set[int]],
+        taken: Callable[[], int],
+    ) -> None:
+        """Args: ``assigned`` gives the partitions that this process' agents have, ``taken`` how
+        many requests they have taken so far.
+        """
         self._settings = settings
         self._group = group
         self._assigned = assigned
@@ -81,7 +107,10 @@ class AnswerProgress:
         partitions = [TopicPartition(topic, number) for number in sorted(self._assigned())]
         if not partitions:
             return {}
-        async with kafka_errors(self._settings, "watching the compactor"), asyncio.timeout(self._settings.append_timeout):
+        async with (
+            kafka_errors(self._settings, "watching the compactor"),
+            asyncio.timeout(self._settings.append_timeout),
+        ):
             if self._consumer is None:
                 consumer = make_consumer(self._settings, group=self._group)
                 await start_client(consumer, self._settings)
@@ -90,7 +119,8 @@ class AnswerProgress:
             self._consumer.assign(partitions)
             self._consumer.pause(*partitions)
             ends = await self._consumer.end_offsets(partitions)
-            # Requests that are older than the topic's retention are gone, whether anybody took them or not.
+            # Requests that are older than the topic's retention are gone, whether anybody took them
+            # or not.
             begins = await self._consumer.beginning_offsets(partitions)
             done = {tp: await self._consumer.committed(tp) or 0 for tp in partitions}
         lag = sum(max(0, ends[tp] - max(done[tp], begins[tp])) for tp in partitions)

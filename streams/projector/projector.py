@@ -1,9 +1,11 @@
-"""The projector: takes the events topic in batches and keeps the live generation's windows in the store.
+"""The projector: takes the events topic in batches and keeps the live generation's windows in the
+store.
 
-It has its own consumer group, for the assignment only: where a partition goes on is told by the checkpoint beside its windows, and
-Kafka's committed offset serves lag tools and tells up to where summaries have been announced. A partition that is assigned is *prepared*
-before it is read: its checkpoint's record is read again from the log, and a checkpoint that is missing, older than what was served
-before, or of another incarnation of the topic makes the partition heal.
+It has its own consumer group, for the assignment only: where a partition goes on is told by the
+checkpoint beside its windows, and Kafka's committed offset serves lag tools and tells up to where
+summaries have been announced. A partition that is assigned is *prepared* before it is read: its
+checkpoint's record is read again from the log, and a checkpoint that is missing, older than what
+was served before, or of another incarnation of the topic makes the partition heal.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from projections.errors import CorruptWindow, KeyUnusable, LogTruncated, RedisUnavailable, ThreadfoldError, TooMuchPoison
+from projections.errors import (
+    CorruptWindow,
+    KeyUnusable,
+    LogTruncated,
+    RedisUnavailable,
+    ThreadfoldError,
+    TooMuchPoison,
+)
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.follower import Control
@@ -46,13 +55,19 @@ logger = logging.getLogger(__name__)
 
 POLL = 0.2
 POLL_FULL = 0.01
-"""Seconds to wait for records: with room in every feed, and where one that is full may have room the next moment."""
+"""Seconds to wait for records: with room in every feed, and where one that is full may have room
+the next moment.
+"""
 FETCH_ROWS = 500
-"""Records taken from the consumer at once: what it holds stays compressed, and one fetch of 4 MiB can be hundreds of MiB when it is not."""
+"""Records taken from the consumer at once: what it holds stays compressed, and one fetch of 4 MiB
+can be hundreds of MiB when it is not.
+"""
 DUE_EVERY = 0.5
 RETRY_PAUSE = 0.5
 TRUNCATED_PAUSE = 60.0
-"""Seconds until a partition that cannot be folded, as the log lost its beginning, is looked at again."""
+"""Seconds until a partition that cannot be folded, as the log lost its beginning, is looked at
+again.
+"""
 LAST_ROUNDS = 3.0
 """Seconds that snapshots which are due may hold up the end."""
 
@@ -69,7 +84,9 @@ class Projector:
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.revival = Revival(self.snapshots, log, rules_of(control))
         self.store: WindowStore = Reviving(store, self.revival)
-        self.rounds = Rounds(log, self.snapshots, settings.snapshot_events, settings.hibernate_after)
+        self.rounds = Rounds(
+            log, self.snapshots, settings.snapshot_events, settings.hibernate_after
+        )
         self.topic = settings.topic("events")
         self.partitions: dict[int, Partition] = {}
         self.rules = Rules()
@@ -95,9 +112,9 @@ class Projector:
         """Project until :meth:`stop`; Kafka or Redis being away is waited out, never an end.
 
         Raises:
-            KafkaUnavailable: the brokers do not answer at the start.
-            KeyUnusable: a master key is missing, or is another one: windows folded without it would be wrong.
-            TooMuchPoison: more of what comes in cannot be applied than the setting ``max_poison_share`` allows.
+            KafkaUnavailable: the brokers do not answer at the start. KeyUnusable: a master key is
+            missing, or is another one: windows folded without it would be wrong. TooMuchPoison:
+            more of what comes in cannot be applied than the setting ``max_poison_share`` allows.
         """
         consumer = make_consumer(self.settings, group=self.settings.group)
         self._watch = Watch(self.log, self.topic, consumer)
@@ -109,7 +126,10 @@ class Projector:
         self._consumer = consumer
         await self._check_snapshots()
         tick = asyncio.create_task(self._tick(), name="projector-tick")
-        look = asyncio.create_task(self._watch.look(self._folded, self._made_anew, self._unprepared.add), name="projector-look")
+        look = asyncio.create_task(
+            self._watch.look(self._folded, self._made_anew, self._unprepared.add),
+            name="projector-look",
+        )
         try:
             while not self._stopping.is_set():
                 await self._step(consumer)
@@ -117,7 +137,9 @@ class Projector:
             self._stopping.set()
             background = [tick, look, *self._preparing.values()]
             await end_tasks(background)
-            await asyncio.gather(*(feed.closed() for feed in self._feeds.values()), return_exceptions=True)
+            await asyncio.gather(
+                *(feed.closed() for feed in self._feeds.values()), return_exceptions=True
+            )
             await self._commits.last(consumer, self._folded())
             await self.rounds.finish(LAST_ROUNDS)
             await self.rounds.stop()
@@ -129,7 +151,9 @@ class Projector:
             raise self.failure.with_traceback(None)
 
     def _fail(self, error: KeyUnusable | TooMuchPoison) -> None:
-        """End the projector: what it would write with these settings, or of these records, would not be right."""
+        """End the projector: what it would write with these settings, or of these records, would
+        not be right.
+        """
         if self.failure is None:
             logger.critical("%s", error)
             self.failure = error
@@ -159,11 +183,17 @@ class Projector:
             return
         for tp, rows in batches.items():
             feed = self._feeds.get(tp.partition)
-            if feed is not None and tp.partition not in self._unprepared and await self._follows(tp.partition, rows):
+            if (
+                feed is not None
+                and tp.partition not in self._unprepared
+                and await self._follows(tp.partition, rows)
+            ):
                 feed.put(rows)
 
     async def _follows(self, number: int, rows: Sequence[Row]) -> bool:
-        """Whether rows are the next ones of the log that was read before; a partition of which they are not is prepared anew."""
+        """Whether rows are the next ones of the log that was read before; a partition of which they
+        are not is prepared anew.
+        """
         try:
             if self._watch is not None and await self._watch.follows(number, rows):
                 return True
@@ -174,29 +204,43 @@ class Projector:
         return False
 
     async def _fetch(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Row]]:
-        """What has come for partitions whose feeds have room; of the others nothing is taken, so nothing is queued without a bound.
+        """What has come for partitions whose feeds have room; of the others nothing is taken, so
+        nothing is queued without a bound.
 
-        They are not paused: aiokafka would not look again at what it holds of a partition that was paused in between.
+        They are not paused: aiokafka would not look again at what it holds of a partition that was
+        paused in between.
         """
-        room = [TopicPartition(self.topic, number) for number, feed in self._feeds.items() if not feed.full]
+        room = [
+            TopicPartition(self.topic, number)
+            for number, feed in self._feeds.items()
+            if not feed.full
+        ]
         wait = POLL if len(room) == len(self._feeds) else POLL_FULL
         if self._feeds and not room:
             await asyncio.sleep(wait)
             return {}
-        batches: dict[TopicPartition, list[Row]] = await consumer.getmany(*room, timeout_ms=int(wait * 1000), max_records=FETCH_ROWS)
+        batches: dict[TopicPartition, list[Row]] = await consumer.getmany(
+            *room, timeout_ms=int(wait * 1000), max_records=FETCH_ROWS
+        )
         return batches
 
     async def _process(self, partition: Partition, rows: Sequence[Row]) -> None:
-        """Fold one batch of a partition; what comes after a failure is fetched again once it is prepared anew."""
+        """Fold one batch of a partition; what comes after a failure is fetched again once it is
+        prepared anew.
+        """
         number = partition.number
         if self.partitions.get(number) is not partition or number in self._unprepared:
             return
         try:
             async with partition.turn:
                 due = await partition.process(rows)
-                self._served[number] = max(self._served.get(number, -1), partition.checkpoint.offset)
+                self._served[number] = max(
+                    self._served.get(number, -1), partition.checkpoint.offset
+                )
                 await self._asker.ask(partition, due)
-            self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
+            self.rounds.consider(
+                number, behind=self._lag(partition) > self.settings.snapshot_events
+            )
         except Fenced as error:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)
@@ -229,16 +273,25 @@ class Projector:
         if self._consumer is None:
             return {}
         numbers = sorted(tp.partition for tp in self._consumer.assignment())
-        return {number: None if number in self._unprepared else self.partitions.get(number) for number in numbers}
+        return {
+            number: None if number in self._unprepared else self.partitions.get(number)
+            for number in numbers
+        }
 
     def _lag(self, partition: Partition) -> int:
         """How many records the log has beyond the checkpoint, as far as the consumer was told."""
         tp = TopicPartition(self.topic, partition.number)
-        known = self._consumer.highwater(tp) if self._consumer is not None and tp in self._consumer.assignment() else None
+        known = (
+            self._consumer.highwater(tp)
+            if self._consumer is not None and tp in self._consumer.assignment()
+            else None
+        )
         return (known or 0) - 1 - partition.checkpoint.offset
 
     async def _discard(self, number: int, error: CorruptWindow) -> None:
-        """A partition with an unreadable window is dropped and folded anew: the log knows better."""
+        """A partition with an unreadable window is dropped and folded anew: the log knows
+        better.
+        """
         self._unprepared.add(number)
         partition = self.partitions.get(number)
         try:
@@ -247,7 +300,9 @@ class Projector:
             logger.error("%s; partition %d is folded anew", error, number)
             await self.store.drop_partition(self.generation, number)
         except Fenced:
-            logger.warning("partition %d is another process' now; what was read of it is passed over", number)
+            logger.warning(
+                "partition %d is another process' now; what was read of it is passed over", number
+            )
         except RedisUnavailable as away:
             logger.warning("partition %d waits: %s", number, away)
 
@@ -264,7 +319,9 @@ class Projector:
             self._served.pop(number, None)
 
     def _let_go(self, number: int) -> None:
-        """Drop a partition and what is queued for it; a batch under way ends by itself, or fenced."""
+        """Drop a partition and what is queued for it; a batch under way ends by itself, or
+        fenced.
+        """
         self.partitions.pop(number, None)
         self.rounds.forget([number])
         if self._watch is not None:
@@ -283,14 +340,19 @@ class Projector:
                 self._let_go(number)
 
     def _prepare_all(self, consumer: AIOKafkaConsumer) -> None:
-        """Begin to prepare what is assigned and not prepared yet, each beside the others: healing one must hold no other."""
+        """Begin to prepare what is assigned and not prepared yet, each beside the others: healing
+        one must hold no other.
+        """
         assigned = {tp.partition for tp in consumer.assignment()}
-        # What is not assigned any more is let go; nobody else prepares what a rebalance brought meanwhile.
+        # What is not assigned any more is let go; nobody else prepares what a rebalance brought
+        # meanwhile.
         self._unprepared &= assigned
         now = time.monotonic()
         for number in sorted(self._unprepared - self._preparing.keys()):
             if self._rest.get(number, 0.0) <= now:
-                self._preparing[number] = asyncio.create_task(self._prepare_one(consumer, number), name=f"prepare-{number}")
+                self._preparing[number] = asyncio.create_task(
+                    self._prepare_one(consumer, number), name=f"prepare-{number}"
+                )
 
     async def _prepare_one(self, consumer: AIOKafkaConsumer, number: int) -> None:
         try:
@@ -319,7 +381,9 @@ class Projector:
             del self._preparing[number]
 
     async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> bool:
-        """Find where the partition goes on, say until where it heals, and seek there; False when it has to be done again."""
+        """Find where the partition goes on, say until where it heals, and seek there; False when it
+        has to be done again.
+        """
         generation, rules = self.generation, self.rules
         self._let_go(number)
         tp = TopicPartition(self.topic, number)
@@ -340,14 +404,20 @@ class Projector:
         partition.adopt(start.checkpoint)
         # Always written: it makes the state exist for readers, and fences a former owner at once.
         await partition.set_target(start.target)
-        if self._heals_from_snapshots and (partition.checkpoint.healing or partition.checkpoint.offset < 0 < start.end):
+        if self._heals_from_snapshots and (
+            partition.checkpoint.healing or partition.checkpoint.offset < 0 < start.end
+        ):
             # One at a time: each holds windows and their text in memory.
             async with self._one_heals:
                 await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
         now = partition.checkpoint
-        check_reach(self.topic, number, now.offset, start.begin, accept=self.settings.accept_truncated_log)
+        check_reach(
+            self.topic, number, now.offset, start.begin, accept=self.settings.accept_truncated_log
+        )
         if now.healing:
-            logger.warning("partition %d heals from offset %d to %d", number, now.offset + 1, now.target)
+            logger.warning(
+                "partition %d heals from offset %d to %d", number, now.offset + 1, now.target
+            )
         if number not in self._unprepared or generation != self.generation:
             return False
         consumer.seek(tp, max(now.offset + 1, start.begin))
@@ -358,7 +428,9 @@ class Projector:
         return True
 
     async def _start_of(self, number: int, generation: int, committed: int) -> Start:
-        """Where the partition goes on; what is not of this log is dropped, and all of it is told to subscribers once more."""
+        """Where the partition goes on; what is not of this log is dropped, and all of it is told to
+        subscribers once more.
+        """
         start = await find_start(
             self.log,
             number,
@@ -388,7 +460,11 @@ class Projector:
         """Feed a prepared partition: only rows from where it was sought come to it."""
         number = partition.number
         self._let_go(number)
-        feed = Feed(partial(self._process, partition), batch_rows=self.settings.batch_events, batch_bytes=self.settings.batch_bytes)
+        feed = Feed(
+            partial(self._process, partition),
+            batch_rows=self.settings.batch_events,
+            batch_bytes=self.settings.batch_bytes,
+        )
         self.partitions[number], self._feeds[number] = partition, feed
         self.rounds.take_over(partition)
         feed.start(f"partition-{number}")
@@ -399,11 +475,16 @@ class Projector:
         self._unprepared |= set(self.partitions)
 
     def _folded(self) -> dict[int, int]:
-        return {number: partition.checkpoint.offset for number, partition in self.partitions.items() if number not in self._unprepared}
+        return {
+            number: partition.checkpoint.offset
+            for number, partition in self.partitions.items()
+            if number not in self._unprepared
+        }
 
     async def _tick(self) -> None:
         """Twice a second: commit offsets, and send again what has been due for too long."""
-        # Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation: the flag ends it then.
+        # Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation: the flag ends it
+        # then.
         while not self._stopping.is_set():
             await asyncio.sleep(DUE_EVERY)
             try:
@@ -411,18 +492,23 @@ class Projector:
                 for number, partition in list(self.partitions.items()):
                     if number not in self._unprepared and not partition.checkpoint.healing:
                         await self._look_after(number, partition)
-                        self.rounds.consider(number, behind=self._lag(partition) > self.settings.snapshot_events)
+                        self.rounds.consider(
+                            number, behind=self._lag(partition) > self.settings.snapshot_events
+                        )
             except Exception:
                 logger.exception("looking after the partitions failed; it is tried again")
 
     async def _look_after(self, number: int, partition: Partition) -> None:
-        """An idle partition, too, has to notice that Redis lost it, what is due in it has to be asked for again, and its timers ring."""
+        """An idle partition, too, has to notice that Redis lost it, what is due in it has to be
+        asked for again, and its timers ring.
+        """
         try:
             async with partition.turn:
                 await partition.check()
                 self.rounds.check(number)
                 await self._asker.ask(partition, await partition.due_windows(_now_ms()), again=True)
-            # While there is more to fold, or how much is not known yet, time stands where the log has been folded to.
+            # While there is more to fold, or how much is not known yet, time stands where the log
+            # has been folded to.
             left = await left_of(self.log, partition, self._lag(partition), self._feeds.get(number))
             await ring(partition, partition.checkpoint.timestamp if left else _now_ms())
         except Fenced as error:

@@ -1,9 +1,10 @@
-"""What time calls for: ``session.closed`` when a session was idle for long enough, ``resolution`` when a suspension expired, ``turn.ended``
-when the lease of a turn ran out.
+"""What time calls for: ``session.closed`` when a session was idle for long enough, ``resolution``
+when a suspension expired, ``turn.ended`` when the lease of a turn ran out.
 
-The owner of a live partition appends them to the log; the fold makes of them what they are. A timer that rang is put off before its events
-are appended, so an event that got lost is said again, with the same id, and one that arrived has made the timer go. Which moment is
-meant is the worker's clock against the broker's: a clock that is ahead closes sessions early by as much.
+The owner of a live partition appends them to the log; the fold makes of them what they are. A timer
+that rang is put off before its events are appended, so an event that got lost is said again, with
+the same id, and one that arrived has made the timer go. Which moment is meant is the worker's clock
+against the broker's: a clock that is ahead closes sessions early by as much.
 """
 
 from __future__ import annotations
@@ -25,19 +26,24 @@ logger = logging.getLogger(__name__)
 LIMIT = 100
 """Conversations looked at in one round of a partition; the next round takes the next ones."""
 AGAIN_MS = 30_000
-"""How long an event may be on its way before it is said again: twice the time after which an append is unknown."""
+"""How long an event may be on its way before it is said again: twice the time after which an append
+is unknown.
+"""
 
 
 async def ring(partition: Partition, now_ms: int) -> None:
-    """Append the events that a live partition's timers call for by ``now_ms``, and set each timer to when it matters next.
+    """Append the events that a live partition's timers call for by ``now_ms``, and set each timer
+    to when it matters next.
 
-    Only for the live generation's owner, and without ``partition.turn``, which is taken here (the append itself is outside of it: nothing
-    folds or waits for it). ``now_ms`` is the present for a partition that is folded to its end, and its checkpoint's time for one that is
-    behind: what is not folded yet may be the message that keeps a session open.
+    Only for the live generation's owner, and without ``partition.turn``, which is taken here (the
+    append itself is outside of it: nothing folds or waits for it). ``now_ms`` is the present for a
+    partition that is folded to its end, and its checkpoint's time for one that is behind: what is
+    not folded yet may be the message that keeps a session open.
 
     Raises:
-        Fenced: the partition is another's now; nothing was appended.
-        CorruptWindow, RedisUnavailable: as named; what rang rings again. Kafka being away is logged, and tried again after ``AGAIN_MS``.
+        Fenced: the partition is another's now; nothing was appended. CorruptWindow,
+        RedisUnavailable: as named; what rang rings again. Kafka being away is logged, and tried
+        again after ``AGAIN_MS``.
     """
     if not await partition.store.timers(partition.generation, partition.number, now_ms, 1):
         return
@@ -51,11 +57,15 @@ async def ring(partition: Partition, now_ms: int) -> None:
     try:
         await partition.log.append(records)
     except (KafkaUnavailable, Overloaded) as error:
-        logger.warning("%d events of timers of partition %d wait: %s", len(records), partition.number, error)
+        logger.warning(
+            "%d events of timers of partition %d wait: %s", len(records), partition.number, error
+        )
 
 
 async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, Any]]]:
-    """The events that the timers which rang call for, and these timers put off; whoever calls holds the turn."""
+    """The events that the timers which rang call for, and these timers put off; whoever calls holds
+    the turn.
+    """
     keys = await partition.store.timers(partition.generation, partition.number, now_ms, LIMIT)
     windows = await partition.windows(keys)
     times = await _times(partition, [window for window in windows if window is not None])
@@ -64,13 +74,18 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
     for key, window in zip(keys, windows, strict=True):
         later[key] = now_ms + AGAIN_MS
         if window is None or partition_of(key, partition.log.partitions) != partition.number:
-            # Of a record that somebody put into another partition than its key's: what is appended would never come here.
+            # Of a record that somebody put into another partition than its key's: what is appended
+            # would never come here.
             continue
         now = timed(window)
         last_ms, turn_from_ms = times.get(now.last), times.get(now.turn)
         events = fired(window, last_ms, now_ms, turn_from_ms)
         said += [(key, flat) for flat in events]
-        if not events and (last_ms is not None or not now.idle_ms) and (turn_from_ms is not None or not now.turn_ms):
+        if (
+            not events
+            and (last_ms is not None or not now.idle_ms)
+            and (turn_from_ms is not None or not now.turn_ms)
+        ):
             # It was set before the events' own times were known.
             later[key] = next_timer(now, last_ms or 0, turn_from_ms or 0) or later[key]
     await partition.store.put_off(partition.generation, partition.number, later)
@@ -78,7 +93,9 @@ async def _look(partition: Partition, now_ms: int) -> list[tuple[Key, dict[str, 
 
 
 async def _times(partition: Partition, windows: Sequence[Window]) -> dict[int, int]:
-    """The broker's times of what timers count from, by offset, in ms: last messages where a session may close, and begins of leases."""
+    """The broker's times of what timers count from, by offset, in ms: last messages where a session
+    may close, and begins of leases.
+    """
     due = [timed(window) for window in windows]
     wanted = [Position(partition.number, now.last) for now in due if now.idle_ms]
     wanted += [Position(partition.number, now.turn) for now in due if now.turn_ms]
@@ -92,5 +109,6 @@ def _records(said: Iterable[tuple[Key, dict[str, Any]]]) -> Iterable[Record]:
         try:
             yield make_record(key, flat, where=f"timer of {key}", now=now, new_id=flat["id"])
         except InvalidEvent as error:
-            # A suspension of another producer whose id no event of ours may carry: it stays open, and holds nobody else up.
+            # A suspension of another producer whose id no event of ours may carry: it stays open,
+            # and holds nobody else up.
             logger.warning("a suspension cannot expire: %s", error)

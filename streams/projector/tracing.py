@@ -1,4 +1,5 @@
-"""OpenTelemetry spans of cuts, for whoever runs a collector: one span ``compaction`` for each, with what it did.
+"""OpenTelemetry spans of cuts, for whoever runs a collector: one span ``compaction`` for each, with
+what it did.
 
 Without a tracer provider (the SDK is the deployment's to configure) these cost next to nothing.
 """
@@ -15,7 +16,9 @@ from projections.window.trace_steps import Step
 
 
 def compaction_span(key: Key, utilization: float, steps: Sequence[Step], *, where: str) -> None:
-    """Report one cut: ``utilization`` is how full the window was before it, tokens over the ceiling; ``where``: ``fold`` or ``render``."""
+    """Report one cut: ``utilization`` is how full the window was before it, tokens over the
+    ceiling; ``where``: ``fold`` or ``render``.
+    """
     with trace.get_tracer("threadfold").start_as_current_span("compaction") as span:
         if span.is_recording():
             span.set_attributes(

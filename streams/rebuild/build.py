@@ -1,7 +1,9 @@
-"""Building: some partitions of a generation, folded silently from their checkpoints to where the live generation is. In one process.
+"""Building: some partitions of a generation, folded silently from their checkpoints to where the
+live generation is. In one process.
 
-The store is written now and then only, so windows that change often are written once. What is folded and not written is lost with the
-process, and folded again: it is bounded in records, bytes and seconds.
+The store is written now and then only, so windows that change often are written once. What is
+folded and not written is lost with the process, and folded again: it is bounded in records, bytes
+and seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +25,14 @@ from streams.recovery.log_identity import why_other
 from streams.settings.settings import Settings
 
 ATTEMPTS = 5
-"""How often partitions are taken up again without any progress in between: another rebuild would fence them every time."""
+"""How often partitions are taken up again without any progress in between: another rebuild would
+fence them every time.
+"""
 ROUNDS = 8
 LITTLE = 2_000
-"""Rounds at most, and records in one round from which on another is worth it: each folds what came while the one before ran."""
+"""Rounds at most, and records in one round from which on another is worth it: each folds what came
+while the one before ran.
+"""
 
 
 class Stopped(Exception):
@@ -35,9 +41,11 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may be folded and not written, by one process: records, bytes of them (Redis takes no command of 1 GiB), seconds, windows.
+    """How much may be folded and not written, by one process: records, bytes of them (Redis takes
+    no command of 1 GiB), seconds, windows.
 
-    A window takes 12 KB of memory with one message in it, and Redis serves nobody else while it takes all of them: 0.1 s for 5,000.
+    A window takes 12 KB of memory with one message in it, and Redis serves nobody else while it
+    takes all of them: 0.1 s for 5,000.
     """
 
     events: int = 400_000
@@ -47,7 +55,12 @@ class Bounds:
 
     def of(self, n: int) -> Bounds:
         """What is left for each of ``n`` that share them."""
-        return Bounds(max(1, self.events // n), max(1, self.size // n), self.seconds, max(1, self.windows // n))
+        return Bounds(
+            max(1, self.events // n),
+            max(1, self.size // n),
+            self.seconds,
+            max(1, self.windows // n),
+        )
 
 
 @dataclass(slots=True)
@@ -59,19 +72,29 @@ class _Unwritten:
     def over(self, bounds: Bounds, windows: int) -> bool:
         if windows >= bounds.windows:
             return True
-        return self.events >= bounds.events or self.size >= bounds.size or time.monotonic() - self.since >= bounds.seconds
+        return (
+            self.events >= bounds.events
+            or self.size >= bounds.size
+            or time.monotonic() - self.since >= bounds.seconds
+        )
 
 
 async def spoken(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
-    """Where to stop: what the live generation has not folded has not been announced, and a rebuild says nothing. The projector goes on."""
+    """Where to stop: what the live generation has not folded has not been announced, and a rebuild
+    says nothing. The projector goes on.
+    """
     stops: dict[int, int] = {}
     for partition, end in ends.items():
         checkpoint = await store.checkpoint(live, partition)
-        stops[partition] = 0 if checkpoint is None else min(end, max(checkpoint.offset, checkpoint.target) + 1)
+        stops[partition] = (
+            0 if checkpoint is None else min(end, max(checkpoint.offset, checkpoint.target) + 1)
+        )
     return stops
 
 
-async def left_to_fold(control: Control, log: Log, store: WindowStore, generation: int) -> dict[int, int]:
+async def left_to_fold(
+    control: Control, log: Log, store: WindowStore, generation: int
+) -> dict[int, int]:
     """For each partition how many records a build has before it now."""
     stops = await spoken(store, control.state.live_generation.number, await log.ends())
     found: dict[int, int] = {}
@@ -82,7 +105,9 @@ async def left_to_fold(control: Control, log: Log, store: WindowStore, generatio
 
 
 class Builder:
-    """Builds some partitions of a generation. ``told`` is called with the records of each batch; it may raise to end the work."""
+    """Builds some partitions of a generation. ``told`` is called with the records of each batch; it
+    may raise to end the work.
+    """
 
     def __init__(
         self,
@@ -126,10 +151,9 @@ class Builder:
         """Fold in rounds, until a round has little to do.
 
         Raises:
-            Stopped: it was asked to end.
-            Fenced: another process writes these windows.
-            UnknownGeneration: the generation was dropped meanwhile.
-            KafkaUnavailable, RedisUnavailable: as named; another builder goes on from what is written.
+            Stopped: it was asked to end. Fenced: another process writes these windows.
+            UnknownGeneration: the generation was dropped meanwhile. KafkaUnavailable,
+            RedisUnavailable: as named; another builder goes on from what is written.
         """
         for _ in range(ROUNDS):
             before = self.events
@@ -138,8 +162,12 @@ class Builder:
                 return
 
     async def round(self) -> None:
-        """Fold up to where the live generation is now; again where it was when an erasure wrote beside it; raises like :meth:`run`."""
-        ends = await spoken(self._store, self._control.state.live_generation.number, await self._log.ends())
+        """Fold up to where the live generation is now; again where it was when an erasure wrote
+        beside it; raises like :meth:`run`.
+        """
+        ends = await spoken(
+            self._store, self._control.state.live_generation.number, await self._log.ends()
+        )
         left, reached = ATTEMPTS, -1
         while True:
             try:
@@ -159,7 +187,10 @@ class Builder:
             await self._adopt(partition)
         bounds = self._bounds.of(len(partitions))
         unwritten = {number: _Unwritten() for number in partitions}
-        ranges = {number: (partition.checkpoint.offset + 1, ends[number] - 1) for number, partition in partitions.items()}
+        ranges = {
+            number: (partition.checkpoint.offset + 1, ends[number] - 1)
+            for number, partition in partitions.items()
+        }
         async with aclosing(self._log.stream(ranges)) as batches:
             async for number, rows in batches:
                 partition = partitions[number]
@@ -180,7 +211,9 @@ class Builder:
             raise Stopped
 
     async def _adopt(self, partition: Partition) -> None:
-        """Begin at the stored checkpoint, if it is of this log; else at the first event, with nothing in the store."""
+        """Begin at the stored checkpoint, if it is of this log; else at the first event, with
+        nothing in the store.
+        """
         number, generation = partition.number, partition.generation
         checkpoint = await self._store.checkpoint(generation, number)
         begin, end = (await self._log.begins())[number], (await self._log.ends())[number]
@@ -193,4 +226,6 @@ class Builder:
             # A drop that was cut off may have left windows of an earlier generation of this number.
             await self._store.drop_partition(generation, number)
         # Nobody has read it: whichever server holds it, its windows are those of its checkpoint.
-        partition.adopt(Checkpoint() if checkpoint is None else replace(checkpoint, unverified=False))
+        partition.adopt(
+            Checkpoint() if checkpoint is None else replace(checkpoint, unverified=False)
+        )

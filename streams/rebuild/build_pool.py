@@ -1,7 +1,9 @@
-"""Building in several processes: each has a share of the partitions, this one starts them, hears of their progress, and ends them.
+"""Building in several processes: each has a share of the partitions, this one starts them, hears of
+their progress, and ends them.
 
-A process is told its work and its end through its standard input. However this one goes, SIGKILL included, the kernel closes that pipe, and
-the process exits when it reads the end: there are no orphans, on any system.
+A process is told its work and its end through its standard input. However this one goes, SIGKILL
+included, the kernel closes that pipe, and the process exits when it reads the end: there are no
+orphans, on any system.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Job(msgspec.Struct):
 
 
 class Said(msgspec.Struct, omit_defaults=True):
-    """A line that a process says on its standard output: records folded since the line before, that it is done, or why it is not."""
+    """A line that a process says on its standard output: records folded since the line before, that
+    it is done, or why it is not.
+    """
 
     folded: int = 0
     done: bool = False
@@ -47,7 +51,9 @@ class Said(msgspec.Struct, omit_defaults=True):
 
 
 def shares(left: Mapping[int, int], jobs: int) -> list[list[int]]:
-    """Partitions dealt out so that each process has about as many records: the largest first, to whoever has least. None is empty."""
+    """Partitions dealt out so that each process has about as many records: the largest first, to
+    whoever has least. None is empty.
+    """
     parts: list[list[int]] = [[] for _ in range(max(1, min(jobs, len(left))))]
     sums = [0] * len(parts)
     for number in sorted(left, key=lambda n: (-left[n], n)):
@@ -58,11 +64,17 @@ def shares(left: Mapping[int, int], jobs: int) -> list[list[int]]:
 
 
 async def build_in_processes(
-    settings: Settings, generation: int, parts: list[list[int]], bounds: Bounds, told: Callable[[int], None]
+    settings: Settings,
+    generation: int,
+    parts: list[list[int]],
+    bounds: Bounds,
+    told: Callable[[int], None],
 ) -> None:
-    """Build a generation's partitions, a process for each of ``parts``; they share the bounds. ``told`` is called with records folded.
+    """Build a generation's partitions, a process for each of ``parts``; they share the bounds.
+    ``told`` is called with records folded.
 
-    When one fails, or the caller is cancelled, the others write what they have folded and end, within :data:`GRACE` seconds.
+    When one fails, or the caller is cancelled, the others write what they have folded and end,
+    within :data:`GRACE` seconds.
 
     Raises:
         BuildFailed: one of them failed; the message tells which partitions, and why.
@@ -71,13 +83,27 @@ async def build_in_processes(
     try:
         async with asyncio.TaskGroup() as group:
             for part in parts:
-                group.create_task(_one(Job(settings, generation, part, mine.events, mine.size, mine.seconds, mine.windows), told))
+                group.create_task(
+                    _one(
+                        Job(
+                            settings,
+                            generation,
+                            part,
+                            mine.events,
+                            mine.size,
+                            mine.seconds,
+                            mine.windows,
+                        ),
+                        told,
+                    )
+                )
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
 
 async def _one(job: Job, told: Callable[[int], None]) -> None:
-    # What this process imports is what the other is to import; "-P": nothing is imported from the folder one happens to stand in.
+    # What this process imports is what the other is to import; "-P": nothing is imported from the
+    # folder one happens to stand in.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     debug = os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0")
     process = await asyncio.create_subprocess_exec(
@@ -102,7 +128,9 @@ async def _one(job: Job, told: Callable[[int], None]) -> None:
                 raise BuildFailed(f"{where}: {said.error}; {GOES_ON}")
             if said.done:
                 return
-        raise BuildFailed(f"{where}: the process that builds them {_end_of(await process.wait())}; {GOES_ON}")
+        raise BuildFailed(
+            f"{where}: the process that builds them {_end_of(await process.wait())}; {GOES_ON}"
+        )
     finally:
         await _end(process)
 

@@ -1,7 +1,8 @@
-"""A process that builds some partitions of a generation: ``python -m streams.rebuild.rebuild.build_worker``, started by ``streams.rebuild.rebuild.build_pool``.
+"""A process that builds some partitions of a generation: ``python -m
+streams.rebuild.rebuild.build_worker``, started by ``streams.rebuild.rebuild.build_pool``.
 
-Its standard input is its work (one line), then ``stop`` or the end: with ``stop`` it writes what it has folded, and exits; when the input
-ends, its parent is gone, and it exits at once.
+Its standard input is its work (one line), then ``stop`` or the end: with ``stop`` it writes what it
+has folded, and exits; when the input ends, its parent is gone, and it exits at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ EVERY = 0.2
 
 
 def _input() -> Iterator[bytes]:
-    """The lines of standard input, read without Python's buffer: a thread that waits in there hinders the interpreter's end."""
+    """The lines of standard input, read without Python's buffer: a thread that waits in there
+    hinders the interpreter's end.
+    """
     rest = b""
     while piece := os.read(0, 1 << 16):
         *lines, rest = (rest + piece).split(b"\n")
@@ -63,7 +66,15 @@ async def _build(job: Job, stop: threading.Event) -> None:
         bounds = Bounds(job.events, job.size, job.seconds, job.windows)
         rest_collector()
         builder = Builder(
-            job.settings, stack.control, stack.log, stack.store, generation, job.partitions, bounds=bounds, told=told, stopping=stop.is_set
+            job.settings,
+            stack.control,
+            stack.log,
+            stack.store,
+            generation,
+            job.partitions,
+            bounds=bounds,
+            told=told,
+            stopping=stop.is_set,
         )
         await builder.run()
         told.flush()

@@ -1,7 +1,9 @@
-"""What another policy would change: a sample of conversations is folded from the log under both, in memory, and compared.
+"""What another policy would change: a sample of conversations is folded from the log under both, in
+memory, and compared.
 
-One pass over the log, whatever its length, with as many windows in memory as conversations are compared. Nothing is written, no model is
-called. The windows are those a rebuild would store: it is the same fold.
+One pass over the log, whatever its length, with as many windows in memory as conversations are
+compared. Nothing is written, no model is called. The windows are those a rebuild would store: it is
+the same fold.
 """
 
 from __future__ import annotations
@@ -31,9 +33,15 @@ EXAMPLES = 3
 HISTORY_BYTES = 32 << 20
 _HASHES = 1 << 64
 NOTES = (
-    "tokens are of each compared conversation's context, as it would be rendered now; how often one is read is not known",
-    "summaries are events of the log: each is taken or refused by the fold's own rules under either policy; summaries that the other "
-    "policy would have asked for in the past are not made up, so their conversations are shown without them, and as due",
+    (
+        "tokens are of each compared conversation's context, as it would be rendered now; how often"
+        " one is read is not known"
+    ),
+    (
+        "summaries are events of the log: each is taken or refused by the fold's own rules under"
+        " either policy; summaries that the other policy would have asked for in the past are not"
+        " made up, so their conversations are shown without them, and as due"
+    ),
 )
 
 
@@ -74,12 +82,25 @@ class Preview:
     """Folds and compares; ask for :meth:`document` once :meth:`run` is done."""
 
     def __init__(
-        self, control: Control, log: Log, before: Rules, after: Rules, *, sample: int = SAMPLE, examples: int = EXAMPLES, seed: str = ""
+        self,
+        control: Control,
+        log: Log,
+        before: Rules,
+        after: Rules,
+        *,
+        sample: int = SAMPLE,
+        examples: int = EXAMPLES,
+        seed: str = "",
     ) -> None:
-        """Args: ``sample`` conversations at most are compared, chosen by their names' hashes; another ``seed`` gives others."""
+        """Args: ``sample`` conversations at most are compared, chosen by their names' hashes;
+        another ``seed`` gives others.
+        """
         self._log = RecentLog(log)
         self._rules = (before, after)
-        self._learn: tuple[Callable[[str], Awaitable[None]], ...] = (control.learner(before), control.learner(after))
+        self._learn: tuple[Callable[[str], Awaitable[None]], ...] = (
+            control.learner(before),
+            control.learner(after),
+        )
         self._histories = (Histories(HISTORY_BYTES), Histories(HISTORY_BYTES))
         self._sample = sample
         self._examples = examples
@@ -95,7 +116,9 @@ class Preview:
         """Fold the log up to where it ends now; raises ``KafkaUnavailable``."""
         ends = await self._log.ends()
         total, done = sum(ends.values()), 0
-        async with aclosing(self._log.stream({number: (0, end - 1) for number, end in ends.items()})) as batches:
+        async with aclosing(
+            self._log.stream({number: (0, end - 1) for number, end in ends.items()})
+        ) as batches:
             async for number, rows in batches:
                 for row in rows:
                     await self._row(number, row)
@@ -126,10 +149,14 @@ class Preview:
             await self._fold(i, side, row.offset, event)
 
     def _place(self, key: Key) -> int:
-        return int.from_bytes(blake2b(str(key).encode(), digest_size=8, key=self._seed[:64]).digest())
+        return int.from_bytes(
+            blake2b(str(key).encode(), digest_size=8, key=self._seed[:64]).digest()
+        )
 
     async def _choose(self, key: Key, place: int, number: int) -> _Pair:
-        """Take a conversation in at its first event. The place that lets one in only gets lower, so all who stay were there from theirs."""
+        """Take a conversation in at its first event. The place that lets one in only gets lower, so
+        all who stay were there from theirs.
+        """
         if key.tenant not in self._tenants:
             for learn in self._learn:
                 await learn(key.tenant)
@@ -139,7 +166,9 @@ class Preview:
             del self._pairs[heapq.heappop(self._highest)[1]]
         heapq.heappush(self._highest, (-place, key))
         before, after = self._rules
-        pair = self._pairs[key] = _Pair(_Side(Window(key, number, before)), _Side(Window(key, number, after)))
+        pair = self._pairs[key] = _Pair(
+            _Side(Window(key, number, before)), _Side(Window(key, number, after))
+        )
         return pair
 
     async def _fold(self, i: int, side: _Side, offset: int, event: AnyEvent) -> None:
@@ -149,13 +178,15 @@ class Preview:
             outcome = apply(side.window, offset, event, history)
         side.taken.update(summary.summary_id for summary in outcome.accepted)
 
-    # -- what was found ------------------------------------------------------------------------------------------------------
+    # -- what was found
+    # ------------------------------------------------------------------------------------------
 
     def document(self, price: float | None = None) -> dict[str, Any]:
         """The report as a document for JSON.
 
         Args:
-            price: of a million tokens sent; the currency is the caller's. None: no cost of contexts is told.
+            price: of a million tokens sent; the currency is the caller's. None: no cost of contexts
+                is told.
         """
         sums = _Sums()
         for key in sorted(self._pairs):
@@ -173,31 +204,41 @@ class Preview:
             "differing": {"windows": sums.windows, "renders": sums.renders},
             "tokens": {"before": before, "after": after},
             "does_not_fit": _sides(sums.unfit),
-            "cost": None
-            if price is None
-            else {
-                "estimated": True,
-                "price_per_million": price,
-                "before": before["sum"] / 1e6 * price,
-                "after": after["sum"] / 1e6 * price,
-            },
+            "cost": (
+                None
+                if price is None
+                else {
+                    "estimated": True,
+                    "price_per_million": price,
+                    "before": before["sum"] / 1e6 * price,
+                    "after": after["sum"] / 1e6 * price,
+                }
+            ),
             "compactions": {
                 "due": _sides(sums.due),
                 "summaries_taken": _sides(sums.taken),
                 "summaries_in_force": _sides(sums.in_force),
                 "refused_after": sums.refused,
                 "taken_only_after": sums.only_after,
-                "cost_of_due_estimated": None if mean is None else {side: n * mean for side, n in _sides(sums.due).items()},
+                "cost_of_due_estimated": (
+                    None
+                    if mean is None
+                    else {side: n * mean for side, n in _sides(sums.due).items()}
+                ),
             },
             "examples": sums.examples,
             "notes": list(NOTES),
         }
 
     def _conversations(self) -> int:
-        """How many there are; where some were left out, an estimate from how dense the hashes of the chosen ones are (k minimum values)."""
+        """How many there are; where some were left out, an estimate from how dense the hashes of
+        the chosen ones are (k minimum values).
+        """
         if not self._left_out:
             return len(self._pairs)
-        return max(len(self._pairs), round((len(self._pairs) - 1) * _HASHES / max(1, -self._highest[0][0])))
+        return max(
+            len(self._pairs), round((len(self._pairs) - 1) * _HASHES / max(1, -self._highest[0][0]))
+        )
 
     def _compare(self, key: Key, pair: _Pair, sums: _Sums) -> None:
         if pair.before.window.meta.erased:

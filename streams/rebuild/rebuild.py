@@ -1,8 +1,9 @@
 """Rebuild: fold the log from zero into a new generation beside the live one, and switch to it.
 
-The new generation says nothing while it is built. A rebuild that was interrupted goes on where its checkpoints are, when it is asked for
-again with the same rules. After the switch the projector catches up from the new generation's checkpoints; until then its
-partitions heal, so that readers never step back.
+The new generation says nothing while it is built. A rebuild that was interrupted goes on where its
+checkpoints are, when it is asked for again with the same rules. After the switch the projector
+catches up from the new generation's checkpoints; until then its partitions heal, so that readers
+never step back.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild made: the generation, how many records it folded, and whether it is live now."""
+    """What a rebuild made: the generation, how many records it folded, and whether it is live
+    now.
+    """
 
     generation: int
     events: int
@@ -49,12 +52,14 @@ async def rebuild(
     bounds: Bounds | None = None,
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """Build a generation under ``policy`` (None: the live generation's) and, with ``switch``, make it live.
+    """Build a generation under ``policy`` (None: the live generation's) and, with ``switch``, make
+    it live.
 
     Args:
-        number: build this one instead, which was begun before: it is brought up to where the live one is.
-        jobs: how many processes fold; 1 is this one. Of what runs there only ``settings`` is known: another log or store is not.
-        progress: called with the records folded, and how many there were to fold when it began; more come while it runs.
+        number: build this one instead, which was begun before: it is brought up to where the live
+        one is. jobs: how many processes fold; 1 is this one. Of what runs there only ``settings``
+        is known: another log or store is not. progress: called with the records folded, and how
+        many there were to fold when it began; more come while it runs.
 
     Raises:
         InvalidPolicy: the policy does not hold.
@@ -68,7 +73,11 @@ async def rebuild(
     state = await control.sync()
     # A switch that was cut off right after it.
     await control.settle_policies(state.live_generation)
-    generation, resumed = (known_generation(state, number), True) if number is not None else await begin(control, policy)
+    generation, resumed = (
+        (known_generation(state, number), True)
+        if number is not None
+        else await begin(control, policy)
+    )
     try:
         async with Hold(store, generation.number) as hold:
             generation = known_generation(await control.sync(), generation.number)
@@ -84,7 +93,9 @@ async def rebuild(
                 await work.builder.round()
                 await make_live(control, store, generation.number)
     except (KafkaUnavailable, RedisUnavailable) as error:
-        stays = f"what is built of generation {generation.number} stays, and the same command goes on"
+        stays = (
+            f"what is built of generation {generation.number} stays, and the same command goes on"
+        )
         raise type(error)(f"{error}; {stays}") from error
     return RebuildReport(generation.number, work.events, resumed, switch)
 
@@ -114,10 +125,19 @@ class _Work:
         self._total = sum(left.values())
         self._tell(0)
         if jobs > 1:
-            await build_in_processes(self._settings, self._generation.number, shares(left, jobs), bounds, self._tell)
+            await build_in_processes(
+                self._settings, self._generation.number, shares(left, jobs), bounds, self._tell
+            )
         numbers = range(self._log.partitions)
         self.builder = Builder(
-            self._settings, self._control, self._log, self._store, self._generation, numbers, bounds=bounds, told=self._tell
+            self._settings,
+            self._control,
+            self._log,
+            self._store,
+            self._generation,
+            numbers,
+            bounds=bounds,
+            told=self._tell,
         )
         await self.builder.run()
 

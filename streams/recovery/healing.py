@@ -1,13 +1,18 @@
-"""Healing from snapshots: what a lost Redis held is put back from the snapshots topic and the log, up to a marker; the fold does the rest.
+"""Healing from snapshots: what a lost Redis held is put back from the snapshots topic and the log,
+up to a marker; the fold does the rest.
 
-Nothing is believed that does not fit: the marker's and every later snapshot's record of the log must still be where they say, by its
-content, and one record that cannot be read, or that may shadow a newer one, sets all of the partition's snapshots aside: then the
-partition is folded from its first event, as it always could be. Until the last window is back, the checkpoint says that nothing is
-folded yet, so a crash in the middle begins anew, and no reader is served from half of a partition.
+Nothing is believed that does not fit: the marker's and every later snapshot's record of the log
+must still be where they say, by its content, and one record that cannot be read, or that may shadow
+a newer one, sets all of the partition's snapshots aside: then the partition is folded from its
+first event, as it always could be. Until the last window is back, the checkpoint says that nothing
+is folded yet, so a crash in the middle begins anew, and no reader is served from half of a
+partition.
 
-A snapshot of a conversation that slept comes back as its stub, with its place in the lists and its timer; its text is in the record.
+A snapshot of a conversation that slept comes back as its stub, with its place in the lists and its
+timer; its text is in the record.
 
-The topic is read twice, keys first, so that memory holds a key and an offset a conversation, and windows a bounded number at a time.
+The topic is read twice, keys first, so that memory holds a key and an offset a conversation, and
+windows a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +29,16 @@ from projections.events.types import AnyEvent
 from projections.names import Key, Position, parse_key, parse_position
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import Checkpoint, Stored, Write, stub_write, write_of
-from projections.storage.snapshots import MARKER_KEY, Marker, Snapshot, Stamp, decode_snapshot, restore, snapshot_offsets, stamp_of
+from projections.storage.snapshots import (
+    MARKER_KEY,
+    Marker,
+    Snapshot,
+    Stamp,
+    decode_snapshot,
+    restore,
+    snapshot_offsets,
+    stamp_of,
+)
 from projections.storage.stubs import is_packed, stub_of, unpack
 from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, Seals, kid_of_body, open_body
@@ -36,11 +50,14 @@ from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 32 << 20
-"""Text and snapshots in memory at once; windows of one chunk share one pass over the part of the log in which their text stands."""
+"""Text and snapshots in memory at once; windows of one chunk share one pass over the part of the
+log in which their text stands.
+"""
 WRITE_BYTES = 2 << 20
 WRITE_WINDOWS = 500
 AT_ONCE = 50
-"""Stubs put back at once: each window is read and judged before, which takes a millisecond or two."""
+"""Stubs put back at once: each window is read and judged before, which takes a millisecond or two.
+"""
 
 
 class _Distrust(Exception):
@@ -49,7 +66,9 @@ class _Distrust(Exception):
 
 @dataclass(slots=True)
 class _Survey:
-    """The latest record of each conversation: its offset on the topic; and which records of the log must be as they were."""
+    """The latest record of each conversation: its offset on the topic; and which records of the log
+    must be as they were.
+    """
 
     marker: Marker
     end: int
@@ -58,7 +77,8 @@ class _Survey:
 
 
 async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool:
-    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its content and the broker's time.
+    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its
+    content and the broker's time.
 
     The time tells a log that the same events were appended to once more. Raises KafkaUnavailable.
     """
@@ -68,22 +88,30 @@ async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool
         return False
     position = Position(number, checkpoint.offset)
     raw = (await log.read([position])).get(position)
-    return raw is not None and (raw.timestamp, identity(raw)) == (checkpoint.timestamp, checkpoint.digest)
+    return raw is not None and (raw.timestamp, identity(raw)) == (
+        checkpoint.timestamp,
+        checkpoint.digest,
+    )
 
 
-async def heal_from_snapshots(partition: Partition, log: Log, topic: SnapshotTopic, target: int) -> int | None:
+async def heal_from_snapshots(
+    partition: Partition, log: Log, topic: SnapshotTopic, target: int
+) -> int | None:
     """Put a partition's windows back, when its latest marker is ahead of its checkpoint.
 
     Args:
-        partition: with the stored checkpoint adopted (an empty one where the store has none); nothing else may fold it meanwhile.
-        target: the offset up to which it heals at least; it grows to what is found in windows.
+        partition: with the stored checkpoint adopted (an empty one where the store has none);
+        nothing else may fold it meanwhile. target: the offset up to which it heals at least; it
+        grows to what is found in windows.
 
     Returns:
-        How many windows were put back; the checkpoint is at the marker then. None when snapshots are of no use here, with nothing changed
-        or, when that was found out late, with nothing of the partition in the store.
+        How many windows were put back; the checkpoint is at the marker then. None when snapshots
+        are of no use here, with nothing changed or, when that was found out late, with nothing of
+        the partition in the store.
 
     Raises:
-        Fenced, KafkaUnavailable, RedisUnavailable: begin again; a half restored partition counts as healing from its first event.
+        Fenced, KafkaUnavailable, RedisUnavailable: begin again; a half restored partition counts as
+            healing from its first event.
     """
     number, stamp = partition.number, stamp_of(partition.generation, partition.rules)
     found = await find_marker(topic, log, number, stamp)
@@ -95,26 +123,39 @@ async def heal_from_snapshots(partition: Partition, log: Log, topic: SnapshotTop
         await _begin(partition, max(target, marker.offset, survey.reach))
         count = await _put_back(partition, log, topic, stamp, survey)
     except _Distrust as why:
-        logger.error("partition %d: snapshots are set aside, it is folded from its first event: %s", number, why)
+        logger.error(
+            "partition %d: snapshots are set aside, it is folded from its first event: %s",
+            number,
+            why,
+        )
         if partition.checkpoint.offset < 0:
             await _begin(partition, target)
         return None
-    await partition.put_back(Checkpoint("", marker.offset, raw.timestamp, marker.digest, partition.checkpoint.target), [])
-    logger.warning("partition %d: %d windows are back from snapshots, as of offset %d", number, count, marker.offset)
+    await partition.put_back(
+        Checkpoint("", marker.offset, raw.timestamp, marker.digest, partition.checkpoint.target), []
+    )
+    logger.warning(
+        "partition %d: %d windows are back from snapshots, as of offset %d",
+        number,
+        count,
+        marker.offset,
+    )
     return count
 
 
 async def restored_at_marker(
     partition: Partition, log: Log, topic: SnapshotTopic, wanted: Set[Key] | None
 ) -> tuple[int, int, dict[Key, Window]] | None:
-    """The windows that snapshots and the log give as of the latest marker, in memory; nothing is written.
+    """The windows that snapshots and the log give as of the latest marker, in memory; nothing is
+    written.
 
     Args:
-        partition: names number, generation and rules; neither its store nor its checkpoint is looked at.
-        wanted: the conversations that matter, None for all.
+        partition: names number, generation and rules; neither its store nor its checkpoint is
+        looked at. wanted: the conversations that matter, None for all.
 
     Returns:
-        The marker's offset, the offset up to which windows may be ahead of it, and the windows; None when snapshots are of no use here.
+        The marker's offset, the offset up to which windows may be ahead of it, and the windows;
+        None when snapshots are of no use here.
     """
     number, stamp = partition.number, stamp_of(partition.generation, partition.rules)
     found = await find_marker(topic, log, number, stamp)
@@ -123,10 +164,20 @@ async def restored_at_marker(
     windows: dict[Key, Window] = {}
     try:
         survey = await _survey(topic, log, number, stamp, found[0])
-        survey.latest = {name: at for name, at in survey.latest.items() if wanted is None or parse_key(name) in wanted}
+        survey.latest = {
+            name: at
+            for name, at in survey.latest.items()
+            if wanted is None or parse_key(name) in wanted
+        }
         async for chunk in _chunks(number, log, topic, stamp, survey):
             await partition.known({key.tenant for key, _, _ in chunk})
-            windows.update({key: _unpacked(partition, key, snapshot)[1] for key, snapshot, _ in chunk if is_packed(snapshot.body)})
+            windows.update(
+                {
+                    key: _unpacked(partition, key, snapshot)[1]
+                    for key, snapshot, _ in chunk
+                    if is_packed(snapshot.body)
+                }
+            )
             bare = [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)]
             windows.update({window.key: window for window in await _restored(partition, log, bare)})
     except _Distrust as why:
@@ -142,7 +193,9 @@ async def _begin(partition: Partition, target: int) -> None:
     await partition.set_target(target)
 
 
-async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, marker: Marker) -> _Survey:
+async def _survey(
+    topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, marker: Marker
+) -> _Survey:
     """Read the topic's partition once; raises :class:`_Distrust`."""
     survey = _Survey(marker, (await topic.bounds(number))[1])
     bad: dict[bytes, str] = {}
@@ -180,8 +233,10 @@ async def _survey(topic: SnapshotTopic, log: Log, number: int, stamp: Stamp, mar
 
 
 async def _leave_out_erased(survey: _Survey, log: Log, sealed: dict[bytes, bytes]) -> None:
-    """Leave out snapshots whose key is gone because their conversation was erased after the marker: the fold comes to the erasure yet, and
-    what it makes of it does not depend on what was before. Raises :class:`_Distrust` where a key is gone for any other reason."""
+    """Leave out snapshots whose key is gone because their conversation was erased after the marker:
+    the fold comes to the erasure yet, and what it makes of it does not depend on what was before.
+    Raises :class:`_Distrust` where a key is gone for any other reason.
+    """
     await log.seals.find(sealed.items())
     for name, kid in sealed.items():
         if log.seals.data_key(name, kid) is None:
@@ -191,8 +246,12 @@ async def _leave_out_erased(survey: _Survey, log: Log, sealed: dict[bytes, bytes
             del survey.latest[name]
 
 
-async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey) -> int:
-    """Read the topic's partition again and write the windows of its latest records; returns how many."""
+async def _put_back(
+    partition: Partition, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey
+) -> int:
+    """Read the topic's partition again and write the windows of its latest records; returns how
+    many.
+    """
     count = 0
     async for chunk in _chunks(partition.number, log, topic, stamp, survey):
         await partition.known({key.tenant for key, _, _ in chunk})
@@ -201,7 +260,11 @@ async def _put_back(partition: Partition, log: Log, topic: SnapshotTopic, stamp:
             await partition.rest([_asleep(partition, one) for one in slept[i : i + AT_ONCE]])
         waiting: list[Window] = []
         size = 0
-        for window in await _restored(partition, log, [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)]):
+        for window in await _restored(
+            partition,
+            log,
+            [(key, snapshot) for key, snapshot, _ in chunk if not is_packed(snapshot.body)],
+        ):
             waiting.append(window)
             size += sum(len(entry.body) for entry in window.tail)
             if size >= WRITE_BYTES or len(waiting) >= WRITE_WINDOWS:
@@ -216,14 +279,18 @@ def _asleep(partition: Partition, one: tuple[Key, Snapshot, int]) -> Write:
     """The write that puts a window back which slept."""
     key, snapshot, at = one
     head, window = _unpacked(partition, key, snapshot)
-    return stub_write(key, stub_of(head, at, snapshot.body), after=write_of(window, at_ms=int(time.time() * 1000)))
+    return stub_write(
+        key, stub_of(head, at, snapshot.body), after=write_of(window, at_ms=int(time.time() * 1000))
+    )
 
 
 def _unpacked(partition: Partition, key: Key, snapshot: Snapshot) -> tuple[Head, Window]:
     """The window that slept, whose snapshot has all of it."""
     try:
         fields, recents = unpack(snapshot.body)
-        return decode_head(fields[HEAD]), Stored(fields, recents).load(key, partition.number, partition.rules)
+        return decode_head(fields[HEAD]), Stored(fields, recents).load(
+            key, partition.number, partition.rules
+        )
     except (ValueError, KeyError, CorruptWindow) as error:
         raise _Distrust(f"{key}: its snapshot cannot be read ({error})") from None
 
@@ -231,7 +298,9 @@ def _unpacked(partition: Partition, key: Key, snapshot: Snapshot) -> tuple[Head,
 async def _chunks(
     number: int, log: Log, topic: SnapshotTopic, stamp: Stamp, survey: _Survey
 ) -> AsyncIterator[list[tuple[Key, Snapshot, int]]]:
-    """The latest snapshots with their offsets on the topic, as many at a time as memory may hold with their text."""
+    """The latest snapshots with their offsets on the topic, as many at a time as memory may hold
+    with their text.
+    """
     chunk: list[tuple[Key, Snapshot, int]] = []
     size = 0
     wanted = set(survey.latest.values())
@@ -246,7 +315,10 @@ async def _chunks(
             body = _opened(log, row.key, snapshot.body)
             if body is None:
                 # Erased in this moment: a new survey leaves it out.
-                raise KafkaUnavailable(f"a snapshot of partition {number} lost its key while it was read: it begins again")
+                raise KafkaUnavailable(
+                    f"a snapshot of partition {number} lost its key while it was read: it begins"
+                    " again"
+                )
             snapshot = msgspec.structs.replace(snapshot, body=body)
             chunk.append((key, snapshot, row.position.offset))
             size += snapshot.text + len(snapshot.body)
@@ -254,8 +326,12 @@ async def _chunks(
                 yield chunk
                 chunk, size = [], 0
     if wanted:
-        # Compaction ran between the two readings: there are newer ones now, and a newer marker perhaps.
-        raise KafkaUnavailable(f"{len(wanted)} snapshots of partition {number} were replaced while they were read: it begins again")
+        # Compaction ran between the two readings: there are newer ones now, and a newer marker
+        # perhaps.
+        raise KafkaUnavailable(
+            f"{len(wanted)} snapshots of partition {number} were replaced while they were read: it"
+            " begins again"
+        )
     if chunk:
         yield chunk
 
@@ -267,7 +343,9 @@ def _opened(log: Log, name: bytes, body: bytes) -> bytes | None:
         raise _Distrust(f"{name.decode()}: {error}") from None
 
 
-async def _restored(partition: Partition, log: Log, chunk: list[tuple[Key, Snapshot]]) -> list[Window]:
+async def _restored(
+    partition: Partition, log: Log, chunk: list[tuple[Key, Snapshot]]
+) -> list[Window]:
     """The windows of a chunk with their text, which is read from the log in one go."""
     number = partition.number
     try:
@@ -278,13 +356,25 @@ async def _restored(partition: Partition, log: Log, chunk: list[tuple[Key, Snaps
     windows = []
     for (key, snapshot), wanted in zip(chunk, offsets, strict=True):
         try:
-            windows.append(restore(key, number, partition.rules, snapshot.body, _events(log.seals, rows, key, number, wanted)))
+            windows.append(
+                restore(
+                    key,
+                    number,
+                    partition.rules,
+                    snapshot.body,
+                    _events(log.seals, rows, key, number, wanted),
+                )
+            )
         except Exception as error:  # noqa: BLE001 (a deployment's own callable may fail in any way: the fold will tell)
-            raise _Distrust(f"{key}: its snapshot and the log do not fit ({type(error).__name__})") from None
+            raise _Distrust(
+                f"{key}: its snapshot and the log do not fit ({type(error).__name__})"
+            ) from None
     return windows
 
 
-def _events(seals: Seals, rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]) -> dict[int, AnyEvent]:
+def _events(
+    seals: Seals, rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]
+) -> dict[int, AnyEvent]:
     """The conversation's events among these rows."""
     found: dict[int, AnyEvent] = {}
     for offset in offsets:

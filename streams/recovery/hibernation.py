@@ -1,10 +1,13 @@
-"""Hibernation: a partition's owner replaces windows that have been idle for long by stubs, a bounded number at a time.
+"""Hibernation: a partition's owner replaces windows that have been idle for long by stubs, a
+bounded number at a time.
 
-First the whole window is written to the snapshots topic, as one record with its text and recent ids; when that is safe, the window is
-replaced by its stub, atomically and fenced, if it has not changed since. So a crash in between leaves a record that is the conversation's
-latest, as a round's would be, and the window as it was.
+First the whole window is written to the snapshots topic, as one record with its text and recent
+ids; when that is safe, the window is replaced by its stub, atomically and fenced, if it has not
+changed since. So a crash in between leaves a record that is the conversation's latest, as a round's
+would be, and the window as it was.
 
-The records keep what ``streams.recovery.snapshot_writer`` promises of snapshots: each holds all its conversation's events up to the checkpoint it names.
+The records keep what ``streams.recovery.snapshot_writer`` promises of snapshots: each holds all its
+conversation's events up to the checkpoint it names.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ LARGEST = 8 << 20
 
 
 class Rested(NamedTuple):
-    """What became of windows: the offsets of the records that were written, whose they are, and who sleeps by them now."""
+    """What became of windows: the offsets of the records that were written, whose they are, and who
+    sleeps by them now.
+    """
 
     offsets: list[int]
     written: set[Key]
@@ -46,16 +51,19 @@ class _Packed(NamedTuple):
     recents: list[bytes]
 
 
-async def put_to_sleep(partition: Partition, topic: SnapshotTopic, stamp: Stamp, keys: Sequence[Key]) -> Rested:
-    """Replace these conversations' windows by stubs; those that sleep already get a new record and a new stub.
+async def put_to_sleep(
+    partition: Partition, topic: SnapshotTopic, stamp: Stamp, keys: Sequence[Key]
+) -> Rested:
+    """Replace these conversations' windows by stubs; those that sleep already get a new record and
+    a new stub.
 
-    To be called by the owner, without ``partition.turn``, and while nothing else empties ``partition.changed``. A window that is due for a
-    summary, parked, of an erased conversation, or too large stays, and comes up again after its next write. What is asleep leaves
-    ``changed``.
+    To be called by the owner, without ``partition.turn``, and while nothing else empties
+    ``partition.changed``. A window that is due for a summary, parked, of an erased conversation, or
+    too large stays, and comes up again after its next write. What is asleep leaves ``changed``.
 
     Raises:
-        Fenced: the partition is another's now. KafkaUnavailable, RedisUnavailable: as named; nothing is wrong then, call it again.
-        CorruptWindow: as ``Partition.stored`` says.
+        Fenced: the partition is another's now. KafkaUnavailable, RedisUnavailable: as named;
+        nothing is wrong then, call it again. CorruptWindow: as ``Partition.stored`` says.
     """
     async with partition.turn:
         at: Checkpoint = partition.checkpoint
@@ -70,11 +78,23 @@ async def put_to_sleep(partition: Partition, topic: SnapshotTopic, stamp: Stamp,
             rows = [_row(partition, one, stamp, at) for one in done]
             offsets += await topic.put(partition.number, rows) if rows else []
             packed += done
-        stubs = {one.key: stub_of(one.head, offset, one.body) for one, offset in zip(packed, offsets, strict=True)}
+        stubs = {
+            one.key: stub_of(one.head, offset, one.body)
+            for one, offset in zip(packed, offsets, strict=True)
+        }
         async with partition.turn:
             moved = partition.changed or set()
             left = [rest_write(key) for key in keys if key not in stubs]
-            await partition.rest([*left, *(stub_write(one.key, stubs[one.key], one.recents) for one in packed if one.key not in moved)])
+            await partition.rest(
+                [
+                    *left,
+                    *(
+                        stub_write(one.key, stubs[one.key], one.recents)
+                        for one in packed
+                        if one.key not in moved
+                    ),
+                ]
+            )
             asleep = stubs.keys() - moved
         return Rested(offsets, set(stubs), asleep)
     finally:
@@ -82,10 +102,17 @@ async def put_to_sleep(partition: Partition, topic: SnapshotTopic, stamp: Stamp,
 
 
 async def sleepers(partition: Partition, keys: Iterable[Key]) -> dict[Key, Stub]:
-    """The stubs of those conversations that sleep, a bounded number asked for at a time; raises like :func:`put_to_sleep`."""
+    """The stubs of those conversations that sleep, a bounded number asked for at a time; raises
+    like :func:`put_to_sleep`.
+    """
     found: dict[Key, Stub] = {}
     for some in _slices(sorted(keys), 256):
-        answers = await asyncio.gather(*(partition.store.fields(partition.generation, partition.number, key, [STUB]) for key in some))
+        answers = await asyncio.gather(
+            *(
+                partition.store.fields(partition.generation, partition.number, key, [STUB])
+                for key in some
+            )
+        )
         for key, (_, fields) in zip(some, answers, strict=True):
             if STUB in fields:
                 with stored_form(key):
@@ -100,7 +127,14 @@ def _packed(some: Sequence[tuple[Key, Stored]]) -> list[_Packed]:
             head = decode_head(parts.fields[HEAD])
         if not head.erased and head.due is None and head.parked is None:
             # The names of blocks that the store has: none, where it has a stub.
-            found.append(_Packed(key, head, pack(parts.fields, parts.recents), [] if parts.stub is not None else list(parts.recents)))
+            found.append(
+                _Packed(
+                    key,
+                    head,
+                    pack(parts.fields, parts.recents),
+                    [] if parts.stub is not None else list(parts.recents),
+                )
+            )
     return found
 
 
@@ -113,7 +147,9 @@ def _may(partition: Partition, one: _Packed) -> bool:
 
 def _row(partition: Partition, one: _Packed, stamp: Stamp, at: Checkpoint) -> Row:
     name = str(one.key).encode()
-    return name, encode_packed(stamp, at.offset, at.digest, body_sealer(partition.log.seals, name)(one.body))
+    return name, encode_packed(
+        stamp, at.offset, at.digest, body_sealer(partition.log.seals, name)(one.body)
+    )
 
 
 def _slices(items: Sequence, size: int = SLICE) -> Iterable[Sequence]:  # type: ignore[type-arg]

@@ -1,14 +1,20 @@
-"""Is this still the log that the windows were folded from? Asked when a partition is prepared, and while it is fed.
+"""Is this still the log that the windows were folded from? Asked when a partition is prepared, and
+while it is fed.
 
-A topic can be deleted and made anew under its name, and a partition can lose its tail (an election of a replica that lagged, a disk that
-was restored): then other events stand, or will stand, at offsets that were folded, and a consumer goes on without a word. What tells:
+A topic can be deleted and made anew under its name, and a partition can lose its tail (an election
+of a replica that lagged, a disk that was restored): then other events stand, or will stand, at
+offsets that were folded, and a consumer goes on without a word. What tells:
 
-- the record of a checkpoint is not in the log as it was (:func:`why_other`), read again after assignment and reconnection;
-- records come over another connection, or from another leader, than those before: a partition loses its tail only with its leader's
-  restart or replacement, so what was handed on last and what came now are read again from the log (:meth:`Watch.follows`);
-- records come from before what was handed on: the log is shorter than that, and aiokafka begins at its first record;
-- the log's end is before a checkpoint, or the topic's id is another one: looked at every :data:`LOOK_EVERY` seconds, as nothing else
-  tells of an idle partition, or of a topic that was made anew and has as many records again (:meth:`Watch.changed`).
+- the record of a checkpoint is not in the log as it was (:func:`why_other`), read again after
+  assignment and reconnection;
+- records come over another connection, or from another leader, than those before: a partition loses
+  its tail only with its leader's restart or replacement, so what was handed on last and what came
+  now are read again from the log (:meth:`Watch.follows`);
+- records come from before what was handed on: the log is shorter than that, and aiokafka begins at
+  its first record;
+- the log's end is before a checkpoint, or the topic's id is another one: looked at every
+  :data:`LOOK_EVERY` seconds, as nothing else tells of an idle partition, or of a topic that was
+  made anew and has as many records again (:meth:`Watch.changed`).
 """
 
 from __future__ import annotations
@@ -44,8 +50,9 @@ SETTLE = 2.0
 async def settled_end(log: Log, number: int, known: int) -> int:
     """Where a partition ends; ``known`` is where it ended once.
 
-    A new leader may tell an earlier end until its followers have told it what they have, so an end before ``known`` is believed only when
-    it stays there for :data:`SETTLE` seconds. Raises KafkaUnavailable.
+    A new leader may tell an earlier end until its followers have told it what they have, so an end
+    before ``known`` is believed only when it stays there for :data:`SETTLE` seconds. Raises
+    KafkaUnavailable.
     """
     deadline = time.monotonic() + SETTLE
     while True:
@@ -55,18 +62,26 @@ async def settled_end(log: Log, number: int, known: int) -> int:
         await asyncio.sleep(SETTLE / 20)
 
 
-async def why_other(log: Log, number: int, checkpoint: Checkpoint | None, begin: int, end: int) -> str | None:
-    """Why the log, which has a partition's records from ``begin`` to before ``end``, is not the one a checkpoint was made of.
+async def why_other(
+    log: Log, number: int, checkpoint: Checkpoint | None, begin: int, end: int
+) -> str | None:
+    """Why the log, which has a partition's records from ``begin`` to before ``end``, is not the one
+    a checkpoint was made of.
 
-    None: it is, as far as can be told: a record that is gone with the log's beginning (:mod:`streams.log.log.retention`) tells nothing.
-    Raises KafkaUnavailable.
+    None: it is, as far as can be told: a record that is gone with the log's beginning
+    (:mod:`streams.log.log.retention`) tells nothing. Raises KafkaUnavailable.
     """
     if checkpoint is None or checkpoint.offset < begin:
         return None
     if checkpoint.offset >= end:
-        return f"the log ends at offset {end}, and its windows were folded up to {checkpoint.offset}"
+        return (
+            f"the log ends at offset {end}, and its windows were folded up to {checkpoint.offset}"
+        )
     if not await is_of(log, number, checkpoint, end):
-        return f"another record stands at offset {checkpoint.offset}, up to which its windows were folded"
+        return (
+            f"another record stands at offset {checkpoint.offset}, up to which its windows were"
+            " folded"
+        )
     return None
 
 
@@ -84,7 +99,16 @@ class Start(NamedTuple):
     """Whether this is another log than the one that was folded and announced."""
 
 
-async def find_start(log: Log, number: int, stored: Checkpoint | None, *, committed: int, served: int, anew: bool, accept: bool) -> Start:
+async def find_start(
+    log: Log,
+    number: int,
+    stored: Checkpoint | None,
+    *,
+    committed: int,
+    served: int,
+    anew: bool,
+    accept: bool,
+) -> Start:
     """Find where a partition goes on in the log there is now.
 
     Args:
@@ -97,35 +121,54 @@ async def find_start(log: Log, number: int, stored: Checkpoint | None, *, commit
         KafkaUnavailable: it cannot be told now.
     """
     begin = (await log.begins())[number]
-    end = await settled_end(log, number, max(committed, stored.offset + 1 if stored is not None else 0))
+    end = await settled_end(
+        log, number, max(committed, stored.offset + 1 if stored is not None else 0)
+    )
     why = "its topic was made anew" if anew else await why_other(log, number, stored, begin, end)
     if why is not None:
-        logger.warning("partition %d: the log is not the one its windows were folded from, they are folded anew: %s", number, why)
+        logger.warning(
+            "partition %d: the log is not the one its windows were folded from, they are folded"
+            " anew: %s",
+            number,
+            why,
+        )
         stored = None
     elif committed > end:
-        logger.warning("partition %d: the log lost its tail: it was read up to offset %d and ends at %d", number, committed - 1, end)
+        logger.warning(
+            "partition %d: the log lost its tail: it was read up to offset %d and ends at %d",
+            number,
+            committed - 1,
+            end,
+        )
     other = why is not None or committed > end
-    # Where Redis lost it, was started anew or another one took over, nobody knows how far readers have seen, but no farther than the end.
+    # Where Redis lost it, was started anew or another one took over, nobody knows how far readers
+    # have seen, but no farther than the end.
     unknown = committed > 0 if stored is None else stored.unverified
-    # What a healing that was cut off left under a checkpoint of no record may be of another log than this one is now.
+    # What a healing that was cut off left under a checkpoint of no record may be of another log
+    # than this one is now.
     nothing = stored is None or (stored.offset < 0 and (other or end > 0))
     checkpoint = Checkpoint() if stored is None or nothing else replace(stored, unverified=False)
     known = stored.target if stored is not None and stored.behind else -1
     # All that another log has is new to readers and subscribers.
     target = end - 1 if other or unknown else max(committed - 1, served, known)
     if begin > checkpoint.offset + 1:
-        # Events are gone that were not folded: no reader is served before snapshots, or the operator's word, bridge that.
+        # Events are gone that were not folded: no reader is served before snapshots, or the
+        # operator's word, bridge that.
         target = checkpoint.offset if accept and begin == end else end - 1
     return Start(checkpoint, begin, end, min(target, end - 1), other)
 
 
 @dataclass(slots=True)
 class _Fed:
-    """What was handed on of a partition: where it goes on, the record before that, and the way it came."""
+    """What was handed on of a partition: where it goes on, the record before that, and the way it
+    came.
+    """
 
     next: int
     mark: tuple[int, str] | None
-    """The checkpoint's timestamp and digest; None where nothing was folded, or where that record is gone."""
+    """The checkpoint's timestamp and digest; None where nothing was folded, or where that record is
+    gone.
+    """
     last: Row | None
     """The record handed on last; None: the checkpoint's is the one before what comes next."""
     way: object
@@ -144,21 +187,31 @@ class Watch:
         self._missing = False
 
     def way(self, number: int) -> object:
-        """The way on which the partition's records come just now: its leader, and the connection to it."""
+        """The way on which the partition's records come just now: its leader, and the connection to
+        it.
+        """
         leader = self._client.cluster.leader_for_partition(TopicPartition(self._topic, number))
         return leader, self._client._conns.get((leader, ConnectionGroup.DEFAULT))
 
     def begin(self, number: int, checkpoint: Checkpoint, begin: int, way: object) -> None:
-        """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` told before the checkpoint's record was read."""
+        """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` told before the
+        checkpoint's record was read.
+        """
         known = checkpoint.offset >= max(0, begin)
-        self._fed[number] = _Fed(max(checkpoint.offset + 1, begin), (checkpoint.timestamp, checkpoint.digest) if known else None, None, way)
+        self._fed[number] = _Fed(
+            max(checkpoint.offset + 1, begin),
+            (checkpoint.timestamp, checkpoint.digest) if known else None,
+            None,
+            way,
+        )
 
     def end(self, number: int) -> None:
         """A partition is not fed any more."""
         self._fed.pop(number, None)
 
     async def follows(self, number: int, rows: Sequence[Row]) -> bool:
-        """Whether rows that came may be handed on: they follow those before, in the log that there is now.
+        """Whether rows that came may be handed on: they follow those before, in the log that there
+        is now.
 
         When they do not the partition has to be prepared anew. Raises KafkaUnavailable.
         """
@@ -167,19 +220,35 @@ class Watch:
             return False
         first, last = rows[0], rows[-1]
         if first.offset < fed.next:
-            logger.warning("partition %d: records come from offset %d, %d was to be next", number, first.offset, fed.next)
+            logger.warning(
+                "partition %d: records come from offset %d, %d was to be next",
+                number,
+                first.offset,
+                fed.next,
+            )
             return False
         if first.offset > fed.next and (await self._log.begins())[number] > fed.next:
-            logger.warning("partition %d: the records from offset %d to %d are gone", number, fed.next, first.offset - 1)
+            logger.warning(
+                "partition %d: the records from offset %d to %d are gone",
+                number,
+                fed.next,
+                first.offset - 1,
+            )
             return False
         if way != fed.way and not await self._stand(number, fed, last):
-            logger.warning("partition %d: after a reconnection the log is not what it was at offset %d", number, fed.next - 1)
+            logger.warning(
+                "partition %d: after a reconnection the log is not what it was at offset %d",
+                number,
+                fed.next - 1,
+            )
             return False
         fed.next, fed.last, fed.way = last.offset + 1, last, way
         return True
 
     async def _stand(self, number: int, fed: _Fed, last: Row) -> bool:
-        """Whether the record before those that came, and the last of them, are in the log as they were."""
+        """Whether the record before those that came, and the last of them, are in the log as they
+        were.
+        """
         wanted = {last.offset: (last.timestamp, identity(last))}
         before = fed.mark if fed.last is None else (fed.last.timestamp, identity(fed.last))
         if before is not None:
@@ -187,14 +256,22 @@ class Watch:
         found = await self._log.read(Position(number, offset) for offset in wanted)
         there = {position.offset: (raw.timestamp, identity(raw)) for position, raw in found.items()}
         # Where the log has lost its beginning, a record that is gone tells nothing.
-        return all(there.get(offset, mark if offset < min(there, default=0) else None) == mark for offset, mark in wanted.items())
+        return all(
+            there.get(offset, mark if offset < min(there, default=0) else None) == mark
+            for offset, mark in wanted.items()
+        )
 
     async def changed(self) -> bool:
-        """Whether the topic is another one than at the first look; raises aiokafka's errors when that cannot be told."""
+        """Whether the topic is another one than at the first look; raises aiokafka's errors when
+        that cannot be told.
+        """
         known, found = self._id, await topic_id(self._client, self._topic)
         missing, self._missing = self._missing, found is None
         if found is None and not missing and known is not None:
-            logger.error("topic %s is gone: make it anew with `threadfold topics create`, or restore it", self._topic)
+            logger.error(
+                "topic %s is gone: make it anew with `threadfold topics create`, or restore it",
+                self._topic,
+            )
         if found in self._former:
             return False  # a broker that lags behind the others
         if found is not None and found != known:
@@ -202,15 +279,25 @@ class Watch:
             if known is not None:
                 self._former.add(known)
         if found != known or self._topic not in self._client.cluster.topics():
-            # By itself aiokafka asks when what it knows is minutes old, and until then it would assign nothing of a topic that was away.
+            # By itself aiokafka asks when what it knows is minutes old, and until then it would
+            # assign nothing of a topic that was away.
             self._client.force_metadata_update()
         return known is not None and found is not None and found != known
 
     def behind(self, checkpoints: Mapping[int, int], ends: Mapping[int, int]) -> list[int]:
         """The partitions whose log ends before their checkpoint's offset."""
-        return [number for number, offset in checkpoints.items() if offset >= ends.get(number, offset + 1)]
+        return [
+            number
+            for number, offset in checkpoints.items()
+            if offset >= ends.get(number, offset + 1)
+        ]
 
-    async def look(self, folded: Callable[[], Mapping[int, int]], made_anew: Callable[[], None], shorter: Callable[[int], None]) -> None:
+    async def look(
+        self,
+        folded: Callable[[], Mapping[int, int]],
+        made_anew: Callable[[], None],
+        shorter: Callable[[int], None],
+    ) -> None:
         """Look every second, until cancelled, and tell what is found.
 
         Args:
@@ -221,11 +308,17 @@ class Watch:
         while True:
             try:
                 if await self.changed():
-                    logger.warning("topic %s was made anew: all its partitions are folded anew", self._topic)
+                    logger.warning(
+                        "topic %s was made anew: all its partitions are folded anew", self._topic
+                    )
                     made_anew()
                 upto = folded()
                 for number in self.behind(upto, await self._log.ends()) if upto else []:
-                    logger.warning("partition %d is shorter than what was folded of it: its checkpoint is looked at again", number)
+                    logger.warning(
+                        "partition %d is shorter than what was folded of it: its checkpoint is"
+                        " looked at again",
+                        number,
+                    )
                     shorter(number)
             except (KafkaError, ThreadfoldError) as error:
                 logger.info("whether the log is still the same cannot be told now: %s", error)

@@ -1,4 +1,6 @@
-"""Folding a few conversations of a partition from the log's first event: what is left when a sleeping window's snapshot is gone."""
+"""Folding a few conversations of a partition from the log's first event: what is left when a
+sleeping window's snapshot is gone.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ from streams.recovery.shadow_fold import Folded
 logger = logging.getLogger(__name__)
 
 
-async def refold(log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stub]) -> dict[Key, Stored]:
-    """The windows of these stubs, folded from the log in one pass over the partition; ``rules`` knows their tenants.
+async def refold(
+    log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stub]
+) -> dict[Key, Stored]:
+    """The windows of these stubs, folded from the log in one pass over the partition; ``rules``
+    knows their tenants.
 
     Raises:
-        CorruptWindow: the log does not give what a stub says: it is not the log the windows were folded from, or has lost events.
-        KafkaUnavailable: as named.
+        CorruptWindow: the log does not give what a stub says: it is not the log the windows were
+        folded from, or has lost events. KafkaUnavailable: as named.
     """
     begin = time.perf_counter()
     ends = {key: stub.position for key, stub in stubs.items()}
@@ -33,11 +38,21 @@ async def refold(log: Log, partition: int, rules: Rules, stubs: Mapping[Key, Stu
     windows = [folded.windows.get(key) or Window(key, partition, rules) for key in stubs]
     for window in windows:
         meta = window.meta
-        # Of one whose keys are gone the fold is another one, and makes no difference: it is erased by what comes.
-        if not stubs[window.key].fits(meta.position, meta.count, meta.digest) and not log.seals.is_erased(str(window.key).encode()):
-            raise CorruptWindow(f"{window.key} sleeps, and neither its snapshot nor the log gives its window")
-    logger.warning("partition %d: %d sleeping windows were folded from the log in %.1f s: their snapshots are gone",
-                   partition, len(windows), time.perf_counter() - begin)  # fmt: skip
+        # Of one whose keys are gone the fold is another one, and makes no difference: it is erased
+        # by what comes.
+        if not stubs[window.key].fits(
+            meta.position, meta.count, meta.digest
+        ) and not log.seals.is_erased(str(window.key).encode()):
+            raise CorruptWindow(
+                f"{window.key} sleeps, and neither its snapshot nor the log gives its window"
+            )
+    logger.warning(
+        "partition %d: %d sleeping windows were folded from the log in %.1f s: their"
+        " snapshots are gone",
+        partition,
+        len(windows),
+        time.perf_counter() - begin,
+    )
     return {window.key: _stored(window, stubs[window.key]) for window in windows}
 
 

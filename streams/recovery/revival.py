@@ -1,8 +1,9 @@
-"""Revival: the windows of sleeping conversations, from their snapshots, or folded from the log where those are gone.
+"""Revival: the windows of sleeping conversations, from their snapshots, or folded from the log
+where those are gone.
 
-Nothing is written here. A record is believed when its body is the very one the stub was made for. Else the window is looked for
-elsewhere: in a later record of the conversation (one that was written again, and whose earlier one was compacted away), then in the log,
-which is right and slow.
+Nothing is written here. A record is believed when its body is the very one the stub was made for.
+Else the window is looked for elsewhere: in a later record of the conversation (one that was written
+again, and whose earlier one was compacted away), then in the log, which is right and slow.
 """
 
 from __future__ import annotations
@@ -51,9 +52,19 @@ def rules_of(control: Control) -> Known:
 
 
 class Revival:
-    """Finds windows by their stubs; for one event loop. Fetches of the same window at the same time are one."""
+    """Finds windows by their stubs; for one event loop. Fetches of the same window at the same time
+    are one.
+    """
 
-    def __init__(self, topic: SnapshotTopic, log: Log, known: Known, *, cache_bytes: int = 0, patience: float | None = None) -> None:
+    def __init__(
+        self,
+        topic: SnapshotTopic,
+        log: Log,
+        known: Known,
+        *,
+        cache_bytes: int = 0,
+        patience: float | None = None,
+    ) -> None:
         """Nothing is read yet.
 
         Args:
@@ -73,7 +84,9 @@ class Revival:
 
     @property
     def folding(self) -> bool:
-        """Whether a window is being folded from the log now, for which somebody may wait for long."""
+        """Whether a window is being folded from the log now, for which somebody may wait for
+        long.
+        """
         return bool(self._folding)
 
     async def stop(self) -> None:
@@ -88,21 +101,30 @@ class Revival:
         for place in [place for place in self._kept if place[1] == conversation]:
             self._size -= len(self._kept.pop(place))
 
-    async def quick(self, generation: int, partition: int, stubs: Mapping[Key, Stub]) -> dict[Key, Stored]:
-        """The windows that their stubs' records give; those of records that are gone, or not what they were, are absent.
+    async def quick(
+        self, generation: int, partition: int, stubs: Mapping[Key, Stub]
+    ) -> dict[Key, Stored]:
+        """The windows that their stubs' records give; those of records that are gone, or not what
+        they were, are absent.
 
         Raises:
             KafkaUnavailable, KeyUnusable: as named.
         """
         places = {(generation, key, stub.seal): key for key, stub in stubs.items()}
         bodies = {key: self._kept[place] for place, key in places.items() if place in self._kept}
-        wanted = {key: stubs[key] for place, key in places.items() if key not in bodies and place not in self._fetching}
+        wanted = {
+            key: stubs[key]
+            for place, key in places.items()
+            if key not in bodies and place not in self._fetching
+        }
         if wanted:
             task = asyncio.create_task(self._fetch(generation, partition, wanted), name="revival")
             begun = [(generation, key, stub.seal) for key, stub in wanted.items()]
             self._fetching |= dict.fromkeys(begun, task)
             task.add_done_callback(lambda done: self._ended(self._fetching, begun, done))
-        for waiting in {self._fetching[place] for place, key in places.items() if key not in bodies}:
+        for waiting in {
+            self._fetching[place] for place, key in places.items() if key not in bodies
+        }:
             # Others may wait for the same: who leaves does not end it.
             bodies |= await asyncio.shield(waiting)
         found: dict[Key, Stored] = {}
@@ -112,7 +134,9 @@ class Revival:
                 found[key] = Stored(*unpack(bodies[key]), encode_stub(stubs[key]))
         return found
 
-    async def sure(self, generation: int, partition: int, stubs: Mapping[Key, Stub]) -> dict[Key, Stored]:
+    async def sure(
+        self, generation: int, partition: int, stubs: Mapping[Key, Stub]
+    ) -> dict[Key, Stored]:
         """The windows of all these stubs, however long it takes, or ``patience``.
 
         Raises:
@@ -125,7 +149,11 @@ class Revival:
         if not missing:
             return found
         places = [(generation, key, stub.seal) for key, stub in missing.items()]
-        new = {key: stub for place, (key, stub) in zip(places, missing.items(), strict=True) if place not in self._folding}
+        new = {
+            key: stub
+            for place, (key, stub) in zip(places, missing.items(), strict=True)
+            if place not in self._folding
+        }
         if new and self._patience is not None and len(self._folding) >= MOST_SLOW:
             raise _busy(missing)
         if new:
@@ -141,9 +169,12 @@ class Revival:
             raise _busy(missing) from None
         return {key: found[key] for key in stubs}
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ------------------------------------------------------------------------------------------
 
-    async def _fetch(self, generation: int, partition: int, stubs: Mapping[Key, Stub]) -> dict[Key, bytes]:
+    async def _fetch(
+        self, generation: int, partition: int, stubs: Mapping[Key, Stub]
+    ) -> dict[Key, bytes]:
         """The packed windows of these stubs' records, some at a time."""
         found: dict[Key, bytes] = {}
         order = sorted(stubs, key=lambda key: stubs[key].at)
@@ -171,18 +202,26 @@ class Revival:
             return None
         return body if body is not None and seal_of(body) == stub.seal else None
 
-    async def _slowly(self, generation: int, partition: int, stubs: Mapping[Key, Stub]) -> dict[Key, Stored]:
-        """Windows whose records are gone: from later records, else folded from the log; one fold at a time."""
+    async def _slowly(
+        self, generation: int, partition: int, stubs: Mapping[Key, Stub]
+    ) -> dict[Key, Stored]:
+        """Windows whose records are gone: from later records, else folded from the log; one fold at
+        a time.
+        """
         async with self._one_folds:
             later = await self._later(partition, stubs)
-            found = {key: Stored(*unpack(body), encode_stub(stubs[key])) for key, body in later.items()}
+            found = {
+                key: Stored(*unpack(body), encode_stub(stubs[key])) for key, body in later.items()
+            }
             rest = {key: stub for key, stub in stubs.items() if key not in found}
             if rest:
                 rules = await self._known(generation, {key.tenant for key in rest})
                 found |= await refold(self._log, partition, rules, rest)
             for key, stored in found.items():
                 if self._cache_bytes:
-                    self._keep((generation, key, stubs[key].seal), pack(stored.fields, stored.recents))
+                    self._keep(
+                        (generation, key, stubs[key].seal), pack(stored.fields, stored.recents)
+                    )
             return found
 
     async def _later(self, partition: int, stubs: Mapping[Key, Stub]) -> dict[Key, bytes]:
@@ -192,14 +231,21 @@ class Revival:
         begin, end = await self._topic.bounds(partition)
         names = {str(key).encode(): key for key in stubs}
         rows: dict[bytes, Raw] = {}
-        async for row in self._topic.scan(partition, max(begin, min(stub.at for stub in stubs.values()) + 1), end - 1):
+        async for row in self._topic.scan(
+            partition, max(begin, min(stub.at for stub in stubs.values()) + 1), end - 1
+        ):
             if row.key in names and row.key is not None:
                 rows[row.key] = row
         await self._log.seals.find(_kids(rows.values()))
-        bodies = {names[name]: self._body(names[name], stubs[names[name]], row) for name, row in rows.items()}
+        bodies = {
+            names[name]: self._body(names[name], stubs[names[name]], row)
+            for name, row in rows.items()
+        }
         return {key: body for key, body in bodies.items() if body is not None}
 
-    def _ended(self, tasks: dict[Place, Any], begun: Iterable[Place], done: asyncio.Task[Any]) -> None:
+    def _ended(
+        self, tasks: dict[Place, Any], begun: Iterable[Place], done: asyncio.Task[Any]
+    ) -> None:
         for place in begun:
             tasks.pop(place)
         if not done.cancelled() and (error := done.exception()) is not None:
@@ -232,4 +278,7 @@ def _kids(rows: Iterable[Raw]) -> list[tuple[bytes | None, bytes]]:
 
 def _busy(missing: Mapping[Key, Stub]) -> Healing:
     names = ", ".join(key.conversation for key in list(missing)[:3])
-    return Healing(f"conversation {names} slept and its snapshot is gone: it is being folded from the log: try again shortly")
+    return Healing(
+        f"conversation {names} slept and its snapshot is gone: it is being folded from the log: try"
+        " again shortly"
+    )

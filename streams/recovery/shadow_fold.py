@@ -1,4 +1,6 @@
-"""One partition folded in memory, for some or all of its conversations: what verify compares with, and what mending writes."""
+"""One partition folded in memory, for some or all of its conversations: what verify compares with,
+and what mending writes.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,22 @@ FAR = 2_000
 
 
 class Folded:
-    """Windows as of :attr:`offset`; all of them are in memory. ``events`` counts what was folded."""
+    """Windows as of :attr:`offset`; all of them are in memory. ``events`` counts what was
+    folded.
+    """
 
-    def __init__(self, log: Log, partition: int, rules: Rules, wanted: Set[Key] | None, *, ends: Mapping[Key, int] | None = None) -> None:
-        """Args: ``wanted``: the conversations that matter, None for all; ``ends``: the offset up to which each of them does."""
+    def __init__(
+        self,
+        log: Log,
+        partition: int,
+        rules: Rules,
+        wanted: Set[Key] | None,
+        *,
+        ends: Mapping[Key, int] | None = None,
+    ) -> None:
+        """Args: ``wanted``: the conversations that matter, None for all; ``ends``: the offset up to
+        which each of them does.
+        """
         self.log = log
         self.partition = partition
         self.rules = rules
@@ -39,7 +53,9 @@ class Folded:
         self._known: dict[Key, dict[int, str]] = {}
 
     async def from_snapshots(self, partition: Partition, topic: SnapshotTopic) -> bool:
-        """Begin at the latest marker, where there is one; raises like :func:`streams.recovery.healing.heal_from_snapshots`."""
+        """Begin at the latest marker, where there is one; raises like
+        :func:`streams.recovery.healing.heal_from_snapshots`.
+        """
         found = await restored_at_marker(partition, self.log, topic, self.wanted)
         if found is not None:
             self.offset, reach, self.windows = found
@@ -61,18 +77,27 @@ class Folded:
             await self._again()
 
     async def _again(self) -> None:
-        """Fold anew, in one pass, the conversations in which the fold failed: now it is known where it does."""
+        """Fold anew, in one pass, the conversations in which the fold failed: now it is known where
+        it does.
+        """
         again, windows, failed = self._spoiled, dict[Key, Window](), set[Key]()
         async for rows in self._rows(0, self.offset, None):
             for row in rows:
                 key = self._key(row)
-                if key in again and key is not None and key not in failed and not await self._take(windows, key, row):
+                if (
+                    key in again
+                    and key is not None
+                    and key not in failed
+                    and not await self._take(windows, key, row)
+                ):
                     failed.add(key)
         self.windows.update({key: window for key, window in windows.items() if key not in failed})
         self._spoiled = failed
 
     def _at_once(self, row: Row) -> bool:
-        """Take a record as nearly all are, with nothing to wait for; False where :meth:`_take` has to."""
+        """Take a record as nearly all are, with nothing to wait for; False where :meth:`_take` has
+        to.
+        """
         key = self._key(row)
         if key is None or key in self._spoiled:
             return True
@@ -82,7 +107,11 @@ class Folded:
         window = self.windows.get(key)
         if window is None:
             window = self.windows[key] = Window(key, self.partition, self.rules)
-        if window.meta.parked is not None or row.offset <= window.meta.position or key in self._known:
+        if (
+            window.meta.parked is not None
+            or row.offset <= window.meta.position
+            or key in self._known
+        ):
             return False
         try:
             outcome = apply(window, row.offset, found)
@@ -122,7 +151,9 @@ class Folded:
             return None
         return key if row.offset <= self._ends.get(key, row.offset) else None
 
-    async def _rows(self, first: int, last: int, progress: Callable[[int], None] | None) -> AsyncIterator[Sequence[Row]]:
+    async def _rows(
+        self, first: int, last: int, progress: Callable[[int], None] | None
+    ) -> AsyncIterator[Sequence[Row]]:
         if last - first < FAR:
             async for raw in self.log.scan(self.partition, first, last):
                 yield (raw,)

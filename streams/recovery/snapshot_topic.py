@@ -1,7 +1,8 @@
 """The snapshots topic: writing records to a partition, and finding a partition's latest marker.
 
-It is key-compacted and has as many partitions as the events topic; a conversation's snapshot has its events' partition. Reading it never
-decides what is true: see ``streams.recovery.healing`` for what is believed, ``streams.recovery.snapshot_writer`` for what makes that safe.
+It is key-compacted and has as many partitions as the events topic; a conversation's snapshot has
+its events' partition. Reading it never decides what is true: see ``streams.recovery.healing`` for
+what is believed, ``streams.recovery.snapshot_writer`` for what makes that safe.
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ class SnapshotTopic(Protocol):
         """
 
     def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
-        """The records from offset ``first`` to ``last``, both included, in order; offsets that compaction removed are passed over."""
+        """The records from offset ``first`` to ``last``, both included, in order; offsets that
+        compaction removed are passed over.
+        """
 
     async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
-        """The records at these offsets; those that are not there (any more) are absent. Raises KafkaUnavailable."""
+        """The records at these offsets; those that are not there (any more) are absent. Raises
+        KafkaUnavailable.
+        """
 
     async def bounds(self, partition: int) -> tuple[int, int]:
-        """The first offset that a partition holds records from (compaction leaves it), and the one that the next record will get."""
+        """The first offset that a partition holds records from (compaction leaves it), and the one
+        that the next record will get.
+        """
 
 
 class KafkaSnapshots:
@@ -77,7 +84,9 @@ class KafkaSnapshots:
         except TopicMismatch as error:
             return str(error)
         if count != self.partitions:
-            return f"topic {self._log.topic} has {count} partitions, the events have {self.partitions}"
+            return (
+                f"topic {self._log.topic} has {count} partitions, the events have {self.partitions}"
+            )
         return None
 
     async def put(self, partition: int, rows: Sequence[Row]) -> list[int]:
@@ -86,7 +95,10 @@ class KafkaSnapshots:
             asyncio.timeout(self.settings.append_timeout),
             self._producer.lent() as producer,
         ):
-            sent: list[Any] = [await producer.send(self._log.topic, value, key, partition=partition) for key, value in rows]
+            sent: list[Any] = [
+                await producer.send(self._log.topic, value, key, partition=partition)
+                for key, value in rows
+            ]
             offsets = [int(done.offset) for done in await asyncio.gather(*sent)]
         if any(offset < 0 for offset in offsets):
             raise KafkaUnavailable("writing snapshots: Kafka does not tell where they are")
@@ -107,16 +119,19 @@ class KafkaSnapshots:
         return await self._log.bounds(partition)
 
 
-async def find_marker(topic: SnapshotTopic, log: Log, partition: int, stamp: Stamp) -> tuple[Marker, Raw] | None:
+async def find_marker(
+    topic: SnapshotTopic, log: Log, partition: int, stamp: Stamp
+) -> tuple[Marker, Raw] | None:
     """The partition's latest marker and the log's record it names.
 
-    None when there is no marker, or the latest is of another stamp, or the log is not the one it was made of, or records that it counts on
-    were deleted.
+    None when there is no marker, or the latest is of another stamp, or the log is not the one it
+    was made of, or records that it counts on were deleted.
     """
     begin, end = await topic.bounds(partition)
     first, step, value = end, LOOK_BACK, None
     while first > begin and value is None:
-        # Backwards in growing steps: the latest marker is at most one round of snapshots away from the end.
+        # Backwards in growing steps: the latest marker is at most one round of snapshots away from
+        # the end.
         last, first, step = first - 1, max(begin, first - step), step * 4
         async for row in topic.scan(partition, first, last):
             if row.key == MARKER_KEY:
@@ -125,5 +140,9 @@ async def find_marker(topic: SnapshotTopic, log: Log, partition: int, stamp: Sta
     if marker is None or marker.begin != begin:
         return None
     position = Position(partition, marker.offset)
-    raw = (await log.read([position])).get(position) if marker.offset < (await log.ends())[partition] else None
+    raw = (
+        (await log.read([position])).get(position)
+        if marker.offset < (await log.ends())[partition]
+        else None
+    )
     return (marker, raw) if raw is not None and identity(raw) == marker.digest else None

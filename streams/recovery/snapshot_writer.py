@@ -1,20 +1,27 @@
-"""Rounds: now and then, all windows of a partition that changed are written to the snapshots topic, and then a marker that says so.
+"""Rounds: now and then, all windows of a partition that changed are written to the snapshots topic,
+and then a marker that says so.
 
-A marker at offset X promises: every conversation of the partition has its latest record on the topic, with all its events up to X, or has
-no events up to X. A round takes X from the checkpoint at its begin and the windows later, a few at a time between batches, so each of them
-may be ahead of X; that is why a healed partition passes over what a window has already. Four things could break the promise:
+A marker at offset X promises: every conversation of the partition has its latest record on the
+topic, with all its events up to X, or has no events up to X. A round takes X from the checkpoint at
+its begin and the windows later, a few at a time between batches, so each of them may be ahead of X;
+that is why a healed partition passes over what a window has already. Four things could break the
+promise:
 
-- *a process that died between two rounds*: its successor reads the log from the last marker on for the keys that changed;
-- *a frozen process that wakes and writes an old snapshot over a newer one*: each round compares the offsets of its own records with the
-  range they fill; a gap is a stranger's record, whose conversation is written again before the marker;
-- *records that were deleted by hand, or with the topic*: the marker names the topic's first offset, each round looks at it;
-- *records of another generation or another log* (they could shadow a conversation): as long as no marker of this generation fits this
-  log, every key on the topic is written again or deleted.
+- *a process that died between two rounds*: its successor reads the log from the last marker on for
+  the keys that changed;
+- *a frozen process that wakes and writes an old snapshot over a newer one*: each round compares the
+  offsets of its own records with the range they fill; a gap is a stranger's record, whose
+  conversation is written again before the marker;
+- *records that were deleted by hand, or with the topic*: the marker names the topic's first offset,
+  each round looks at it;
+- *records of another generation or another log* (they could shadow a conversation): as long as no
+  marker of this generation fits this log, every key on the topic is written again or deleted.
 
 Records that come after a round's last one are judged by the reader (``streams.recovery.healing``).
 
-Between rounds, conversations that are idle are put to sleep (``streams.recovery.hibernation``): their records count as a round's, and as nothing
-comes of them until they wake, the next marker holds for them. One whose record has to be written again gets a new stub with it.
+Between rounds, conversations that are idle are put to sleep (``streams.recovery.hibernation``):
+their records count as a round's, and as nothing comes of them until they wake, the next marker
+holds for them. One whose record has to be written again gets a new stub with it.
 """
 
 from __future__ import annotations
@@ -28,7 +35,14 @@ from dataclasses import dataclass, field
 from projections.errors import CorruptWindow, KafkaUnavailable, LogTruncated, ThreadfoldError
 from projections.names import Key, parse_key
 from projections.storage.protocol import Checkpoint
-from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, encode_marker, encode_snapshot, stamp_of
+from projections.storage.snapshots import (
+    MARKER_KEY,
+    Marker,
+    Stamp,
+    encode_marker,
+    encode_snapshot,
+    stamp_of,
+)
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
 from streams.log.log import Log
@@ -41,22 +55,30 @@ logger = logging.getLogger(__name__)
 SLICE = 16
 """Windows encoded in one go, between two batches: about 1 ms."""
 EVENTS_A_WINDOW = 32
-"""A round waits for so many events a changed window, so that snapshots (about 12 KB each) do not outweigh the events themselves."""
+"""A round waits for so many events a changed window, so that snapshots (about 12 KB each) do not
+outweigh the events themselves.
+"""
 MAX_CHANGED = 50_000
 """So many changed conversations begin a round whatever else: they are remembered in memory."""
 WHEN_BEHIND = 4
 """Rounds of a partition that is far behind its log's end are this much rarer."""
 RETRY_AFTER = 5.0
 LOOK_AGAIN = 600.0
-"""Seconds until a partition that can have no snapshots, as its log lost its beginning, is looked at again."""
+"""Seconds until a partition that can have no snapshots, as its log lost its beginning, is looked at
+again.
+"""
 REST_AT_ONCE = 64
 """Conversations put to sleep in one go; the next go is a tick later."""
 REST_AGAIN = 256
-"""Of those that sleep, so many records are written anew at once: where their snapshots are gone, each time the log is read for them."""
+"""Of those that sleep, so many records are written anew at once: where their snapshots are gone,
+each time the log is read for them.
+"""
 LOOK_EVERY = 5.0
 """Seconds between two looks at who is idle, where the last one found fewer."""
 MARK_EVERY = 60.0
-"""Seconds after which a round is due that has nothing to write but its marker, where conversations fell asleep since the last one."""
+"""Seconds after which a round is due that has nothing to write but its marker, where conversations
+fell asleep since the last one.
+"""
 
 
 @dataclass(slots=True)
@@ -77,13 +99,16 @@ class _Past:
     ours: set[int] = field(default_factory=set)
     """Offsets from ``clean`` on that this process wrote."""
     again: set[Key] = field(default_factory=set)
-    """Conversations to be written, or deleted where they have no window, beside those that changed."""
+    """Conversations to be written, or deleted where they have no window, beside those that changed.
+    """
     task: asyncio.Task[None] | None = None
     not_before: float = 0.0
     rounds: int = 0
     look_at: float = 0.0
     slept: int = 0
-    """Conversations put to sleep since the last marker, which was at ``marked`` (monotonic seconds)."""
+    """Conversations put to sleep since the last marker, which was at ``marked`` (monotonic
+    seconds).
+    """
     marked: float = field(default_factory=time.monotonic)
 
 
@@ -91,8 +116,10 @@ class Rounds:
     """Takes the rounds of one process' partitions, in the background, one partition at a time."""
 
     def __init__(self, log: Log, topic: SnapshotTopic, every: int, rest_after: float = 0.0) -> None:
-        """Args: ``every`` is how many events of a partition make a round due, 0 turns rounds off, and with them hibernation;
-        ``rest_after`` is for how many seconds a conversation has to be idle to be put to sleep, 0: never."""
+        """Args: ``every`` is how many events of a partition make a round due, 0 turns rounds off,
+        and with them hibernation; ``rest_after`` is for how many seconds a conversation has to be
+        idle to be put to sleep, 0: never.
+        """
         self._rest_after = rest_after
         self._log = log
         self._topic = topic
@@ -121,7 +148,8 @@ class Rounds:
                 past.task.add_done_callback(self._ended.discard)
 
     async def finish(self, limit: float) -> None:
-        """Take the rounds that are due, for ``limit`` seconds at most: whoever stops right after a catch-up leaves little to fold again.
+        """Take the rounds that are due, for ``limit`` seconds at most: whoever stops right after a
+        catch-up leaves little to fold again.
 
         To be called by the owner still, when nothing is folded any more.
         """
@@ -144,7 +172,9 @@ class Rounds:
         await asyncio.gather(*self._ended, return_exceptions=True)
 
     def check(self, number: int) -> None:
-        """Raise :class:`CorruptWindow`, once, where a round came to a window that cannot be read: the owner has to fold it anew."""
+        """Raise :class:`CorruptWindow`, once, where a round came to a window that cannot be read:
+        the owner has to fold it anew.
+        """
         if (found := self._corrupt.pop(number, None)) is not None:
             raise found
 
@@ -154,7 +184,9 @@ class Rounds:
         return -1 if past is None else past.covered
 
     def consider(self, number: int, *, behind: bool = False) -> None:
-        """Begin what is due for a partition; called after every batch and now and then besides, and returns at once."""
+        """Begin what is due for a partition; called after every batch and now and then besides, and
+        returns at once.
+        """
         past = self._pasts.get(number)
         if past is None or past.task is not None or past.partition.checkpoint.healing:
             return
@@ -168,7 +200,9 @@ class Rounds:
         changed = len(past.partition.changed or ()) + len(past.again)
         enough = max(self._every * (WHEN_BEHIND if behind else 1), EVENTS_A_WINDOW * changed)
         # What was erased is to go from the topic now, not when enough else has changed.
-        marker_alone = past.slept > 0 and not changed and time.monotonic() >= past.marked + MARK_EVERY
+        marker_alone = (
+            past.slept > 0 and not changed and time.monotonic() >= past.marked + MARK_EVERY
+        )
         if past.partition.erased or marker_alone:
             return True
         return past.partition.checkpoint.offset - past.covered >= enough or changed >= MAX_CHANGED
@@ -210,15 +244,23 @@ class Rounds:
         if found is not None and found[0].offset <= past.adopted and found[0].begin == past.begin:
             past.covered, past.clean = found[0].offset, found[0].clean
         elif (first := (await self._log.begins())[number]) > 0 and past.adopted >= first:
-            # Conversations whose events are all gone are named nowhere: a marker would promise more than is there.
+            # Conversations whose events are all gone are named nowhere: a marker would promise more
+            # than is there.
             raise LogTruncated(
-                f"the log begins at offset {first}: not all its conversations are known, and there is no marker to go on from"
+                f"the log begins at offset {first}: not all its conversations are known, and there"
+                " is no marker to go on from"
             )
-        # Else all windows were folded since, or nobody has taken a snapshot of this generation and this log: begin with everything.
-        latest = {key: offset async for key, offset in _keys(self._topic, number, past.clean, end - 1)}
-        again = {key async for key, _ in _keys(self._log, number, past.covered + 1, past.adopted)} | latest.keys()
+        # Else all windows were folded since, or nobody has taken a snapshot of this generation and
+        # this log: begin with everything.
+        latest = {
+            key: offset async for key, offset in _keys(self._topic, number, past.clean, end - 1)
+        }
+        again = {
+            key async for key, _ in _keys(self._log, number, past.covered + 1, past.adopted)
+        } | latest.keys()
         if found is not None:
-            # Whose latest record is the one its stub names needs no other; of this generation and code, as the marker is.
+            # Whose latest record is the one its stub names needs no other; of this generation and
+            # code, as the marker is.
             asleep = await sleepers(past.partition, latest)
             again -= {key for key, stub in asleep.items() if stub.at == latest[key]}
         past.again |= again
@@ -229,13 +271,17 @@ class Rounds:
         """Put some of those to sleep that were written long ago, by the broker's clock."""
         partition = past.partition
         before_ms = int((time.time() - self._rest_after) * 1000)
-        keys = await partition.store.idle(partition.generation, partition.number, before_ms, REST_AT_ONCE)
+        keys = await partition.store.idle(
+            partition.generation, partition.number, before_ms, REST_AT_ONCE
+        )
         past.look_at = time.monotonic() + (LOOK_EVERY if len(keys) < REST_AT_ONCE else 0.0)
         if keys:
             await self._sleep(past, keys)
 
     async def _sleep(self, past: _Past, keys: list[Key]) -> set[Key]:
-        """Put conversations to sleep, again where they sleep already; returns whose records were written."""
+        """Put conversations to sleep, again where they sleep already; returns whose records were
+        written.
+        """
         rested = await put_to_sleep(past.partition, self._topic, past.stamp, keys)
         past.ours |= set(rested.offsets)
         past.again -= rested.asleep
@@ -247,8 +293,12 @@ class Rounds:
         partition = past.partition
         begin, end = await self._topic.bounds(partition.number)
         if begin != past.begin or end < past.clean:
-            # The topic was made anew, or records were deleted: what has changed since some marker is no longer enough.
-            logger.warning("partition %d: its snapshots were deleted; all of them are written again", partition.number)
+            # The topic was made anew, or records were deleted: what has changed since some marker
+            # is no longer enough.
+            logger.warning(
+                "partition %d: its snapshots were deleted; all of them are written again",
+                partition.number,
+            )
             past.ready, past.adopted = False, partition.checkpoint.offset
             return
         async with partition.turn:
@@ -260,12 +310,19 @@ class Rounds:
         await self._publish(past, written)
         await self._look_after_strangers(past)
         clean = max(past.ours, default=past.clean - 1) + 1
-        marker = Marker(past.stamp, at.offset, at.digest, past.begin, clean, int(time.time() * 1000))
+        marker = Marker(
+            past.stamp, at.offset, at.digest, past.begin, clean, int(time.time() * 1000)
+        )
         ours = await self._topic.put(partition.number, [(MARKER_KEY, encode_marker(marker))])
         past.covered, past.clean, past.ours, past.again = at.offset, clean, set(ours), set()
         past.rounds += 1
         past.slept, past.marked = 0, time.monotonic()
-        logger.info("partition %d: %d windows under snapshots up to offset %d", partition.number, len(written), at.offset)
+        logger.info(
+            "partition %d: %d windows under snapshots up to offset %d",
+            partition.number,
+            len(written),
+            at.offset,
+        )
 
     async def _publish(self, past: _Past, keys: set[Key]) -> None:
         asleep, written = sorted(await sleepers(past.partition, keys)), set[Key]()
@@ -273,7 +330,11 @@ class Rounds:
             written |= await self._sleep(past, asleep[i : i + REST_AGAIN])
         order = sorted(keys - written)
         for i in range(0, len(order), SLICE):
-            past.ours |= set(await self._topic.put(past.partition.number, await self._rows(past, order[i : i + SLICE])))
+            past.ours |= set(
+                await self._topic.put(
+                    past.partition.number, await self._rows(past, order[i : i + SLICE])
+                )
+            )
 
     async def _rows(self, past: _Past, keys: list[Key]) -> list[Row]:
         partition = past.partition
@@ -281,11 +342,20 @@ class Rounds:
             at: Checkpoint = partition.checkpoint
             windows = await partition.windows(keys)
             found = list(zip([str(key).encode() for key in keys], windows, strict=True))
-            return [(name, None if window is None else self._encoded(name, window, past.stamp, at)) for name, window in found]
+            return [
+                (name, None if window is None else self._encoded(name, window, past.stamp, at))
+                for name, window in found
+            ]
 
     def _encoded(self, name: bytes, window: Window, stamp: Stamp, at: Checkpoint) -> bytes:
         """A window's snapshot; where its conversation's payloads are sealed, it is as well."""
-        return encode_snapshot(window, stamp, at.offset, at.digest, body_sealer(self._log.seals, name, erased=window.meta.erased))
+        return encode_snapshot(
+            window,
+            stamp,
+            at.offset,
+            at.digest,
+            body_sealer(self._log.seals, name, erased=window.meta.erased),
+        )
 
     async def _look_after_strangers(self, past: _Past) -> None:
         """Write again what somebody else wrote between this round's records."""
@@ -296,14 +366,24 @@ class Rounds:
             if not gaps:
                 return
             wanted, seen = set(gaps), last + 1
-            rows = [row async for row in self._topic.scan(number, gaps[0], gaps[-1]) if row.position.offset in wanted]
-            keys = {key for row in rows if row.key is not None and (key := parse_key(row.key)) is not None}
+            rows = [
+                row
+                async for row in self._topic.scan(number, gaps[0], gaps[-1])
+                if row.position.offset in wanted
+            ]
+            keys = {
+                key
+                for row in rows
+                if row.key is not None and (key := parse_key(row.key)) is not None
+            }
             past.again |= keys
             await self._publish(past, keys)
         raise KafkaUnavailable(f"another process writes snapshots of partition {number}, too")
 
 
-async def _keys(log: SnapshotTopic | Log, partition: int, first: int, last: int) -> AsyncIterator[tuple[Key, int]]:
+async def _keys(
+    log: SnapshotTopic | Log, partition: int, first: int, last: int
+) -> AsyncIterator[tuple[Key, int]]:
     """The conversations that records of a range name, and the records' offsets, in order."""
     async for raw in log.scan(partition, first, last):
         key = parse_key(raw.key) if raw.key is not None else None

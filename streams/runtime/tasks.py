@@ -14,11 +14,13 @@ LONGEST = 10.0
 
 
 async def end_tasks(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
-    """Cancel tasks and wait until they are over; what they raise is dropped. ``None`` among them is passed over.
+    """Cancel tasks and wait until they are over; what they raise is dropped. ``None`` among them is
+    passed over.
 
-    A single cancellation is not enough: clients that wait with a time-out of their own can swallow it in the moment in which their answer
-    comes, and a loop around them goes on for ever. A task that does not end within :data:`LONGEST` seconds is left behind with a warning,
-    so that a process that stops does stop.
+    A single cancellation is not enough: clients that wait with a time-out of their own can swallow
+    it in the moment in which their answer comes, and a loop around them goes on for ever. A task
+    that does not end within :data:`LONGEST` seconds is left behind with a warning, so that a
+    process that stops does stop.
     """
     every = {task for task in tasks if task is not None}
     loop = asyncio.get_running_loop()
@@ -31,4 +33,7 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
         if not task.cancelled():
             task.exception()  # looked at, so that nothing is said of it later
     for task in pending:
-        logger.warning("a task does not end, and is left behind: %s", task.get_name() if isinstance(task, asyncio.Task) else task)
+        logger.warning(
+            "a task does not end, and is left behind: %s",
+            task.get_name() if isinstance(task, asyncio.Task) else task,
+        )

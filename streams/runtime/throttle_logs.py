@@ -1,6 +1,8 @@
-"""A log that is not flooded while Kafka or Redis is away: what is said again and again is said every ten seconds, with how often.
+"""A log that is not flooded while Kafka or Redis is away: what is said again and again is said
+every ten seconds, with how often.
 
-A worker of 16 partitions was measured at 240 lines a second, four of five of them aiokafka's own, while both were away: 3 GB a day.
+A worker of 16 partitions was measured at 240 lines a second, four of five of them aiokafka's own,
+while both were away: 3 GB a day.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ EVERY = 10.0
 """Seconds between two lines that say the same."""
 MOST = 1_000
 """Different lines that are remembered; beyond, all begin anew."""
-OWN = ("streams.projector.projector", "streams.recovery.snapshot_writer", "streams.recovery.log_identity")
+OWN = (
+    "streams.projector.projector",
+    "streams.recovery.snapshot_writer",
+    "streams.recovery.log_identity",
+)
 """Modules of ours that say it for each partition, each time they try again."""
 
 
 class Damped(logging.Filter):
-    """Lets a warning or an error pass that was not said lately; tracebacks and what is critical always.
+    """Lets a warning or an error pass that was not said lately; tracebacks and what is critical
+    always.
 
     What is the same is told by the text, of aiokafka's by its form: its lines differ in numbers.
     """
@@ -48,8 +55,12 @@ _THEIRS, _OURS = Damped(by_form=True), Damped(by_form=False)
 
 
 def damp() -> None:
-    """Damp aiokafka's loggers, as far as it is imported, and ours; to be called by a service that begins, again at no cost."""
-    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "aiokafka"]
+    """Damp aiokafka's loggers, as far as it is imported, and ours; to be called by a service that
+    begins, again at no cost.
+    """
+    names = [
+        name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "aiokafka"
+    ]
     for name in names:
         logging.getLogger(name).addFilter(_THEIRS)
     for name in OWN:

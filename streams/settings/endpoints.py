@@ -21,7 +21,9 @@ EXTRACTIVE = "extractive"
 """The summariser that always exists: deterministic, offline."""
 
 CHEAP = "cheap"
-"""The name that profiles use without asking whether it is configured; where it is not, it means the extractive one."""
+"""The name that profiles use without asking whether it is configured; where it is not, it means the
+extractive one.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -30,12 +32,15 @@ _OURS = ("model", "messages", "stream", "n", "max_tokens", "max_completion_token
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One OpenAI-compatible chat-completions endpoint, called as ``POST {base_url}/chat/completions``.
+    """One OpenAI-compatible chat-completions endpoint, called as ``POST
+    {base_url}/chat/completions``.
 
-    ``key`` is the bearer key itself, ``key_env`` the environment variable that holds it; neither: no key is sent. ``timeout``: seconds an
-    attempt may take. ``input_price`` and ``output_price``: money for a million tokens, in a currency of your own. ``max_response_bytes``:
-    a longer answer is not read on. ``max_tokens_field``: what the endpoint calls the limit on its answer; newer OpenAI models want
-    ``max_completion_tokens``. ``extra``: further members of the request's body, such as ``temperature``.
+    ``key`` is the bearer key itself, ``key_env`` the environment variable that holds it; neither:
+    no key is sent. ``timeout``: seconds an attempt may take. ``input_price`` and ``output_price``:
+    money for a million tokens, in a currency of your own. ``max_response_bytes``: a longer answer
+    is not read on. ``max_tokens_field``: what the endpoint calls the limit on its answer; newer
+    OpenAI models want ``max_completion_tokens``. ``extra``: further members of the request's body,
+    such as ``temperature``.
     """
 
     base_url: str
@@ -62,13 +67,20 @@ class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         """The bearer key, empty where none is configured.
 
         Raises:
-            InvalidSettings: ``key_env`` names a variable that is not set, or the key has characters that no header can carry.
+            InvalidSettings: ``key_env`` names a variable that is not set, or the key has characters
+                that no header can carry.
         """
         key = env.get(self.key_env, "").strip() if self.key_env else self.key
         if self.key_env and not key:
-            raise InvalidSettings(f"summarizer {name!r}: the environment variable {self.key_env} that should hold its key is not set")
+            raise InvalidSettings(
+                f"summarizer {name!r}: the environment variable {self.key_env} that should hold its"
+                " key is not set"
+            )
         if key and not _KEY.fullmatch(key):
-            raise InvalidSettings(f"summarizer {name!r}: its key has blanks, line breaks or characters beyond ASCII; check what was pasted")
+            raise InvalidSettings(
+                f"summarizer {name!r}: its key has blanks, line breaks or characters beyond ASCII;"
+                " check what was pasted"
+            )
         return key
 
 
@@ -76,21 +88,28 @@ def read_endpoints(values: Any) -> dict[str, EndpointSettings]:
     """Endpoints by name from what TOML gave (tables), or the environment (a JSON object as text).
 
     Raises:
-        InvalidSettings: not an object of objects, an unknown or missing key, or a value that cannot be; the message names both.
+        InvalidSettings: not an object of objects, an unknown or missing key, or a value that cannot
+            be; the message names both.
     """
     if isinstance(values, str | bytes):
         try:
             values = msgspec.json.decode(values)
         except (msgspec.DecodeError, RecursionError):
-            raise InvalidSettings("setting 'summarizers' is not JSON: it must be an object of endpoints by name") from None
+            raise InvalidSettings(
+                "setting 'summarizers' is not JSON: it must be an object of endpoints by name"
+            ) from None
     if not isinstance(values, dict):
-        raise InvalidSettings("setting 'summarizers' must be a table of endpoints by name, like [summarizers.cheap]")
+        raise InvalidSettings(
+            "setting 'summarizers' must be a table of endpoints by name, like [summarizers.cheap]"
+        )
     return {name: _read_endpoint(name, value) for name, value in values.items()}
 
 
 def _read_endpoint(name: Any, value: Any) -> EndpointSettings:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidSettings(f"summarizer {str(name)[:70]!r}: a name is 1 to 64 characters of A-Z a-z 0-9 . _ : -")
+        raise InvalidSettings(
+            f"summarizer {str(name)[:70]!r}: a name is 1 to 64 characters of A-Z a-z 0-9 . _ : -"
+        )
     if name == EXTRACTIVE:
         raise InvalidSettings(f"summarizer {name!r} is built in: give the endpoint another name")
     if isinstance(value, EndpointSettings):
@@ -99,7 +118,10 @@ def _read_endpoint(name: Any, value: Any) -> EndpointSettings:
         known = EndpointSettings.__struct_fields__
         for key in value if isinstance(value, dict) else ():
             if key not in known:
-                raise InvalidSettings(f"summarizer {name!r}: key {str(key)[:60]!r} is unknown: the keys are {', '.join(known)}")
+                raise InvalidSettings(
+                    f"summarizer {name!r}: key {str(key)[:60]!r} is unknown: the keys are"
+                    f" {', '.join(known)}"
+                )
         try:
             endpoint = msgspec.convert(value, EndpointSettings, strict=False)
         except msgspec.ValidationError as error:
@@ -124,9 +146,14 @@ def _wrong_address(base_url: str) -> str | None:
     if parts.username is not None or parts.password is not None:
         return "base_url holds a user or password: give the key as key_env"
     if parts.scheme not in ("http", "https") or not host or re.search(r"\s", base_url):
-        return f"base_url is {base_url[:80]!r}: it must be an address like https://models.example.com/v1"
+        return (
+            f"base_url is {base_url[:80]!r}: it must be an address like"
+            " https://models.example.com/v1"
+        )
     if parts.query or parts.fragment:
-        return "base_url has a query or fragment: it must end where /chat/completions is put after it"
+        return (
+            "base_url has a query or fragment: it must end where /chat/completions is put after it"
+        )
     return None
 
 

@@ -1,4 +1,6 @@
-"""What the control topic records of tenants: their policies and quotas, and the keys that open the gateway to them."""
+"""What the control topic records of tenants: their policies and quotas, and the keys that open the
+gateway to them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _MOST = 1e12
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a tenant may use. None: what the settings ``quota_*`` say; 0: no limit.
 
-    Rates are events (or requests, tokens) per second, per second and per minute. A burst is the seconds of its rate that may be used at
-    once after a pause. Rates hold over all gateways together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each.
+    Rates are events (or requests, tokens) per second, per second and per minute. A burst is the
+    seconds of its rate that may be used at once after a pause. Rates hold over all gateways
+    together (``threadfold.quotas``), ``concurrent_requests`` and ``streams`` in each.
     """
 
     requests_per_second: float | None = None
@@ -40,14 +43,17 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def over(self, wider: Quota) -> Quota:
         """This quota, with the wider one's values where it has none."""
         mine, theirs = msgspec.structs.asdict(self), msgspec.structs.asdict(wider)
-        return Quota(**{name: theirs[name] if value is None else value for name, value in mine.items()})
+        return Quota(
+            **{name: theirs[name] if value is None else value for name, value in mine.items()}
+        )
 
 
 NO_QUOTA = Quota()
 
 
 def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
-    """A checked quota: ``values`` (names to numbers, null takes a name back to the default) over ``onto``.
+    """A checked quota: ``values`` (names to numbers, null takes a name back to the default) over
+    ``onto``.
 
     Raises:
         InvalidQuota: not an object, or a name or number that cannot be; the message names it.
@@ -56,24 +62,38 @@ def read_quota(values: object, onto: Quota = NO_QUOTA) -> Quota:
         raise InvalidQuota("quota: expected an object of names and numbers")
     for name, value in values.items():
         if name not in Quota.__struct_fields__:
-            raise InvalidQuota(f"quota {str(name)[:60]!r} is unknown: the quotas are {', '.join(Quota.__struct_fields__)}")
+            raise InvalidQuota(
+                f"quota {str(name)[:60]!r} is unknown: the quotas are"
+                f" {', '.join(Quota.__struct_fields__)}"
+            )
         if value is None:
             continue
         whole = name in COUNTS
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not math.isfinite(value):
-            raise InvalidQuota(f"quota {name}: expected {'a whole number' if whole else 'a number'} or null")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int if whole else int | float)
+            or not math.isfinite(value)
+        ):
+            raise InvalidQuota(
+                f"quota {name}: expected {'a whole number' if whole else 'a number'} or null"
+            )
         if not 0 <= value <= _MOST or (name in BURSTS and not 0.1 <= value <= 86_400):
             least, most = ("0.1", "86400") if name in BURSTS else ("0 (no limit)", f"{_MOST:g}")
             raise InvalidQuota(f"quota {name} is {value}: it must be {least} to {most}")
     # As it will be read back: rates are fractions.
-    numbers = {name: float(value) if value is not None and name not in COUNTS else value for name, value in values.items()}
+    numbers = {
+        name: float(value) if value is not None and name not in COUNTS else value
+        for name, value in values.items()
+    }
     return msgspec.structs.replace(onto, **numbers)
 
 
 class Tenant(msgspec.Struct, omit_defaults=True):
-    """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first recorded with.
+    """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first
+    recorded with.
 
-    ``version`` counts its records: of two that were written at once, with the same one, the first counts (``streams.control.follower``).
+    ``version`` counts its records: of two that were written at once, with the same one, the first
+    counts (``streams.control.follower``).
     """
 
     name: str
@@ -88,7 +108,9 @@ class Tenant(msgspec.Struct, omit_defaults=True):
 
 
 class ApiKey(msgspec.Struct, omit_defaults=True):
-    """What a key opens; the key itself is stored nowhere, only its SHA-256. Times are RFC 3339; "" in records of the first release."""
+    """What a key opens; the key itself is stored nowhere, only its SHA-256. Times are RFC 3339; ""
+    in records of the first release.
+    """
 
     tenant: str
     scopes: tuple[str, ...] = DEFAULT_SCOPES
@@ -102,7 +124,9 @@ class ApiKey(msgspec.Struct, omit_defaults=True):
 
 
 def hash_key(key: str) -> str:
-    """An API key as the control topic stores it (keys are 256 random bits, so a plain SHA-256 cannot be searched)."""
+    """An API key as the control topic stores it (keys are 256 random bits, so a plain SHA-256
+    cannot be searched).
+    """
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -112,7 +136,9 @@ def key_id(hashed: str) -> str:
 
 
 def shown_key(hashed: str, key: ApiKey, now: float) -> dict[str, Any]:
-    """A key as lists show it: id, name, scopes, when it was made and ends, and whether it has ended; nothing that opens anything."""
+    """A key as lists show it: id, name, scopes, when it was made and ends, and whether it has
+    ended; nothing that opens anything.
+    """
     return {
         "id": key_id(hashed),
         "name": key.name or None,
@@ -125,7 +151,9 @@ def shown_key(hashed: str, key: ApiKey, now: float) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def moment(text: str) -> float:
-    """The Unix time of an RFC 3339 time; what is not one never comes (such a record was not written by us)."""
+    """The Unix time of an RFC 3339 time; what is not one never comes (such a record was not written
+    by us).
+    """
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -162,7 +190,10 @@ def check_expiry(text: object, now: float) -> str:
         except ValueError:
             found = None
     if found is None or found.tzinfo is None:
-        raise InvalidKey(f"expires_at is {str(text)[:60]!r}: expected an RFC 3339 time with its zone, like 2030-01-31T00:00:00Z")
+        raise InvalidKey(
+            f"expires_at is {str(text)[:60]!r}: expected an RFC 3339 time with its zone, like"
+            " 2030-01-31T00:00:00Z"
+        )
     try:
         past = found.timestamp() <= now
         shown = rfc3339(found)

@@ -1,6 +1,8 @@
-"""Settings of a deployment: environment variables ``THREADFOLD_*`` over a TOML file (``THREADFOLD_CONFIG``).
+"""Settings of a deployment: environment variables ``THREADFOLD_*`` over a TOML file
+(``THREADFOLD_CONFIG``).
 
-They live here and not in ``threadfold/`` because ``faust -A streams.app worker`` has to read them without the layers above.
+They live here and not in ``threadfold/`` because ``faust -A streams.app worker`` has to read them
+without the layers above.
 """
 
 from __future__ import annotations
@@ -27,30 +29,36 @@ _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>`` in the environment.
+    """Everything a service of threadfold is told from outside; each field is ``THREADFOLD_<NAME>``
+    in the environment.
 
-    ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL of one server, of sentinels or of a cluster
-    (``projections.redis.address``). ``partitions``, ``replication`` and ``min_isr`` are used when topics are created; a replication of 0 is 3,
-    or as many as there are brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events`` is
-    after how many events of a partition its changed windows are written as snapshots; 0: never.
-    A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could not be applied; 1: never.
-    Conversations of which nothing came for ``hibernate_after`` seconds leave Redis but for a stub (``streams.recovery.hibernation``); 0: never, nor
-    without snapshots.
+    ``kafka`` is a list of ``host:port`` joined by commas, ``redis`` a URL of one server, of
+    sentinels or of a cluster (``projections.redis.address``). ``partitions``, ``replication`` and
+    ``min_isr`` are used when topics are created; a replication of 0 is 3, or as many as there are
+    brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events``
+    is after how many events of a partition its changed windows are written as snapshots; 0: never.
+    A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could
+    not be applied; 1: never. Conversations of which nothing came for ``hibernate_after`` seconds
+    leave Redis but for a stub (``streams.recovery.hibernation``); 0: never, nor without snapshots.
 
-    ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON object in the environment (which then
-    replaces the file's). For each summary: ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
-    ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one. After ``summary_breaker_failures``
-    failures in a row an endpoint is left alone for ``summary_breaker_seconds``. ``callables`` are the functions that policies may name,
-    as ``NAME = "package.module:function"`` (``streams.settings.settings.callables``).
+    ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON
+    object in the environment (which then replaces the file's). For each summary:
+    ``summary_time_cap`` seconds in all, ``summary_input_tokens`` of the span read,
+    ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one.
+    After ``summary_breaker_failures`` failures in a row an endpoint is left alone for
+    ``summary_breaker_seconds``. ``callables`` are the functions that policies may name, as ``NAME =
+    "package.module:function"`` (``streams.settings.settings.callables``).
 
-    ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file`` (one a line) wrap the data keys of
-    encrypted conversations (``streams.encryption.master_keys``); within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
+    ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file``
+    (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);
+    within ``key_compaction_lag`` seconds of an erasure the broker begins to drop its keys.
 
-    A worker that has something to do, does nothing of it and does not say why ends after ``watchdog_seconds`` (``streams.runtime.watchdog``; 0:
-    it never does so).
+    A worker that has something to do, does nothing of it and does not say why ends after
+    ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
 
-    A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which nothing more came for
-    ``partial_timeout`` seconds is kept as an interrupted message (``threadfold.streaming``).
+    A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
+    nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
+    (``threadfold.streaming``).
     """
 
     def __repr__(self) -> str:
@@ -113,11 +121,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     quota_streams: int = 0
 
     @classmethod
-    def load(cls, env: Mapping[str, str] | None = None, config: Path | None = None, **overrides: Any) -> Settings:
+    def load(
+        cls, env: Mapping[str, str] | None = None, config: Path | None = None, **overrides: Any
+    ) -> Settings:
         """Read file, environment and overrides (the later wins).
 
         Raises:
-            InvalidSettings: the file is missing or not TOML, or a setting is unknown or of a wrong type; the message names it.
+            InvalidSettings: the file is missing or not TOML, or a setting is unknown or of a wrong
+                type; the message names it.
         """
         env = os.environ if env is None else env
         path = config or (Path(env[PREFIX + "CONFIG"]) if env.get(PREFIX + "CONFIG") else None)
@@ -128,7 +139,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         values.update({name: value for name, value in overrides.items() if value is not None})
         for name in values:
             if name not in cls.__struct_fields__:
-                raise InvalidSettings(f"setting {name!r} is unknown: the settings are {', '.join(cls.__struct_fields__)}")
+                raise InvalidSettings(
+                    f"setting {name!r} is unknown: the settings are"
+                    f" {', '.join(cls.__struct_fields__)}"
+                )
         if "summarizers" in values:
             values["summarizers"] = read_endpoints(values["summarizers"])
         if "callables" in values:
@@ -138,15 +152,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         except msgspec.ValidationError as error:
             what, _, where = str(error).replace("`", "").partition(" - at $.")
             named = (
-                f"setting {where!r} ({PREFIX}{where.upper()})" if where in cls.__struct_fields__ else f"settings{where and f' at {where}'}"
+                f"setting {where!r} ({PREFIX}{where.upper()})"
+                if where in cls.__struct_fields__
+                else f"settings{where and f' at {where}'}"
             )
             raise InvalidSettings(f"{named}: {what[:1].lower()}{what[1:]}") from None
         return settings._checked()
 
     def _checked(self) -> Settings:
-        """These settings, when every number is one to work with (the caps on a summary leave room for one) and the log level is known."""
+        """These settings, when every number is one to work with (the caps on a summary leave room
+        for one) and the log level is known.
+        """
         if self.log_level.lower() not in _LOG_LEVELS:
-            raise InvalidSettings(f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of {', '.join(_LOG_LEVELS)}")
+            raise InvalidSettings(
+                f"setting 'log_level' is {self.log_level[:60]!r}: it must be one of"
+                f" {', '.join(_LOG_LEVELS)}"
+            )
         for name, least, most in (
             ("partitions", 1, 100_000),
             ("replication", 0, 100),
@@ -175,7 +196,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("key_compaction_lag", 1, 31_536_000),
         ):
             if not least <= getattr(self, name) <= most:
-                raise InvalidSettings(f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}")
+                raise InvalidSettings(
+                    f"setting {name!r} is {getattr(self, name)}: it must be {least} to {most}"
+                )
         self._check_access()
         return self
 
@@ -190,11 +213,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         wanted = ("jwt_issuer", "jwt_audience", "jwt_keys")
         missing = [name for name in wanted if not getattr(self, name)]
         if 0 < len(missing) < len(wanted):
-            raise InvalidSettings(f"setting {missing[0]!r} is missing: {', '.join(wanted)} are needed together")
+            raise InvalidSettings(
+                f"setting {missing[0]!r} is missing: {', '.join(wanted)} are needed together"
+            )
 
     def quota(self) -> Quota:
         """The quota of tenants that have none of their own; raises :class:`InvalidQuota`."""
-        return read_quota({name: getattr(self, f"quota_{name}") for name in Quota.__struct_fields__})
+        return read_quota(
+            {name: getattr(self, f"quota_{name}") for name in Quota.__struct_fields__}
+        )
 
     def require(self) -> Settings:
         """These settings, when they name a Kafka and a Redis.
@@ -205,13 +232,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for name, example in (("kafka", "127.0.0.1:9092"), ("redis", "redis://127.0.0.1:6379/0")):
             if not getattr(self, name):
                 raise InvalidSettings(
-                    f"no address of {name.capitalize()} is configured: set {PREFIX}{name.upper()} (like {example}), "
-                    f"or name a running stack's folder with --data DIR"
+                    f"no address of {name.capitalize()} is configured: set {PREFIX}{name.upper()}"
+                    f" (like {example}), or name a running stack's folder with --data DIR"
                 )
         read_address(self.redis)
         for address in self.kafka.split(","):
             if not re.fullmatch(r"\S+:[0-9]{1,5}", address.strip()):
-                raise InvalidSettings(f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several joined by commas")
+                raise InvalidSettings(
+                    f"{PREFIX}KAFKA has {address.strip()[:60]!r}: it must be host:port, several"
+                    " joined by commas"
+                )
         return self
 
     def topic(self, name: str) -> str:
@@ -224,14 +254,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def read_policy(path: Path) -> dict[str, Any]:
-    """Read and check a deployment's policy file; raises :class:`InvalidPolicy` when it cannot be read or does not hold."""
+    """Read and check a deployment's policy file; raises :class:`InvalidPolicy` when it cannot be
+    read or does not hold.
+    """
     values = read_layer(path)
     check_deployment(values)
     return values
 
 
 def read_layer(path: Path) -> dict[str, Any]:
-    """Read a policy file (``.json``, else TOML), which may only hold over a wider layer; raises :class:`InvalidPolicy` if it cannot be."""
+    """Read a policy file (``.json``, else TOML), which may only hold over a wider layer; raises
+    :class:`InvalidPolicy` if it cannot be.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -241,7 +275,9 @@ def read_layer(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise InvalidPolicy(f"policy file {path} is nested too deeply") from None
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+        raise InvalidPolicy(
+            f"policy file {path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
+        ) from None
     if not isinstance(values, dict):
         raise InvalidPolicy(f"policy file {path}: expected an object of keys")
     return values
@@ -251,6 +287,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise InvalidSettings(f"the configuration {path} cannot be read: {error.strerror}") from None
+        raise InvalidSettings(
+            f"the configuration {path} cannot be read: {error.strerror}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidSettings(f"the configuration {path} is not TOML: {error}") from None

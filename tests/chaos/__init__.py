@@ -1,1 +1,3 @@
-"""The chaos suite: seeded faults under load over real processes, and an oracle that owes nothing to the fold (``make chaos``)."""
+"""The chaos suite: seeded faults under load over real processes, and an oracle that owes nothing to
+the fold (``make chaos``).
+"""

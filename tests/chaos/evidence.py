@@ -1,4 +1,6 @@
-"""What a run leaves for the oracle, as plain data: what was acknowledged, the topics as they are, and windows as callers get them."""
+"""What a run leaves for the oracle, as plain data: what was acknowledged, the topics as they are,
+and windows as callers get them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ Flat = dict[str, Any]
 class Ack:
     """An event that a gateway acknowledged: what was sent, and the position that was answered.
 
-    ``producer`` and ``number`` order the appends of one producer, each of which began when the one before was acknowledged; ``repeat``: it
-    had been acknowledged before, and was sent once more.
+    ``producer`` and ``number`` order the appends of one producer, each of which began when the one
+    before was acknowledged; ``repeat``: it had been acknowledged before, and was sent once more.
     """
 
     key: str
@@ -44,7 +46,9 @@ class Row:
 
 @dataclass(slots=True)
 class Seen:
-    """One conversation as HTTP gives it: the context in two formats, all of its history newest first, and its summaries newest first."""
+    """One conversation as HTTP gives it: the context in two formats, all of its history newest
+    first, and its summaries newest first.
+    """
 
     events: Flat
     openai: Flat
@@ -63,7 +67,9 @@ class Evidence:
 
 
 def keep(evidence: Evidence, path: Path) -> None:
-    """Write the evidence as JSON, to be judged again (:func:`kept`) while somebody looks for a cause."""
+    """Write the evidence as JSON, to be judged again (:func:`kept`) while somebody looks for a
+    cause.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(evidence), default=lambda value: value.decode()))
 
@@ -71,13 +77,22 @@ def keep(evidence: Evidence, path: Path) -> None:
 def kept(path: Path) -> Evidence:
     """The evidence that :func:`keep` wrote."""
     found = json.loads(path.read_text())
-    rows = [[Row(**{**row, "value": row["value"].encode()}) for row in found[name]] for name in ("log", "summaries")]
-    return Evidence([Ack(**ack) for ack in found["acks"]], *rows, {key: Seen(**seen) for key, seen in found["windows"].items()})
+    rows = [
+        [Row(**{**row, "value": row["value"].encode()}) for row in found[name]]
+        for name in ("log", "summaries")
+    ]
+    return Evidence(
+        [Ack(**ack) for ack in found["acks"]],
+        *rows,
+        {key: Seen(**seen) for key, seen in found["windows"].items()},
+    )
 
 
 @dataclass(slots=True)
 class Findings:
-    """What the oracle found: ``lost`` and ``doubled`` name events, ``differing`` whatever else is not as it should be."""
+    """What the oracle found: ``lost`` and ``doubled`` name events, ``differing`` whatever else is
+    not as it should be.
+    """
 
     acknowledged: int = 0
     lost: list[str] = field(default_factory=list)

@@ -17,12 +17,16 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Fault
 
 MARGIN = 1.2
-"""Seconds beyond the session time-out for which a frozen worker stands still: the others have its partitions by then."""
+"""Seconds beyond the session time-out for which a frozen worker stands still: the others have its
+partitions by then.
+"""
 Do = Callable[[Platform, Fault], Awaitable[None]]
 
 
 async def carry_out(platform: Platform) -> None:
-    """All faults of the plan, each at its time, beside one another where they overlap; those of one server take turns."""
+    """All faults of the plan, each at its time, beside one another where they overlap; those of one
+    server take turns.
+    """
     await asyncio.gather(*(_at_its_time(platform, fault) for fault in platform.plan.faults))
 
 
@@ -36,7 +40,8 @@ async def _at_its_time(platform: Platform, fault: Fault) -> None:
         await FAULTS[fault.kind](platform, fault)
 
 
-# -- workers and gateways ----------------------------------------------------------------------------------------------------
+# -- workers and gateways
+# ------------------------------------------------------------------------------------------
 
 
 async def _kill(service: Service | None, pause: float) -> None:
@@ -56,7 +61,9 @@ async def gateway_kill(platform: Platform, fault: Fault) -> None:
 
 
 async def worker_freeze(platform: Platform, fault: Fault) -> None:
-    """SIGSTOP past the session time-out, then a zombie that believes it owns what others have by now."""
+    """SIGSTOP past the session time-out, then a zombie that believes it owns what others have by
+    now.
+    """
     await _freeze(platform, platform.pick(platform.workers, fault.target), fault.seconds)
 
 
@@ -72,13 +79,20 @@ async def worker_kill_compacting(platform: Platform, fault: Fault) -> None:
     caller = await platform.model.lurk(4.0)
     if caller is None:
         platform.notes.append("no compaction was under way to kill a worker in")
-    await _kill(caller if isinstance(caller, Service) else platform.pick(platform.workers, fault.target), fault.seconds)
+    await _kill(
+        caller if isinstance(caller, Service) else platform.pick(platform.workers, fault.target),
+        fault.seconds,
+    )
 
 
 async def worker_freeze_compacting(platform: Platform, fault: Fault) -> None:
     """The same, frozen: its summary comes when others have answered the request again."""
     caller = await platform.model.lurk(4.0)
-    await _freeze(platform, caller if isinstance(caller, Service) else platform.pick(platform.workers, fault.target), fault.seconds)
+    await _freeze(
+        platform,
+        caller if isinstance(caller, Service) else platform.pick(platform.workers, fault.target),
+        fault.seconds,
+    )
 
 
 async def worker_add(platform: Platform, fault: Fault) -> None:
@@ -88,7 +102,9 @@ async def worker_add(platform: Platform, fault: Fault) -> None:
 
 
 async def worker_remove(platform: Platform, fault: Fault) -> None:
-    """SIGTERM: it hands over in order, another rebalance; it comes back when the faults are over."""
+    """SIGTERM: it hands over in order, another rebalance; it comes back when the faults are
+    over.
+    """
     worker = platform.pick(platform.workers, fault.target)
     if worker is not None and worker.process is not None:
         worker.wanted = False
@@ -96,7 +112,8 @@ async def worker_remove(platform: Platform, fault: Fault) -> None:
         await asyncio.sleep(0)
 
 
-# -- Redis -------------------------------------------------------------------------------------------------------------------
+# -- Redis
+# ------------------------------------------------------------------------------------------
 
 
 async def redis_kill(platform: Platform, fault: Fault) -> None:
@@ -137,7 +154,8 @@ async def redis_flush(platform: Platform, fault: Fault) -> None:
         await client.aclose()
 
 
-# -- the network between the services and either -----------------------------------------------------------------------------
+# -- the network between the services and either
+# -----------------------------------------------------------------------------
 
 
 def _proxy(platform: Platform, fault: Fault) -> Proxy:
@@ -153,7 +171,9 @@ async def slow(platform: Platform, fault: Fault) -> None:
 
 
 async def stall(platform: Platform, fault: Fault) -> None:
-    """Connections stand, and nothing comes through: writes may have been done, and nobody is told."""
+    """Connections stand, and nothing comes through: writes may have been done, and nobody is
+    told.
+    """
     proxy = _proxy(platform, fault)
     proxy.stall()
     await asyncio.sleep(fault.seconds)
@@ -170,7 +190,8 @@ async def cut(platform: Platform, fault: Fault) -> None:
         await asyncio.sleep(fault.seconds / 8)
 
 
-# -- Kafka -------------------------------------------------------------------------------------------------------------------
+# -- Kafka
+# ------------------------------------------------------------------------------------------
 
 
 async def kafka_kill(platform: Platform, fault: Fault) -> None:

@@ -1,4 +1,5 @@
-"""Records that no gateway wrote: whole records repeated, and foreign summaries beside the compactor's, some right and most wrong.
+"""Records that no gateway wrote: whole records repeated, and foreign summaries beside the
+compactor's, some right and most wrong.
 
 Both are produced to the topic directly, as any program with access to the broker could.
 """
@@ -29,7 +30,9 @@ WRONGS = ("", "", "previous", "from", "to", "rollback", "tokens", "positions")
 
 
 class Intruder:
-    """Follows events and requests, and answers with records of its own. ``repeated`` and ``rivals`` count what it produced."""
+    """Follows events and requests, and answers with records of its own. ``repeated`` and ``rivals``
+    count what it produced.
+    """
 
     def __init__(self, settings: Settings, plan: Plan) -> None:
         self.settings, self.plan = settings, plan
@@ -40,7 +43,13 @@ class Intruder:
     async def run(self) -> None:
         """Intrude until cancelled; Kafka being away is waited out."""
         events, requests = self.settings.topic("events"), self.settings.topic("compactions")
-        consumer = AIOKafkaConsumer(events, requests, bootstrap_servers=self.settings.kafka, auto_offset_reset="earliest", group_id=None)
+        consumer = AIOKafkaConsumer(
+            events,
+            requests,
+            bootstrap_servers=self.settings.kafka,
+            auto_offset_reset="earliest",
+            group_id=None,
+        )
         producer = AIOKafkaProducer(bootstrap_servers=self.settings.kafka, enable_idempotence=True)
         try:
             await consumer.start()
@@ -54,7 +63,9 @@ class Intruder:
             await consumer.stop()
             await producer.stop()
 
-    async def _round(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, events: str) -> None:
+    async def _round(
+        self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, events: str
+    ) -> None:
         for tp, rows in (await consumer.getmany(timeout_ms=100)).items():
             for row in rows:
                 if tp.topic == events:
@@ -70,7 +81,9 @@ class Intruder:
             self.repeated += 1
 
     def _rival(self, request: dict[str, Any]) -> tuple[bytes, bytes] | None:
-        """A summary of the span that was asked for, wrong in one way or in none; None where its events are not named."""
+        """A summary of the span that was asked for, wrong in one way or in none; None where its
+        events are not named.
+        """
         positions: list[int] = []
         for piece in request["pieces"]:
             if piece.get("offsets") is None:
@@ -78,12 +91,20 @@ class Intruder:
             positions += absolute(piece["offsets"])
         wrong = self.rng.choice(WRONGS)
         tenant, conversation, at = request["tenant"], request["conversation"], request["partition"]
-        first, last = request["first"] + (wrong == "from"), request["last"] + 10_000 * (wrong == "to")
+        first, last = (
+            request["first"] + (wrong == "from"),
+            request["last"] + 10_000 * (wrong == "to"),
+        )
         spoken = sorted(positions)[1:] if wrong == "positions" else sorted(positions)
         if not spoken:
             return None
         name = f"rival-{self.plan.seed}-{self.rivals}"
-        span = {"from": f"{at}-{first}", "to": f"{at}-{last}", "count": len(spoken), "digest": "0" * 64}
+        span = {
+            "from": f"{at}-{first}",
+            "to": f"{at}-{last}",
+            "count": len(spoken),
+            "digest": "0" * 64,
+        }
         span["positions"] = [b - a for a, b in zip([0, *spoken], spoken, strict=False)]
         if request.get("kept"):
             span["kept"] = request["kept"]
@@ -99,9 +120,18 @@ class Intruder:
             "reason": request["reason"], "summarizer": RIVAL, "trust": "tool", "tokens_before": 100, "tokens_after": 30, "policy": "",
         }  # fmt: skip
         if wrong == "tokens":
-            data["text"], data["tokens"] = f"@{tenant}/{conversation}@ " + "far too long " * 4_000, 20_000
+            data["text"], data["tokens"] = (
+                f"@{tenant}/{conversation}@ " + "far too long " * 4_000,
+                20_000,
+            )
         source = f"/tenants/{tenant}/conversations/{conversation}"
-        event = {"specversion": "1.0", "id": f"event-{name}", "type": "threadfold.summary.v1", "source": source, "data": data}
+        event = {
+            "specversion": "1.0",
+            "id": f"event-{name}",
+            "type": "threadfold.summary.v1",
+            "source": source,
+            "data": data,
+        }
         return f"{tenant}/{conversation}".encode(), json.dumps(event).encode()
 
 

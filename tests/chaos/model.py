@@ -1,8 +1,10 @@
-"""A conversation as the contract's words alone give it: which of its events count, what a rollback leaves, which summary is in force.
+"""A conversation as the contract's words alone give it: which of its events count, what a rollback
+leaves, which summary is in force.
 
-Written apart from ``projections.fold.apply``, and far simpler: it keeps everything, knows no tokens, no shortening, no store. What stands is a
-linked list of events; a rollback goes back to the list as it was after its target. Which summaries were taken is told from outside (the
-summaries topic); the model says which *could* be, by predecessor, last rollback and span.
+Written apart from ``projections.fold.apply``, and far simpler: it keeps everything, knows no
+tokens, no shortening, no store. What stands is a linked list of events; a rollback goes back to the
+list as it was after its target. Which summaries were taken is told from outside (the summaries
+topic); the model says which *could* be, by predecessor, last rollback and span.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """A summary that was taken: where it stands, how far it reaches, the last rollback it knew, and what it covers."""
+    """A summary that was taken: where it stands, how far it reaches, the last rollback it knew, and
+    what it covers.
+    """
 
     summary_id: str
     offset: int
@@ -77,7 +81,9 @@ class State:
 
 @dataclass
 class Conversation:
-    """The events of one conversation, in the log's order, gone through once. ``taken`` are the ids of summaries that were accepted."""
+    """The events of one conversation, in the log's order, gone through once. ``taken`` are the ids
+    of summaries that were accepted.
+    """
 
     partition: int
     taken: frozenset[str]
@@ -113,18 +119,23 @@ class Conversation:
         else:
             self._refused.add(event.offset)
         if self.state.rollback != event.offset:
-            self.state = State(Node(event.offset, self.state.last), self.state.force, self.state.rollback)
+            self.state = State(
+                Node(event.offset, self.state.last), self.state.force, self.state.rollback
+            )
         self._after[event.offset] = self.state
 
     def _apply(self, event: Logged) -> bool:
-        """Whether the event counts, with what it does to the summary in force and to what stands before it."""
+        """Whether the event counts, with what it does to the summary in force and to what stands
+        before it.
+        """
         if event.type == "summary":
             return self._summary(event)
         if event.type == "rollback":
             return self._roll_back(event)
         return event.type != "resolution" or event.data["suspension_id"] in self.open_suspensions()
 
-    # -- summaries -----------------------------------------------------------------------------------------------------------
+    # -- summaries
+    # ------------------------------------------------------------------------------------------
 
     def _summary(self, event: Logged) -> bool:
         data, state = event.data, self.state
@@ -132,12 +143,20 @@ class Conversation:
         why = self._why_not(data)
         if name not in self.taken:
             if why is None:
-                self.complaints.append(f"summary {name} at {event.offset} could be taken and was not")
+                self.complaints.append(
+                    f"summary {name} at {event.offset} could be taken and was not"
+                )
             return False
         if why is not None:
             self.complaints.append(f"summary {name} at {event.offset} was taken though {why}")
         covers = frozenset(self.covered_by(data["span"]))
-        made = Summed(name, event.offset, offset_of(data["span"]["to"]), offset_of(data.get("rollback")), covers)
+        made = Summed(
+            name,
+            event.offset,
+            offset_of(data["span"]["to"]),
+            offset_of(data.get("rollback")),
+            covers,
+        )
         self.summaries[name] = made
         self.before[name] = data["previous"]
         self.state = State(state.last, made, state.rollback)
@@ -147,7 +166,9 @@ class Conversation:
         return self.before[made.summary_id] == (force.summary_id if force else None)
 
     def _why_not(self, data: dict[str, Any]) -> str | None:
-        """Why a summary could not be taken; None when it should be (its tokens aside, which are always few here, or claimed to be many)."""
+        """Why a summary could not be taken; None when it should be (its tokens aside, which are
+        always few here, or claimed to be many).
+        """
         force = self.state.force
         if data["previous"] != (force.summary_id if force else None):
             return "its predecessor is not the one in force"
@@ -173,14 +194,19 @@ class Conversation:
             return f"its span leaves out {left[:3]}"
         if claimed & covered:
             return f"its span covers {sorted(claimed & covered)[:3]} again"
-        # What a rollback abandoned is told by its bounds, which need not be this conversation's own records.
+        # What a rollback abandoned is told by its bounds, which need not be this conversation's own
+        # records.
         begin, around = min(claimed, default=-1), covered | kept
-        if begin < first or any(first <= offset < begin and offset not in around for offset in self.events):
+        if begin < first or any(
+            first <= offset < begin and offset not in around for offset in self.events
+        ):
             return "its span does not begin with what it covers"
         return None
 
     def covered_by(self, span: dict[str, Any]) -> list[int]:
-        """The offsets that a span covers: those it names, or (named nowhere) all of the conversation's between its ends but the kept."""
+        """The offsets that a span covers: those it names, or (named nowhere) all of the
+        conversation's between its ends but the kept.
+        """
         if span.get("positions"):
             return absolute(span["positions"])
         kept = set(absolute(span.get("kept") or []))
@@ -201,7 +227,8 @@ class Conversation:
         """All offsets that the summaries in force cover."""
         return {offset for made in self.chain() for offset in made.covers}
 
-    # -- rollbacks -----------------------------------------------------------------------------------------------------------
+    # -- rollbacks
+    # ------------------------------------------------------------------------------------------
 
     def _roll_back(self, event: Logged) -> bool:
         target = self._target(str(event.data["to"]))
@@ -211,7 +238,9 @@ class Conversation:
         force = self._in_force_at(target, then)
         old = self.chain()
         self.state = State(then.last, force, event.offset)
-        self.voided |= {made.summary_id for made in old} - {made.summary_id for made in self.chain()}
+        self.voided |= {made.summary_id for made in old} - {
+            made.summary_id for made in self.chain()
+        }
         return True
 
     def _target(self, to: str) -> int | None:
@@ -221,25 +250,40 @@ class Conversation:
         return self._recent.get(to)
 
     def _in_force_at(self, target: int, then: State) -> Summed | None:
-        """The summary a rollback leaves in force: of the present chain as much as covers nothing behind the target."""
+        """The summary a rollback leaves in force: of the present chain as much as covers nothing
+        behind the target.
+        """
         now = self.state.force
         reach = -1 if now is None else now.to
         if target == reach or (target > reach and target in self._reached()):
             return now
         force = then.force
         for made in reversed(self.chain()):
-            if made.offset > target >= made.to and made.rollback == then.rollback and self._stands_on(made, force):
+            if (
+                made.offset > target >= made.to
+                and made.rollback == then.rollback
+                and self._stands_on(made, force)
+            ):
                 force = made
         return force
 
-    # -- what stands ---------------------------------------------------------------------------------------------------------
+    # -- what stands
+    # ------------------------------------------------------------------------------------------
 
     def standing(self) -> list[int]:
-        """The offsets of the events that stand, ascending: applied, not rolled back, neither summaries nor rollbacks."""
-        return [offset for offset in self._reached() if self.events[offset].type != "summary" and offset not in self._refused]
+        """The offsets of the events that stand, ascending: applied, not rolled back, neither
+        summaries nor rollbacks.
+        """
+        return [
+            offset
+            for offset in self._reached()
+            if self.events[offset].type != "summary" and offset not in self._refused
+        ]
 
     def _reached(self) -> list[int]:
-        """The offsets of all events that no rollback abandoned, ascending, skipped ones among them."""
+        """The offsets of all events that no rollback abandoned, ascending, skipped ones among
+        them.
+        """
         found: list[int] = []
         node = self.state.last
         while node is not None:

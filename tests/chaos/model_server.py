@@ -1,4 +1,6 @@
-"""A model endpoint for summaries that answers well, badly, late or not at all, as the seed says, and can see its caller die."""
+"""A model endpoint for summaries that answers well, badly, late or not at all, as the seed says,
+and can see its caller die.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from tests.chaos.schedule import Plan
-from tests.support.model_server import Behaviour, ModelServer, breaks_off, completion, fails, gives, model_server, says, stalls
+from tests.support.model_server import (
+    Behaviour,
+    ModelServer,
+    breaks_off,
+    completion,
+    fails,
+    gives,
+    model_server,
+    says,
+    stalls,
+)
 
 
 class Caller(Protocol):
@@ -25,11 +37,19 @@ class Caller(Protocol):
         """Stop it."""
 
 
-async def summarises(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
-    """The beginnings of what it was sent, in a few sentences: enough of it that no check refuses it."""
+async def summarises(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
+    """The beginnings of what it was sent, in a few sentences: enough of it that no check refuses
+    it.
+    """
     texts = re.findall(r'"text":"(.*?)"', asked["messages"][1]["content"])
     said = " ".join(text.replace("\\n", " ").partition(". ")[0] + "." for text in texts[-6:])
-    return web.json_response(completion(said[:300] or "Nothing was said yet that would have to be remembered by anybody."))
+    return web.json_response(
+        completion(
+            said[:300] or "Nothing was said yet that would have to be remembered by anybody."
+        )
+    )
 
 
 TROUBLES: tuple[Behaviour, ...] = (
@@ -46,7 +66,9 @@ TROUBLES: tuple[Behaviour, ...] = (
 
 
 class Troubled:
-    """The server's side of the seed: ``lurk`` waits for a call and hands over who made it before it is answered."""
+    """The server's side of the seed: ``lurk`` waits for a call and hands over who made it before it
+    is answered.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._rng = random.Random(plan.seed * 31 + 7)
@@ -61,7 +83,9 @@ class Troubled:
         self._lurking = None
 
     async def lurk(self, limit: float) -> Caller | None:
-        """The worker whose compaction is under way now (its call is not answered before this returns); None when none came."""
+        """The worker whose compaction is under way now (its call is not answered before this
+        returns); None when none came.
+        """
         self._lurking = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(limit):
@@ -71,9 +95,13 @@ class Troubled:
         finally:
             self._lurking = None
 
-    async def handle(self, server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    async def handle(
+        self, server: ModelServer, request: web.Request, asked: dict[str, Any]
+    ) -> web.StreamResponse:
         """Answer one call."""
-        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        peer = (
+            request.transport.get_extra_info("peername") if request.transport is not None else None
+        )
         if self._lurking is not None and not self._lurking.done() and peer is not None:
             caller = await asyncio.to_thread(self.find, peer[1])
             if caller is not None and self._lurking is not None and not self._lurking.done():

@@ -1,6 +1,8 @@
-"""The real processes of one seed: workers and gateways, restarted when they end, over an embedded Kafka, and a Redis behind a proxy.
+"""The real processes of one seed: workers and gateways, restarted when they end, over an embedded
+Kafka, and a Redis behind a proxy.
 
-Nothing is ever killed by name, only what was started here; the guards end everything when the runner itself dies.
+Nothing is ever killed by name, only what was started here; the guards end everything when the
+runner itself dies.
 """
 
 from __future__ import annotations
@@ -35,8 +37,21 @@ from threadfold.embedded.redis import EmbeddedRedis
 
 SCOPES = ["append", "read", "subscribe", "admin", "erase"]
 # Of the settings, what a service is told.
-_ENV = ("kafka", "redis", "topic_prefix", "group", "partitions", "replication", "min_isr", "session_timeout", "append_timeout",
-        "summary_time_cap", "summary_breaker_seconds", "snapshot_events", "gateway_host")  # fmt: skip
+_ENV = (
+    "kafka",
+    "redis",
+    "topic_prefix",
+    "group",
+    "partitions",
+    "replication",
+    "min_isr",
+    "session_timeout",
+    "append_timeout",
+    "summary_time_cap",
+    "summary_breaker_seconds",
+    "snapshot_events",
+    "gateway_host",
+)
 
 
 class ProxiedKafka(EmbeddedKafka):
@@ -44,10 +59,17 @@ class ProxiedKafka(EmbeddedKafka):
 
     advertised = 0
 
-    def _run(self, java: Java, jars: list[Path], flags: list[str], main: list[str]) -> GuardedProcess:
+    def _run(
+        self, java: Java, jars: list[Path], flags: list[str], main: list[str]
+    ) -> GuardedProcess:
         config = self.data / "server.properties"
         lines = config.read_text().splitlines()
-        told = [f"advertised.listeners=BROKER://127.0.0.1:{self.advertised}" if row.startswith("advertised.") else row for row in lines]
+        told = [
+            f"advertised.listeners=BROKER://127.0.0.1:{self.advertised}"
+            if row.startswith("advertised.")
+            else row
+            for row in lines
+        ]
         config.write_text("\n".join(told) + "\n")
         return super()._run(java, jars, flags, main)
 
@@ -121,7 +143,9 @@ class Service:
     def start(self) -> None:
         """Start a process in the place of the one that ended."""
         self.frozen = False
-        process = GuardedProcess([sys.executable, "-m", "threadfold.cli", *self.command], env=self.env, log=self.log)
+        process = GuardedProcess(
+            [sys.executable, "-m", "threadfold.cli", *self.command], env=self.env, log=self.log
+        )
         process.start()
         # Others ask for its pid meanwhile.
         self.process = process
@@ -139,10 +163,16 @@ class Service:
 
     def tracebacks(self) -> int:
         """How many tracebacks its processes logged."""
-        return self.log.read_text(errors="replace").count("Traceback (most recent call last)") if self.log.exists() else 0
+        return (
+            self.log.read_text(errors="replace").count("Traceback (most recent call last)")
+            if self.log.exists()
+            else 0
+        )
 
     def wake(self) -> None:
-        """SIGCONT: it goes on where it stood, a zombie where somebody else has its partitions by now."""
+        """SIGCONT: it goes on where it stood, a zombie where somebody else has its partitions by
+        now.
+        """
         if self.process is not None and self.running:
             _wake(self.process.pid)
             self.frozen = False
@@ -158,10 +188,20 @@ def _wake(pid: int) -> None:
 class Platform:
     """All of one seed that faults are done to."""
 
-    def __init__(self, plan: Plan, stack: Stack, settings: Settings, folder: Path, proxy: Proxy, model: Troubled) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stack: Stack,
+        settings: Settings,
+        folder: Path,
+        proxy: Proxy,
+        model: Troubled,
+    ) -> None:
         self.plan, self.stack, self.settings, self.folder = plan, stack, settings, folder
         self.proxy, self.model = proxy, model
-        self.direct = Settings.load(env={}, **{**_of(settings), "redis": stack.redis.url, "summarizers": _endpoints(model)})
+        self.direct = Settings.load(
+            env={}, **{**_of(settings), "redis": stack.redis.url, "summarizers": _endpoints(model)}
+        )
         """The settings with Redis' own address, for whoever looks on from outside."""
         self.workers: list[Service] = []
         self.gateways: list[Service] = []
@@ -180,7 +220,11 @@ class Platform:
     def add_gateway(self) -> Service:
         """One gateway more, on a port of its own that it keeps."""
         name, port = f"gateway-{len(self.gateways)}", free_port()
-        self.gateways.append(Service(name, ["gateway", "--port", str(port)], self._env(), self.folder / f"{name}.log"))
+        self.gateways.append(
+            Service(
+                name, ["gateway", "--port", str(port)], self._env(), self.folder / f"{name}.log"
+            )
+        )
         self.urls.append(f"http://127.0.0.1:{port}")
         return self.gateways[-1]
 
@@ -194,10 +238,16 @@ class Platform:
         return [*self.workers, *self.gateways]
 
     async def supervise(self) -> None:
-        """Start what is wanted and does not run, as an orchestrator does, for as long as the seed runs."""
+        """Start what is wanted and does not run, as an orchestrator does, for as long as the seed
+        runs.
+        """
         while not self._ending:
             for service in self.services:
-                if service.wanted and not service.running and time.monotonic() >= service.not_before:
+                if (
+                    service.wanted
+                    and not service.running
+                    and time.monotonic() >= service.not_before
+                ):
                     if service.process is not None:
                         service.ended.append(service.process.poll() or 0)
                     service.not_before = time.monotonic() + 1.0
@@ -251,7 +301,9 @@ def _endpoints(model: Troubled) -> dict[str, Any]:
 
 
 def settings_of(plan: Plan, stack: Stack, redis_port: int) -> Settings:
-    """Settings with topics and groups of this seed alone, Redis behind the proxy, and times short enough for a run of seconds."""
+    """Settings with topics and groups of this seed alone, Redis behind the proxy, and times short
+    enough for a run of seconds.
+    """
     name = f"chaos{plan.seed}x{time.time_ns() % 10**9}"
     return Settings.load(
         env={},
@@ -271,9 +323,16 @@ def settings_of(plan: Plan, stack: Stack, redis_port: int) -> Settings:
 
 
 @asynccontextmanager
-async def platform(plan: Plan, stack: Stack, folder: Path, say: Callable[[str], None]) -> AsyncIterator[Platform]:
-    """Topics, tenants, keys and processes of a seed; all of it is gone afterwards but the topics' files and the logs in ``folder``."""
-    async with proxied(int(stack.redis.address.rpartition(":")[2]), plan.seed) as proxy, troubled_model(plan) as model:
+async def platform(
+    plan: Plan, stack: Stack, folder: Path, say: Callable[[str], None]
+) -> AsyncIterator[Platform]:
+    """Topics, tenants, keys and processes of a seed; all of it is gone afterwards but the topics'
+    files and the logs in ``folder``.
+    """
+    async with (
+        proxied(int(stack.redis.address.rpartition(":")[2]), plan.seed) as proxy,
+        troubled_model(plan) as model,
+    ):
         settings = settings_of(plan, stack, proxy.port)
         made = Platform(plan, stack, settings, folder, proxy, model)
         model.find = made.worker_with
@@ -284,7 +343,8 @@ async def platform(plan: Plan, stack: Stack, folder: Path, say: Callable[[str], 
         supervisor: asyncio.Task[None] | None = None
         try:
             await create_topics(settings)
-            # Processes take seconds to come up, and wait for what is missing; the tenants are made meanwhile.
+            # Processes take seconds to come up, and wait for what is missing; the tenants are made
+            # meanwhile.
             await _prepare(made)
             supervisor = asyncio.create_task(made.supervise(), name="supervisor")
             await until_ready(made)
@@ -293,7 +353,8 @@ async def platform(plan: Plan, stack: Stack, folder: Path, say: Callable[[str], 
         finally:
             made.close()
             if supervisor is not None:
-                # Not cancelled: a process that it is just starting, in a thread, would outlive this.
+                # Not cancelled: a process that it is just starting, in a thread, would outlive
+                # this.
                 await asyncio.wait([supervisor])
             made.close()
             if supervisor is not None:
@@ -309,7 +370,12 @@ async def _prepare(made: Platform) -> None:
     await client.aclose()
     control = await Control(made.direct).start()
     try:
-        await control.write({"generation/1": Generation(1, made.plan.partitions, made.plan.policy), "generation/live": 1})
+        await control.write(
+            {
+                "generation/1": Generation(1, made.plan.partitions, made.plan.policy),
+                "generation/live": 1,
+            }
+        )
         for i in range(made.plan.tenants):
             await control.ensure_tenant(f"t{i}")
             made.keys[f"t{i}"] = await control.add_key(f"t{i}", SCOPES)
@@ -319,7 +385,10 @@ async def _prepare(made: Platform) -> None:
 
 async def until_ready(made: Platform, limit: float = 60.0) -> None:
     """Wait until every gateway says it is ready; raises TimeoutError."""
-    async with asyncio.timeout(limit), aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http:
+    async with (
+        asyncio.timeout(limit),
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http,
+    ):
         for url in made.urls:
             while True:
                 if await _is_ready(http, url):

@@ -1,4 +1,5 @@
-"""Producers: tasks that append to the seed's conversations over HTTP, and repeat with the same ids until they are told it is in.
+"""Producers: tasks that append to the seed's conversations over HTTP, and repeat with the same ids
+until they are told it is in.
 
 Every text names its tenant and conversation, so that an oracle sees what stands in a wrong window.
 """
@@ -15,7 +16,20 @@ import aiohttp
 from tests.chaos.evidence import Ack, Flat
 from tests.chaos.platform import Platform
 
-WORDS = ["order", "refund", "Thursday", "window", "deposit", "passenger", "invoice", "Zürich", "Osaka", "payment", "draft", "deadline"]
+WORDS = [
+    "order",
+    "refund",
+    "Thursday",
+    "window",
+    "deposit",
+    "passenger",
+    "invoice",
+    "Zürich",
+    "Osaka",
+    "payment",
+    "draft",
+    "deadline",
+]
 ENOUGH = 60.0
 """Seconds after which an append that is still not acknowledged is given up, and said."""
 
@@ -60,20 +74,41 @@ class Producer:
                     await self._deliver(http, self._next())
                 await asyncio.sleep(self.rng.uniform(0.5, 1.5) * self.platform.plan.pause)
 
-    # -- what is sent --------------------------------------------------------------------------------------------------------
+    # -- what is sent
+    # ------------------------------------------------------------------------------------------
 
     def _next(self) -> Sent:
         conversation = self.rng.choice(self.conversations)
         kind = self.rng.choices(
-            ("one", "list", "messages", "several", "tools", "wait", "suspend", "resolve", "rollback", "note"),
+            (
+                "one",
+                "list",
+                "messages",
+                "several",
+                "tools",
+                "wait",
+                "suspend",
+                "resolve",
+                "rollback",
+                "note",
+            ),
             (26, 20, 8, 6, 16, 4, 4, 4, self.platform.plan.rollbacks, 3),
         )[0]
         if kind == "messages":
             return self._messages(conversation)
         if kind == "several":
-            items = [(self.rng.choice(self.conversations), self._message()) for _ in range(self.rng.randint(2, 4))]
+            items = [
+                (self.rng.choice(self.conversations), self._message())
+                for _ in range(self.rng.randint(2, 4))
+            ]
             flats = [(name, self._marked(name, flat)) for name, flat in items]
-            return Sent(conversation, "/v1/events", [{**flat, "conversation": name} for name, flat in flats], {}, flats)
+            return Sent(
+                conversation,
+                "/v1/events",
+                [{**flat, "conversation": name} for name, flat in flats],
+                {},
+                flats,
+            )
         flats_of = {
             "list": lambda: [self._message() for _ in range(self.rng.randint(2, 8))],
             "tools": self._tools,
@@ -85,18 +120,23 @@ class Producer:
         made = flats_of.get(kind, lambda: [self._message()])()
         flats = [(conversation, self._marked(conversation, flat)) for flat in made]
         bodies = [flat for _, flat in flats]
-        path = f"/v1/conversations/{conversation}/events" + ("?wait=applied" if kind == "wait" else "")
+        path = f"/v1/conversations/{conversation}/events" + (
+            "?wait=applied" if kind == "wait" else ""
+        )
         return Sent(conversation, path, bodies if len(bodies) > 1 else bodies[0], {}, flats)
 
     def _messages(self, conversation: str) -> Sent:
         """Messages in OpenAI's format, whose ids derive from a key that every repeat carries."""
         bodies = [
-            {"role": self.rng.choice(("user", "assistant")), "content": self._text(conversation)} for _ in range(self.rng.randint(1, 3))
+            {"role": self.rng.choice(("user", "assistant")), "content": self._text(conversation)}
+            for _ in range(self.rng.randint(1, 3))
         ]
         self._made += 1
         headers = {"Idempotency-Key": f"{self.tenant}-{self.number}-{self._made}"}
         flats = [(conversation, {"type": "message", **body}) for body in bodies]
-        return Sent(conversation, f"/v1/conversations/{conversation}/messages", bodies, headers, flats)
+        return Sent(
+            conversation, f"/v1/conversations/{conversation}/messages", bodies, headers, flats
+        )
 
     def _id(self) -> str:
         self._made += 1
@@ -113,25 +153,46 @@ class Producer:
         arguments = f'{{"n":{self.rng.randrange(3)}}}'
         asked = {"type": "message", "id": self._id(), "role": "assistant", "content": None}
         asked["tool_calls"] = [{"id": call, "name": name, "arguments": arguments}]  # type: ignore[assignment]
-        result = {"type": "tool.result", "id": self._id(), "tool_call_id": call, "name": name, "content": ""}
+        result = {
+            "type": "tool.result",
+            "id": self._id(),
+            "tool_call_id": call,
+            "name": name,
+            "content": "",
+        }
         return [asked, result] if self.rng.random() < 0.9 else [asked]
 
     def _suspension(self, conversation: str) -> Flat:
         name = self._id()
         self._waiting.setdefault(conversation, []).append(name)
-        return {"type": "suspension", "id": f"s-{name}", "suspension_id": name, "kind": "approval", "prompt": ""}
+        return {
+            "type": "suspension",
+            "id": f"s-{name}",
+            "suspension_id": name,
+            "kind": "approval",
+            "prompt": "",
+        }
 
     def _resolution(self, conversation: str) -> Flat:
         waiting = self._waiting.get(conversation)
         name = waiting.pop(0) if waiting else "nothing"
-        return {"type": "resolution", "id": self._id(), "suspension_id": name, "outcome": "approved"}
+        return {
+            "type": "resolution",
+            "id": self._id(),
+            "suspension_id": name,
+            "outcome": "approved",
+        }
 
     def _rollback(self, conversation: str) -> Flat:
         known = [ack for ack in self.acks[-60:] if ack.key == f"{self.tenant}/{conversation}"]
         if not known:
             return self._note()
         back = self.rng.choice(known[-6:] if self.rng.random() < 0.7 else known)
-        return {"type": "rollback", "id": self._id(), "to": back.id if self.rng.random() < 0.7 else back.position}
+        return {
+            "type": "rollback",
+            "id": self._id(),
+            "to": back.id if self.rng.random() < 0.7 else back.position,
+        }
 
     def _note(self) -> Flat:
         if self.rng.random() < 0.5:
@@ -140,17 +201,27 @@ class Producer:
 
     def _marked(self, conversation: str, flat: Flat) -> Flat:
         """The event with text that says whose it is where it may have text."""
-        fields = {name: self._text(conversation) for name in ("content", "prompt", "about") if flat.get(name) == ""}
+        fields = {
+            name: self._text(conversation)
+            for name in ("content", "prompt", "about")
+            if flat.get(name) == ""
+        }
         return {**flat, **fields}
 
     def _text(self, conversation: str) -> str:
         mark = f"@{self.tenant}/{conversation}@"
-        said = (" ".join(self.rng.choices(WORDS, k=self.rng.randint(4, 12))) for _ in range(self.rng.randint(1, 3)))
+        said = (
+            " ".join(self.rng.choices(WORDS, k=self.rng.randint(4, 12)))
+            for _ in range(self.rng.randint(1, 3))
+        )
         return " ".join(f"{part.capitalize()} {mark} {self.rng.randrange(10**6)}." for part in said)
 
-    # -- delivery ------------------------------------------------------------------------------------------------------------
+    # -- delivery
+    # ------------------------------------------------------------------------------------------
 
-    async def _deliver(self, http: aiohttp.ClientSession, sent: Sent, *, repeat: bool = False) -> None:
+    async def _deliver(
+        self, http: aiohttp.ClientSession, sent: Sent, *, repeat: bool = False
+    ) -> None:
         deadline = asyncio.get_running_loop().time() + ENOUGH
         headers = {"Authorization": f"Bearer {self.platform.keys[self.tenant]}", **sent.headers}
         while True:
@@ -161,7 +232,9 @@ class Producer:
                         self._acknowledged(sent, await answer.json(), repeat)
                         return
                     if answer.status < 500 and answer.status != 429:
-                        self.refused.append(f"{sent.path} answered {answer.status}: {(await answer.text())[:300]}")
+                        self.refused.append(
+                            f"{sent.path} answered {answer.status}: {(await answer.text())[:300]}"
+                        )
                         return
                     self.unknown += 1
             except (aiohttp.ClientError, TimeoutError, OSError):
@@ -177,7 +250,9 @@ class Producer:
             if known != told["id"]:
                 self.refused.append(f"{sent.path} answered id {told['id']} for {known}")
             key = f"{self.tenant}/{conversation}"
-            self.acks.append(Ack(key, told["id"], told["position"], flat, self.number, len(self.acks), repeat))
+            self.acks.append(
+                Ack(key, told["id"], told["position"], flat, self.number, len(self.acks), repeat)
+            )
         if not repeat:
             self._sent.append(sent)
 
@@ -187,5 +262,8 @@ def producers_of(platform: Platform) -> list[Producer]:
     plan = platform.plan
     conversations = [f"c{i}" for i in range(plan.conversations)]
     return [
-        Producer(n, platform, f"t{n % plan.tenants}", conversations, random.Random(plan.seed * 1_000 + n)) for n in range(plan.producers)
+        Producer(
+            n, platform, f"t{n % plan.tenants}", conversations, random.Random(plan.seed * 1_000 + n)
+        )
+        for n in range(plan.producers)
     ]

@@ -1,4 +1,6 @@
-"""A TCP proxy on a free port that can be slow, stand still, or cut connections: a network as it is on its bad days."""
+"""A TCP proxy on a free port that can be slow, stand still, or cut connections: a network as it is
+on its bad days.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from contextlib import asynccontextmanager
 
 
 class Proxy:
-    """Forwards to ``target`` on the loopback interface. ``delay``: seconds (at most) before each piece of data; 0: none."""
+    """Forwards to ``target`` on the loopback interface. ``delay``: seconds (at most) before each
+    piece of data; 0: none.
+    """
 
     def __init__(self, target: int, seed: int) -> None:
         self.target = target

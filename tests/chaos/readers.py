@@ -1,4 +1,6 @@
-"""Readers during the faults: what a gateway has served once it never serves older again, nor denies to know; it answers 503 instead."""
+"""Readers during the faults: what a gateway has served once it never serves older again, nor denies
+to know; it answers 503 instead.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PAUSE = 0.03
 
 
 class Reader:
-    """Reads one gateway's contexts one after the other. ``found`` is what it should not have been given; ``reads`` how many it was."""
+    """Reads one gateway's contexts one after the other. ``found`` is what it should not have been
+    given; ``reads`` how many it was.
+    """
 
     def __init__(self, platform: Platform, gateway: Service, url: str) -> None:
         self.platform, self.gateway, self.url = platform, gateway, url
@@ -38,18 +42,27 @@ class Reader:
                 tenant, conversation = self.rng.choice(keys)
                 pid = self._pid()
                 answer = await self._read(http, tenant, conversation)
-                # Another process may have taken the port in between, which knows nothing of what the one before served.
+                # Another process may have taken the port in between, which knows nothing of what
+                # the one before served.
                 if answer is not None and pid is not None and pid == self._pid():
                     self._judge(pid, f"{tenant}/{conversation}", *answer)
                 await asyncio.sleep(PAUSE)
 
     def _pid(self) -> int | None:
-        return self.gateway.process.pid if self.gateway.process is not None and self.gateway.running else None
+        return (
+            self.gateway.process.pid
+            if self.gateway.process is not None and self.gateway.running
+            else None
+        )
 
-    async def _read(self, http: aiohttp.ClientSession, tenant: str, conversation: str) -> tuple[int, Any] | None:
+    async def _read(
+        self, http: aiohttp.ClientSession, tenant: str, conversation: str
+    ) -> tuple[int, Any] | None:
         headers = {"Authorization": f"Bearer {self.platform.keys[tenant]}"}
         try:
-            async with http.get(f"{self.url}/v1/conversations/{conversation}/context", headers=headers) as answer:
+            async with http.get(
+                f"{self.url}/v1/conversations/{conversation}/context", headers=headers
+            ) as answer:
                 return answer.status, await answer.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, OSError, json.JSONDecodeError):
             return None
@@ -62,20 +75,37 @@ class Reader:
             self.reads += 1
             now = (offset_of(document["position"]), document["count"])
             if served is not None and (now[0] < served[0] or now[1] < served[1]):
-                self.found.append(f"{key}: {self.gateway.name} served offset {now[0]}, count {now[1]}, and before that {served}")
-            foreign = {name for name in map("/".join, MARK.findall(json.dumps(document, ensure_ascii=False))) if name != key}
+                self.found.append(
+                    f"{key}: {self.gateway.name} served offset {now[0]}, count {now[1]}, and before"
+                    f" that {served}"
+                )
+            foreign = {
+                name
+                for name in map("/".join, MARK.findall(json.dumps(document, ensure_ascii=False)))
+                if name != key
+            }
             if foreign:
-                self.found.append(f"{key}: {self.gateway.name} served text of {', '.join(sorted(foreign))}")
+                self.found.append(
+                    f"{key}: {self.gateway.name} served text of {', '.join(sorted(foreign))}"
+                )
             self._served[(pid, key)] = now
         elif status not in (404, 503):
-            self.found.append(f"{key}: {self.gateway.name} answered {status}: {str(document)[:200]}")
+            self.found.append(
+                f"{key}: {self.gateway.name} answered {status}: {str(document)[:200]}"
+            )
 
 
 @asynccontextmanager
 async def reading(platform: Platform) -> AsyncIterator[list[Reader]]:
     """A reader at each gateway."""
-    readers = [Reader(platform, gateway, url) for gateway, url in zip(platform.gateways, platform.urls, strict=True)]
-    tasks = [asyncio.create_task(reader.run(), name=f"reader-{reader.gateway.name}") for reader in readers]
+    readers = [
+        Reader(platform, gateway, url)
+        for gateway, url in zip(platform.gateways, platform.urls, strict=True)
+    ]
+    tasks = [
+        asyncio.create_task(reader.run(), name=f"reader-{reader.gateway.name}")
+        for reader in readers
+    ]
     try:
         yield readers
     finally:

@@ -1,4 +1,6 @@
-"""After the faults: waiting until all is folded and compacted, then reading topics by a plain consumer, and windows over HTTP."""
+"""After the faults: waiting until all is folded and compacted, then reading topics by a plain
+consumer, and windows over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,22 @@ from tests.chaos.evidence import Ack, Evidence, Row, Seen
 from tests.chaos.platform import Platform
 
 SETTLE = 90.0
-"""Seconds in which everything has to be folded and every due summary taken, once all runs again; a few is usual."""
+"""Seconds in which everything has to be folded and every due summary taken, once all runs again; a
+few is usual.
+"""
 COLLECTED = 20
 """How often the evidence is read until nothing comes in between."""
 _FAR = 1 << 53
 
 
-async def settle(platform: Platform, log: KafkaLog, store: RedisStore, keys: Sequence[str]) -> str | None:
-    """Wait until all is folded, nothing heals, nothing is due and nothing new comes; returns what is still open when it does not happen.
+async def settle(
+    platform: Platform, log: KafkaLog, store: RedisStore, keys: Sequence[str]
+) -> str | None:
+    """Wait until all is folded, nothing heals, nothing is due and nothing new comes; returns what
+    is still open when it does not happen.
 
-    ``keys`` are the conversations: none of their windows may be due, whether the list of those that are says so or not.
+    ``keys`` are the conversations: none of their windows may be due, whether the list of those that
+    are says so or not.
     """
     names = [Key(*key.split("/")) for key in keys]
     why, calm, before = "nothing was seen", 0, {}
@@ -61,7 +69,9 @@ async def _open(platform: Platform, store: RedisStore, ends: dict[int, int]) -> 
             return f"partition {number} is folded to {checkpoint.offset} of {ends[number] - 1}"
         due: list[Key] = await store.due(1, number, _FAR, 100)
         if due:
-            return f"{', '.join(map(str, due[:5]))} of partition {number} are due and get no summary"
+            return (
+                f"{', '.join(map(str, due[:5]))} of partition {number} are due and get no summary"
+            )
     return None
 
 
@@ -70,15 +80,20 @@ async def _due(platform: Platform, store: RedisStore, keys: list[Key]) -> str | 
     for key in keys:
         number = partition_of(key, platform.plan.partitions)
         parts = (await store.load(1, number, [key]))[0]
-        if parts is not None and parts.load(key, number, Rules(platform.plan.policy)).meta.due is not None:
+        if (
+            parts is not None
+            and parts.load(key, number, Rules(platform.plan.policy)).meta.due is not None
+        ):
             return f"{key} of partition {number} is due and gets no summary"
     return None
 
 
 async def collect(platform: Platform, log: KafkaLog, acks: list[Ack]) -> Evidence:
-    """The topics as they are, and every conversation of the log as its tenant reads it, all of one moment.
+    """The topics as they are, and every conversation of the log as its tenant reads it, all of one
+    moment.
 
-    A summary that was asked for twice may be answered a second time long after the first answer was taken: then everything is read again.
+    A summary that was asked for twice may be answered a second time long after the first answer was
+    taken: then everything is read again.
     """
     for _ in range(COLLECTED):
         before = await log.ends()
@@ -87,7 +102,8 @@ async def collect(platform: Platform, log: KafkaLog, acks: list[Ack]) -> Evidenc
             return evidence
         await asyncio.sleep(0.5)
     raise AssertionError(
-        f"new records came to {platform.settings.topic('events')} while nobody appended, each of {COLLECTED} times it was read"
+        f"new records came to {platform.settings.topic('events')} while nobody appended, each of"
+        f" {COLLECTED} times it was read"
     )
 
 
@@ -106,7 +122,11 @@ async def read_topic(platform: Platform, name: str) -> list[Row]:
     """All records of a topic, by a consumer that knows nothing of this project."""
     topic = platform.settings.topic(name)
     consumer = AIOKafkaConsumer(
-        topic, bootstrap_servers=platform.settings.kafka, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+        topic,
+        bootstrap_servers=platform.settings.kafka,
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
     )
     await consumer.start()
     try:
@@ -117,14 +137,21 @@ async def read_topic(platform: Platform, name: str) -> list[Row]:
         async with asyncio.timeout(60):
             while any([await consumer.position(tp) < ends[tp] for tp in partitions]):
                 for found in (await consumer.getmany(timeout_ms=300)).values():
-                    rows += [Row(r.partition, r.offset, (r.key or b"").decode(), r.value or b"") for r in found]
-        assert len(rows) >= sum(ends.values()), f"{len(rows)} of {sum(ends.values())} records of {topic} were read"
+                    rows += [
+                        Row(r.partition, r.offset, (r.key or b"").decode(), r.value or b"")
+                        for r in found
+                    ]
+        assert len(rows) >= sum(ends.values()), (
+            f"{len(rows)} of {sum(ends.values())} records of {topic} were read"
+        )
         return rows
     finally:
         await consumer.stop()
 
 
-async def _seen(http: aiohttp.ClientSession, platform: Platform, key: str, rng: random.Random) -> Seen:
+async def _seen(
+    http: aiohttp.ClientSession, platform: Platform, key: str, rng: random.Random
+) -> Seen:
     tenant, _, conversation = key.partition("/")
     base = f"/v1/conversations/{conversation}"
 
@@ -150,19 +177,25 @@ async def _pages(get: Any, path: str, name: str, cursor: str) -> list[dict[str, 
 
 
 async def _get(http: aiohttp.ClientSession, url: str, key: str, limit: float = 30.0) -> Any:
-    """A read, repeated while it answers 503; raises AssertionError when it answers anything else, or 503 for too long."""
+    """A read, repeated while it answers 503; raises AssertionError when it answers anything else,
+    or 503 for too long.
+    """
     deadline = asyncio.get_running_loop().time() + limit
     while True:
         async with http.get(url, headers={"Authorization": f"Bearer {key}"}) as answer:
             if answer.status == 200:
                 return await answer.json()
             text = await answer.text()
-        assert answer.status == 503 and asyncio.get_running_loop().time() < deadline, f"{url} answered {answer.status}: {text[:300]}"
+        assert answer.status == 503 and asyncio.get_running_loop().time() < deadline, (
+            f"{url} answered {answer.status}: {text[:300]}"
+        )
         await asyncio.sleep(0.1)
 
 
 async def differing(platform: Platform, log: KafkaLog, store: RedisStore) -> list[str]:
-    """Conversations whose windows are not, byte for byte, what the log folds to from its first event."""
+    """Conversations whose windows are not, byte for byte, what the log folds to from its first
+    event.
+    """
     control = await Control(platform.direct).start()
     try:
         record = control.state.generations[1]

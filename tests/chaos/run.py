@@ -37,7 +37,9 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What a seed came to. ``trouble`` is what went wrong beside the oracle's findings; each counts as one that differs."""
+    """What a seed came to. ``trouble`` is what went wrong beside the oracle's findings; each counts
+    as one that differs.
+    """
 
     seed: int
     findings: Findings = field(default_factory=Findings)
@@ -54,7 +56,11 @@ class Outcome:
     def reasons(self) -> list[str]:
         """Everything that was found, in words."""
         found = self.findings
-        named = (("lost", found.lost), ("doubled", found.doubled), ("differing", found.differing + self.trouble))
+        named = (
+            ("lost", found.lost),
+            ("doubled", found.doubled),
+            ("differing", found.differing + self.trouble),
+        )
         return [f"{name}: {text}" for name, texts in named for text in texts]
 
 
@@ -79,9 +85,12 @@ async def run_seed(plan: Plan, stack: Stack, say: Say = _unsaid) -> Outcome:
             settings = made.direct
             await _played(made, outcome, say)
     except Exception as error:
-        # A fault of this suite's own is one of the seed, too: the others are run, and the last line is written.
+        # A fault of this suite's own is one of the seed, too: the others are run, and the last line
+        # is written.
         logger.exception("seed %d", plan.seed)
-        outcome.trouble.append(f"the seed could not be played to its end: {type(error).__name__}: {error}")
+        outcome.trouble.append(
+            f"the seed could not be played to its end: {type(error).__name__}: {error}"
+        )
     finally:
         if not outcome.clean:
             keep_logs(folder, KEPT / f"seed-{plan.seed}")
@@ -99,7 +108,10 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
     say("all is acknowledged")
     await until_ready(made)
     acks = [ack for producer in producers for ack in producer.acks]
-    log, store = KafkaLog(made.direct, made.plan.partitions), RedisStore(made.direct.redis, made.direct.topic_prefix)
+    log, store = (
+        KafkaLog(made.direct, made.plan.partitions),
+        RedisStore(made.direct.redis, made.direct.topic_prefix),
+    )
     try:
         open_ = await settle(made, log, store, sorted({ack.key for ack in acks}))
         if open_ is not None:
@@ -110,21 +122,30 @@ async def _played(made: Platform, outcome: Outcome, say: Say) -> None:
         outcome.findings = judge(evidence)
         if open_ is not None or not outcome.findings.clean:
             keep(evidence, KEPT / f"seed-{made.plan.seed}" / "evidence.json")
-        outcome.trouble += [f"{key}: the window is not what the log folds to" for key in await differing(made, log, store)]
+        outcome.trouble += [
+            f"{key}: the window is not what the log folds to"
+            for key in await differing(made, log, store)
+        ]
     finally:
         await log.stop()
         await store.close()
     for producer in producers:
         outcome.trouble += [f"producer {producer.number}: {text}" for text in producer.refused]
     outcome.trouble += [f"while it ran, {text}" for reader in readers for text in reader.found]
-    asked = f"{sum(p.unknown for p in producers)} unknown answers, {sum(reader.reads for reader in readers)} reads meanwhile"
+    asked = (
+        f"{sum(p.unknown for p in producers)} unknown answers,"
+        f" {sum(reader.reads for reader in readers)} reads meanwhile"
+    )
     outcome.told = _told(evidence, asked, intruder, made)
 
 
 async def _under_faults(made: Platform, producers: list[Producer], say: Say) -> None:
     """Append while the faults come, until they are over and everything is acknowledged."""
     enough = asyncio.Event()
-    tasks = [asyncio.create_task(producer.run(enough), name=f"producer-{producer.number}") for producer in producers]
+    tasks = [
+        asyncio.create_task(producer.run(enough), name=f"producer-{producer.number}")
+        for producer in producers
+    ]
     try:
         await asyncio.gather(carry_out(made), asyncio.sleep(made.plan.load))
         await made.heal()
@@ -139,28 +160,48 @@ async def _under_faults(made: Platform, producers: list[Producer], say: Say) -> 
 
 def _told(evidence: Evidence, asked: str, intruder: Intruder, made: Platform) -> str:
     chain = sum(len(seen.summaries) for seen in evidence.windows.values())
-    taken = sum(told["summarizer"] == RIVAL for seen in evidence.windows.values() for told in seen.summaries)
+    taken = sum(
+        told["summarizer"] == RIVAL for seen in evidence.windows.values() for told in seen.summaries
+    )
     ended = [
-        f"{service.name} ended with {service.ended}" for service in made.services if any(code not in (0, 137) for code in service.ended)
+        f"{service.name} ended with {service.ended}"
+        for service in made.services
+        if any(code not in (0, 137) for code in service.ended)
     ]
-    traced = [f"{service.name} logged {count} tracebacks" for service in made.services if (count := service.tracebacks())]
+    traced = [
+        f"{service.name} logged {count} tracebacks"
+        for service in made.services
+        if (count := service.tracebacks())
+    ]
     if traced or ended:
         keep_logs(made.folder, KEPT / f"seed-{made.plan.seed}")
     counts = (
         f"{len(evidence.acks)} acknowledgements, {asked}",
-        f"{len(evidence.log)} records in {len(evidence.windows)} conversations, {intruder.repeated} of them repeated whole",
-        f"{chain} summaries in force ({intruder.rivals} rivals, {taken} taken), {len(evidence.summaries)} announcements",
+        (
+            f"{len(evidence.log)} records in {len(evidence.windows)} conversations,"
+            f" {intruder.repeated} of them repeated whole"
+        ),
+        (
+            f"{chain} summaries in force ({intruder.rivals} rivals, {taken} taken),"
+            f" {len(evidence.summaries)} announcements"
+        ),
     )
     return "; ".join((*counts, *made.notes, *ended, *traced))
 
 
 async def _drop_topics(settings: Settings) -> None:
-    """Take the seed's topics away, so that a hundred seeds do not burden one broker; one that is away keeps them."""
+    """Take the seed's topics away, so that a hundred seeds do not burden one broker; one that is
+    away keeps them.
+    """
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
     try:
         async with asyncio.timeout(10):
             await admin.start()
-            names = [name for name in await admin.list_topics() if name.startswith(f"{settings.topic_prefix}.")]
+            names = [
+                name
+                for name in await admin.list_topics()
+                if name.startswith(f"{settings.topic_prefix}.")
+            ]
             await admin.delete_topics(names)
     except (KafkaError, TimeoutError) as error:
         print(f"the topics of {settings.topic_prefix} stay: {error}")
@@ -169,7 +210,8 @@ async def _drop_topics(settings: Settings) -> None:
 
 
 async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = False) -> int:
-    """Run seeds one after the other on one stack, print each and the sums; returns the exit code, 0 only when all are clean.
+    """Run seeds one after the other on one stack, print each and the sums; returns the exit code, 0
+    only when all are clean.
 
     ``verbose``: also the steps of each with their times.
     """
@@ -186,7 +228,10 @@ async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = F
                 total.lost += found.lost
                 total.doubled += found.doubled
                 total.differing += found.differing + outcome.trouble
-                say(f"seed {seed}: {'clean' if outcome.clean else 'FAILED'} in {outcome.seconds:.0f} s: {outcome.told}")
+                say(
+                    f"seed {seed}: {'clean' if outcome.clean else 'FAILED'} in"
+                    f" {outcome.seconds:.0f} s: {outcome.told}"
+                )
                 if not outcome.clean:
                     failed.append(outcome)
                     tell_failure(outcome, say)
@@ -195,8 +240,8 @@ async def run_seeds(seeds: Sequence[int], say: Say = print, *, verbose: bool = F
     if failed:
         say(f"failed seeds: {', '.join(str(outcome.seed) for outcome in failed)}")
     say(
-        f"seeds: {len(seeds)}, acknowledged: {total.acknowledged}, lost: {len(total.lost)}, doubled: {len(total.doubled)}, "
-        f"differing: {len(total.differing)}"
+        f"seeds: {len(seeds)}, acknowledged: {total.acknowledged}, lost: {len(total.lost)},"
+        f" doubled: {len(total.doubled)}, differing: {len(total.differing)}"
     )
     return 1 if failed else 0
 

@@ -1,7 +1,8 @@
-"""What a seed means: how many processes, which load, which policy, and which faults when. Nothing here touches a process.
+"""What a seed means: how many processes, which load, which policy, and which faults when. Nothing
+here touches a process.
 
-The same seed gives the same plan. When exactly a fault meets which request is up to the machine, so a seed that found something may have to
-be run more than once.
+The same seed gives the same plan. When exactly a fault meets which request is up to the machine, so
+a seed that found something may have to be run more than once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ KINDS = (
     "kafka-stall",
     "kafka-cut",
 )
-"""Every kind of fault; seed n always has the n-th, so as many seeds in a row as there are kinds have them all."""
+"""Every kind of fault; seed n always has the n-th, so as many seeds in a row as there are kinds
+have them all.
+"""
 
 DEAR = frozenset({"kafka-kill"})
 """Kinds of which a seed has one at most, because each costs seconds of waiting."""
@@ -38,7 +41,9 @@ DEAR = frozenset({"kafka-kill"})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: when (seconds from the load's begin), what, how long it lasts, and which of the processes (modulo how many there are)."""
+    """One fault: when (seconds from the load's begin), what, how long it lasts, and which of the
+    processes (modulo how many there are).
+    """
 
     at: float
     kind: str
@@ -51,8 +56,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a seed decides. ``load`` is for how many seconds producers append, at least; ``pause`` how long each waits between two;
-    ``rollbacks`` how many of about a hundred requests are some.
+    """All that a seed decides. ``load`` is for how many seconds producers append, at least;
+    ``pause`` how long each waits between two; ``rollbacks`` how many of about a hundred requests
+    are some.
     """
 
     seed: int
@@ -75,10 +81,15 @@ class Plan:
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
-        extras = [f"summaries by {self.summarizer}", *(["rivals"] if self.rivals else []), *(["repeats"] if self.repeats else [])]
+        extras = [
+            f"summaries by {self.summarizer}",
+            *(["rivals"] if self.rivals else []),
+            *(["repeats"] if self.repeats else []),
+        ]
         return (
-            f"{self.workers} workers, {self.gateways} gateways, {self.producers} producers, {self.tenants}x{self.conversations} "
-            f"conversations on {self.partitions} partitions, {', '.join(extras)}; {', '.join(map(str, self.faults))}"
+            f"{self.workers} workers, {self.gateways} gateways, {self.producers} producers,"
+            f" {self.tenants}x{self.conversations} conversations on {self.partitions} partitions,"
+            f" {', '.join(extras)}; {', '.join(map(str, self.faults))}"
         )
 
 
@@ -90,7 +101,14 @@ def plan_of(seed: int, *, load: float = 7.0) -> Plan:
     for i, kind in enumerate(kinds):
         if kind in DEAR and kind in kinds[:i]:
             kind = "worker-kill"
-        faults.append(Fault(round(rng.uniform(1.0, load - 2.0), 2), kind, round(rng.uniform(0.8, 2.0), 2), rng.randrange(12)))
+        faults.append(
+            Fault(
+                round(rng.uniform(1.0, load - 2.0), 2),
+                kind,
+                round(rng.uniform(0.8, 2.0), 2),
+                rng.randrange(12),
+            )
+        )
     compacting = any(fault.kind.endswith("-compacting") for fault in faults)
     budget = rng.choice((250, 400, 700))
     summarizer = "model" if compacting or rng.random() < 0.5 else "extractive"

@@ -1,4 +1,6 @@
-"""The summaries of a conversation as a chain: each covers what the one before left, nothing is covered twice, and nothing left out."""
+"""The summaries of a conversation as a chain: each covers what the one before left, nothing is
+covered twice, and nothing left out.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,27 @@ from tests.chaos.evidence import Findings, Flat
 from tests.chaos.model import Conversation, offset_of
 
 RIVAL = "rival"
-"""The summariser that this suite's own foreign summaries name; their counts and digests are claims."""
+"""The summariser that this suite's own foreign summaries name; their counts and digests are claims.
+"""
 
 
-def check_chain(key: str, conversation: Conversation, summaries: list[Flat], findings: Findings) -> None:
+def check_chain(
+    key: str, conversation: Conversation, summaries: list[Flat], findings: Findings
+) -> None:
     """Check what ``GET …/summaries`` told, newest first, against the model's chain and the log."""
     chain = conversation.chain()
     told = [summary["summary_id"] for summary in summaries]
     if told != [made.summary_id for made in chain]:
-        findings.differing.append(f"{key}: the summaries are told as {told[:4]}, the chain is {[m.summary_id for m in chain][:4]}")
+        findings.differing.append(
+            f"{key}: the summaries are told as {told[:4]}, the chain is"
+            f" {[m.summary_id for m in chain][:4]}"
+        )
     for i, summary in enumerate(summaries):
         if summary["previous"] != (told[i + 1] if i + 1 < len(told) else None):
-            findings.differing.append(f"{key}: summary {summary['summary_id']} does not stand on the one after it in the list")
+            findings.differing.append(
+                f"{key}: summary {summary['summary_id']} does not stand on the one after it in the"
+                " list"
+            )
         if summary["summarizer"] != RIVAL:
             _check_claims(key, conversation, summary, findings)
     _check_cover(key, conversation, findings)
@@ -32,12 +43,20 @@ def _check_claims(key: str, conversation: Conversation, summary: Flat, findings:
     ids = [event.id for event in events if event is not None]
     digest = sha256(b"".join(sha256(name.encode()).digest() for name in ids)).hexdigest()
     if len(ids) != len(events):
-        findings.doubled.append(f"{key}: the span of summary {summary['summary_id']} names repeats, or records that are no events")
+        findings.doubled.append(
+            f"{key}: the span of summary {summary['summary_id']} names repeats, or records that are"
+            " no events"
+        )
     elif (span["count"], span["digest"]) != (len(ids), digest):
-        findings.differing.append(f"{key}: the span of summary {summary['summary_id']} has another count or digest than its events")
+        findings.differing.append(
+            f"{key}: the span of summary {summary['summary_id']} has another count or digest than"
+            " its events"
+        )
     first = min(conversation.covered_by(span), default=-1)
     if any(offset_of(span["from"]) <= offset < first for offset in conversation.standing()):
-        findings.differing.append(f"{key}: the span of summary {summary['summary_id']} begins before what it covers")
+        findings.differing.append(
+            f"{key}: the span of summary {summary['summary_id']} begins before what it covers"
+        )
 
 
 def _check_cover(key: str, conversation: Conversation, findings: Findings) -> None:
@@ -46,5 +65,8 @@ def _check_cover(key: str, conversation: Conversation, findings: Findings) -> No
     for made in reversed(conversation.chain()):
         for offset in sorted(made.covers):
             if offset in covered:
-                findings.doubled.append(f"{key}: the event at {offset} is covered by {covered[offset]} and by {made.summary_id}")
+                findings.doubled.append(
+                    f"{key}: the event at {offset} is covered by {covered[offset]} and by"
+                    f" {made.summary_id}"
+                )
             covered[offset] = made.summary_id

@@ -1,4 +1,6 @@
-"""A few seeds of ``make chaos`` with every run of the tests: faults under load, and nothing lost, doubled or different."""
+"""A few seeds of ``make chaos`` with every run of the tests: faults under load, and nothing lost,
+doubled or different.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ async def chaos_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 
 def small(seed: int) -> Plan:
-    """The plan of a seed for a short run: two workers, one gateway, four seconds of load, the first three faults."""
+    """The plan of a seed for a short run: two workers, one gateway, four seconds of load, the first
+    three faults.
+    """
     plan = plan_of(seed, load=4.0)
     return replace(plan, workers=2, gateways=1, producers=5, faults=plan.faults[:3])
 
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("seed", [4, 36])
-async def test_nothing_is_lost_doubled_or_different_under_faults(seed: int, chaos_stack: Stack) -> None:
+async def test_nothing_is_lost_doubled_or_different_under_faults(
+    seed: int, chaos_stack: Stack
+) -> None:
     plan = small(seed)
     print(f"seed {seed}: {plan}")
     outcome = await run_seed(plan, chaos_stack)

@@ -1,4 +1,6 @@
-"""The oracle can fail: each way in which a run may be wrong is put into an honest one, and has to be reported."""
+"""The oracle can fail: each way in which a run may be wrong is put into an honest one, and has to
+be reported.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.chaos.oracle import judge
 
 KEY, OTHER = "t0/c0", "t1/c0"
 SUMMARY, ROLLBACK, REPEAT = 4, 7, 8
-"""Offsets of the honest run: messages 0 to 3, a summary of the first two, messages 5 and 6, a rollback to 5, a repeat of 3, a message 9."""
+"""Offsets of the honest run: messages 0 to 3, a summary of the first two, messages 5 and 6, a
+rollback to 5, a repeat of 3, a message 9.
+"""
 
 
 def text(number: int, key: str = KEY) -> str:
@@ -24,7 +28,13 @@ def text(number: int, key: str = KEY) -> str:
 
 
 def row(offset: int, name: str, kind: str, data: Flat, key: str = KEY) -> Row:
-    event = {"specversion": "1.0", "id": name, "type": f"threadfold.{kind}.v1", "source": "/tenants/t0/conversations/c0", "data": data}
+    event = {
+        "specversion": "1.0",
+        "id": name,
+        "type": f"threadfold.{kind}.v1",
+        "source": "/tenants/t0/conversations/c0",
+        "data": data,
+    }
     return Row(0, offset, key, json.dumps(event).encode())
 
 
@@ -35,8 +45,22 @@ def message(number: int) -> Flat:
 def summary() -> Flat:
     digest = sha256(sha256(b"e0").digest() + sha256(b"e1").digest()).hexdigest()
     span = {"from": "0-0", "to": "0-1", "count": 2, "positions": [0, 1], "digest": digest}
-    told = {"summary_id": "s1", "text": text(99), "tokens": 9, "span": span, "previous": None, "summarizer": "extractive"}
-    return {**told, "reason": "budget", "trust": "user", "policy": "", "tokens_before": 50, "tokens_after": 9}
+    told = {
+        "summary_id": "s1",
+        "text": text(99),
+        "tokens": 9,
+        "span": span,
+        "previous": None,
+        "summarizer": "extractive",
+    }
+    return {
+        **told,
+        "reason": "budget",
+        "trust": "user",
+        "policy": "",
+        "tokens_before": 50,
+        "tokens_after": 9,
+    }
 
 
 def honest() -> Evidence:
@@ -47,16 +71,32 @@ def honest() -> Evidence:
     log.append(row(ROLLBACK, "back", "rollback", {"to": "e5"}))
     log.append(row(REPEAT, "e3", "message", message(3)))
     log.append(row(9, "e9", "message", message(9)))
-    acks = [Ack(KEY, f"e{i}", f"0-{i}", {"type": "message", "id": f"e{i}", **message(i)}, 1, i) for i in (0, 1, 2, 3, 5, 6, 9)]
-    acks.append(Ack(KEY, "back", f"0-{ROLLBACK}", {"type": "rollback", "id": "back", "to": "e5"}, 2, 0))
+    acks = [
+        Ack(KEY, f"e{i}", f"0-{i}", {"type": "message", "id": f"e{i}", **message(i)}, 1, i)
+        for i in (0, 1, 2, 3, 5, 6, 9)
+    ]
+    acks.append(
+        Ack(KEY, "back", f"0-{ROLLBACK}", {"type": "rollback", "id": "back", "to": "e5"}, 2, 0)
+    )
     digest = bytes(32)
     applied = ["e0", "e1", "e2", "e3", "summary-s1", "e5", "e6", "back", "e9"]
     for name in applied:
         digest = sha256(digest + sha256(name.encode()).digest()).digest()
-    shown: list[Flat] = [{"type": "summary", "summary_id": "s1", "text": text(99), "position": f"0-{SUMMARY}"}]
+    shown: list[Flat] = [
+        {"type": "summary", "summary_id": "s1", "text": text(99), "position": f"0-{SUMMARY}"}
+    ]
     shown += [{"type": "message", **message(i), "position": f"0-{i}"} for i in (2, 3, 5, 9)]
-    told = {"count": len(applied), "digest": digest.hex(), "position": "0-9", "suspensions": [], "summary": {"summary_id": "s1"}}
-    history = [{"id": json.loads(r.value)["id"], "position": r.position, **json.loads(r.value)["data"]} for r in reversed(log)]
+    told = {
+        "count": len(applied),
+        "digest": digest.hex(),
+        "position": "0-9",
+        "suspensions": [],
+        "summary": {"summary_id": "s1"},
+    }
+    history = [
+        {"id": json.loads(r.value)["id"], "position": r.position, **json.loads(r.value)["data"]}
+        for r in reversed(log)
+    ]
     history = [event for event in history if event["position"] != f"0-{REPEAT}"]
     seen = Seen({**told, "messages": shown}, {**told, "messages": []}, history, [summary()])
     return Evidence(acks, log, [replace(log[SUMMARY])], {KEY: seen})
@@ -129,7 +169,10 @@ def _wrong_order_in_the_window(evidence: Evidence) -> None:
 
 
 def _wrong_order_of_a_producer(evidence: Evidence) -> None:
-    evidence.acks[0], evidence.acks[1] = replace(evidence.acks[0], number=1), replace(evidence.acks[1], number=0)
+    evidence.acks[0], evidence.acks[1] = (
+        replace(evidence.acks[0], number=1),
+        replace(evidence.acks[1], number=0),
+    )
 
 
 def _foreign_text_in_the_window(evidence: Evidence) -> None:
@@ -173,7 +216,9 @@ def _suspension_of_nobody(evidence: Evidence) -> None:
 
 
 def _void_without_a_rollback(evidence: Evidence) -> None:
-    evidence.summaries.append(row(5, "voided-s1", "summary.voided", {"summary_id": "s1", "by": "0-7"}))
+    evidence.summaries.append(
+        row(5, "voided-s1", "summary.voided", {"summary_id": "s1", "by": "0-7"})
+    )
 
 
 def _void_and_not_said(evidence: Evidence) -> None:
@@ -181,7 +226,9 @@ def _void_and_not_said(evidence: Evidence) -> None:
 
 
 def _result_without_a_call(evidence: Evidence) -> None:
-    evidence.windows[KEY].openai["messages"] = [{"role": "tool", "tool_call_id": "c1", "content": text(2)}]
+    evidence.windows[KEY].openai["messages"] = [
+        {"role": "tool", "tool_call_id": "c1", "content": text(2)}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +262,9 @@ def _result_without_a_call(evidence: Evidence) -> None:
         (_void_without_a_rollback, "differing", "no rollback made them so"),
     ],
 )
-def test_what_is_wrong_is_reported(wrong: Callable[[Evidence], None], kind: str, words: str) -> None:
+def test_what_is_wrong_is_reported(
+    wrong: Callable[[Evidence], None], kind: str, words: str
+) -> None:
     evidence = honest()
     wrong(evidence)
     findings = judge(evidence)

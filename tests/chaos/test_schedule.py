@@ -1,4 +1,6 @@
-"""Seeds are plans: the same for the same seed, and every kind of fault within as many seeds as there are kinds."""
+"""Seeds are plans: the same for the same seed, and every kind of fault within as many seeds as
+there are kinds.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,16 @@ def test_a_seed_always_gives_the_same_plan_and_seeds_differ() -> None:
 def test_as_many_seeds_as_there_are_kinds_of_faults_have_them_all() -> None:
     assert set(FAULTS) == set(KINDS)
     for first in (0, 37):
-        assert {fault.kind for seed in range(first, first + len(KINDS)) for fault in plan_of(seed).faults} == set(KINDS)
+        assert {
+            fault.kind
+            for seed in range(first, first + len(KINDS))
+            for fault in plan_of(seed).faults
+        } == set(KINDS)
 
 
-@pytest.mark.parametrize(("lost", "trouble", "code"), [([], [], 0), (["t0/c0: e1"], [], 1), ([], ["no rest"], 1)])
+@pytest.mark.parametrize(
+    ("lost", "trouble", "code"), [([], [], 0), (["t0/c0: e1"], [], 1), ([], ["no rest"], 1)]
+)
 async def test_the_last_line_has_the_sums_and_the_exit_code_follows_it(
     monkeypatch: pytest.MonkeyPatch, lost: list[str], trouble: list[str], code: int
 ) -> None:
@@ -36,7 +44,10 @@ async def test_the_last_line_has_the_sums_and_the_exit_code_follows_it(
     monkeypatch.setattr(run, "run_seed", played)
     said: list[str] = []
     assert await run.run_seeds([3, 4], said.append) == code
-    assert said[-1] == f"seeds: 2, acknowledged: 200, lost: {2 * len(lost)}, doubled: 0, differing: {2 * len(trouble)}"
+    assert (
+        said[-1] == f"seeds: 2, acknowledged: 200, lost: {2 * len(lost)}, doubled: 0, differing:"
+        f" {2 * len(trouble)}"
+    )
     assert ("make chaos SEED=4" in "\n".join(said)) == (code == 1)
 
 

@@ -1,7 +1,9 @@
-"""Everything that happens to a partition, at random and in any order, in memory: whatever came before, its windows are a plain fold's.
+"""Everything that happens to a partition, at random and in any order, in memory: whatever came
+before, its windows are a plain fold's.
 
-Batches, other owners and zombies, a lost Redis and another server, rounds and compaction of the snapshots topic, sleep, poison and drops,
-erasures, rollbacks, corrupted windows and stubs that are mended, new generations and the way back, a log that lost its tail.
+Batches, other owners and zombies, a lost Redis and another server, rounds and compaction of the
+snapshots topic, sleep, poison and drops, erasures, rollbacks, corrupted windows and stubs that are
+mended, new generations and the way back, a log that lost its tail.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Model(Expected):
-    """What a conversation's window is to be; what is asked of it in between is noted for summaries to come."""
+    """What a conversation's window is to be; what is asked of it in between is noted for summaries
+    to come.
+    """
 
     requests: list[CompactionRequest] = field(default_factory=list)
     erased: bool = False
@@ -87,7 +91,9 @@ class Model(Expected):
 
 
 class World:
-    """A log, a store, a snapshots topic, the partition's owner, and the plain fold of all that is in the log."""
+    """A log, a store, a snapshots topic, the partition's owner, and the plain fold of all that is
+    in the log.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -96,7 +102,9 @@ class World:
         self.log, self.inner, self.topic = MemoryLog(4), MemoryStore(), MemorySnapshots(4)
         self.revival = Revival(self.topic, self.log, self._known)
         self.store = Reviving(self.inner, self.revival)
-        self.readers = Reviving(self.inner, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20))
+        self.readers = Reviving(
+            self.inner, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20)
+        )
         self.rounds = Rounds(self.log, self.topic, 1, 1e-9)
         self.generation, self.generations, self.latest, self.served = 1, [1], 1, -1
         self.owner: Partition | None = None
@@ -109,7 +117,8 @@ class World:
     async def _known(self, generation: int, tenants: set[str]) -> Rules:
         return self.rules
 
-    # -- the log -------------------------------------------------------------------------------------------------------------
+    # -- the log
+    # ------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> list[Raw]:
@@ -117,7 +126,11 @@ class World:
 
     def put(self, key: Key, data: object, text: bytes | None = None) -> None:
         self.ids += 1
-        event = None if text is not None else event_for(key, data, f"{key.conversation}-{self.ids}", self.rng.choice([None, 30]))
+        event = (
+            None
+            if text is not None
+            else event_for(key, data, f"{key.conversation}-{self.ids}", self.rng.choice([None, 30]))
+        )
         at = self.log.put(NUMBER, str(key).encode(), text if event is None else encode(event))
         self.models[key].take(at.offset, event)
 
@@ -128,10 +141,27 @@ class World:
         if roll < 0.02:
             self.put(key, None, rng.choice([b"{not json", b"[]"]))
         elif model.parked is not None and roll < 0.35:
-            self.put(key, events.EventDropped(str(Position(NUMBER, rng.choice([model.parked, model.parked, rng.randrange(end)])))))
+            self.put(
+                key,
+                events.EventDropped(
+                    str(
+                        Position(
+                            NUMBER, rng.choice([model.parked, model.parked, rng.randrange(end)])
+                        )
+                    )
+                ),
+            )
         elif roll < 0.10:
-            self.put(key, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")]))
-            self.put(key, events.ToolResult("a", rng.choice(["trap ", "fine ", "fine "]) * rng.choice([10, 40])))
+            self.put(
+                key,
+                events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")]),
+            )
+            self.put(
+                key,
+                events.ToolResult(
+                    "a", rng.choice(["trap ", "fine ", "fine "]) * rng.choice([10, 40])
+                ),
+            )
         elif roll < 0.16 and end:
             self.put(key, events.Rollback(f"{NUMBER}-{rng.randrange(end)}"))
         elif roll < 0.32 and model.requests:
@@ -145,12 +175,21 @@ class World:
         elif roll < 0.38:
             self.log.put(NUMBER, rng.choice([b"no-slash", None, str(key).encode()]), None)
         elif roll < 0.42:
-            choices = [events.Opened(user="u"), events.Suspension("s", "approval"), events.Resolution("s", "approved"), None]
+            choices = [
+                events.Opened(user="u"),
+                events.Suspension("s", "approval"),
+                events.Resolution("s", "approved"),
+                None,
+            ]
             self.put(key, rng.choice(choices))
         else:
-            self.put(key, events.Message(rng.choice(["user", "assistant"]), "word " * rng.choice([5, 40])))
+            self.put(
+                key,
+                events.Message(rng.choice(["user", "assistant"]), "word " * rng.choice([5, 40])),
+            )
 
-    # -- the owner -----------------------------------------------------------------------------------------------------------
+    # -- the owner
+    # ------------------------------------------------------------------------------------------
 
     def partition(self, generation: int, **options: object) -> Partition:
         async def learn(tenant: str) -> None:
@@ -166,17 +205,30 @@ class World:
             self.zombies = [*self.zombies[-2:], self.owner]
         self.rounds.forget([NUMBER])
         stored = await self.store.checkpoint(self.generation, NUMBER)
-        start = await find_start(self.log, NUMBER, stored, committed=self.served + 1, served=self.served, anew=False, accept=False)
+        start = await find_start(
+            self.log,
+            NUMBER,
+            stored,
+            committed=self.served + 1,
+            served=self.served,
+            anew=False,
+            accept=False,
+        )
         if start.other:
             self.served = start.end - 1
         if start.checkpoint.offset < 0:
             await self.store.drop_partition(self.generation, NUMBER)
             start = start._replace(checkpoint=Checkpoint())
-        owner = self.owner = self.partition(self.generation, cached_windows=self.rng.choice([1, 3, 50]))
+        owner = self.owner = self.partition(
+            self.generation, cached_windows=self.rng.choice([1, 3, 50])
+        )
         owner.adopt(start.checkpoint)
         await owner.set_target(start.target)
         heals = owner.checkpoint.healing or owner.checkpoint.offset < 0 < start.end
-        if heals and await heal_from_snapshots(owner, self.log, self.topic, start.target) is not None:
+        if (
+            heals
+            and await heal_from_snapshots(owner, self.log, self.topic, start.target) is not None
+        ):
             self.note("healed")
         self.rounds.take_over(owner)
         return owner
@@ -212,18 +264,27 @@ class World:
         await self.fold()
         past = self.rounds._pasts[NUMBER]
         async with asyncio.timeout(20):
-            while past.task is not None or past.covered < past.partition.checkpoint.offset or not past.ready:
+            while (
+                past.task is not None
+                or past.covered < past.partition.checkpoint.offset
+                or not past.ready
+            ):
                 self.rounds.consider(NUMBER)
                 await asyncio.sleep(0)
 
     async def stubs(self) -> list[Key]:
         found = await self.inner.load(self.generation, NUMBER, KEYS)
-        return [key for key, parts in zip(KEYS, found, strict=True) if parts is not None and parts.asleep is not None]
+        return [
+            key
+            for key, parts in zip(KEYS, found, strict=True)
+            if parts is not None and parts.asleep is not None
+        ]
 
     def note(self, what: str) -> None:
         self.seen[what] = self.seen.get(what, 0) + 1
 
-    # -- what happens --------------------------------------------------------------------------------------------------------
+    # -- what happens
+    # ------------------------------------------------------------------------------------------
 
     async def talk(self) -> None:
         for _ in range(self.rng.randint(1, 25)):
@@ -273,7 +334,9 @@ class World:
         self.topic.compact(NUMBER)
 
     async def emptied(self) -> None:
-        self.topic.delete(NUMBER, self.rng.choice([self.topic.next[NUMBER], self.topic.next[NUMBER] // 2]))
+        self.topic.delete(
+            NUMBER, self.rng.choice([self.topic.next[NUMBER], self.topic.next[NUMBER] // 2])
+        )
 
     async def kafka_away(self) -> None:
         self.topic.fail_after = self.rng.randint(0, 5)
@@ -310,16 +373,30 @@ class World:
         if how != "at":
             assert report.differing == [str(key)], (how, report)
             assert report.repaired == [str(key)], (how, report)
-            assert before != self.inner._of(self.generation, NUMBER).windows[key] or how == "gone" or stored.asleep is None
+            assert (
+                before != self.inner._of(self.generation, NUMBER).windows[key]
+                or how == "gone"
+                or stored.asleep is None
+            )
         self.note(f"mended {how}")
 
     async def mended(self) -> None:
         """Windows are mended that need not be."""
         await self.fold()
-        await mend(self.log, self.store, self.generation, self.rules, NUMBER, self.rng.sample(KEYS, 2), self.topic)
+        await mend(
+            self.log,
+            self.store,
+            self.generation,
+            self.rules,
+            NUMBER,
+            self.rng.sample(KEYS, 2),
+            self.topic,
+        )
 
     async def rebuilt(self) -> None:
-        """A new generation is built, some of it before the switch, and readers are switched to it; or back to one there was."""
+        """A new generation is built, some of it before the switch, and readers are switched to it;
+        or back to one there was.
+        """
         await self.fold()
         if len(self.generations) > 1 and self.rng.random() < 0.5:
             number = self.rng.choice([one for one in self.generations if one != self.generation])
@@ -331,7 +408,9 @@ class World:
         recent = RecentLog(self.log)
         builder = self.partition(number, voice=Silence(), log=recent, fetch=Histories().fetch)
         checkpoint = await self.store.checkpoint(number, NUMBER)
-        if checkpoint is not None and not await healing.is_of(self.log, NUMBER, checkpoint, len(self.rows)):
+        if checkpoint is not None and not await healing.is_of(
+            self.log, NUMBER, checkpoint, len(self.rows)
+        ):
             checkpoint = None
         if checkpoint is None or checkpoint.offset < 0:
             checkpoint = None
@@ -365,7 +444,9 @@ class World:
         self.zombies = []
 
     async def erased_elsewhere(self) -> None:
-        """An erasure is taken early where nobody folds, as ``threadfold.service.erasure`` does it."""
+        """An erasure is taken early where nobody folds, as ``threadfold.service.erasure`` does
+        it.
+        """
         if self.rng.random() < 0.7 or len(self.generations) < 2:
             return
         key = self.rng.choice(KEYS)
@@ -381,7 +462,9 @@ class World:
                 window, mark = stored.open(key, NUMBER, self.rules)
             if not window.meta.erased:
                 apply(window, min(checkpoint.offset, self.rows[-1].offset), erasure)
-                await self.inner.apply(number, NUMBER, checkpoint, [write_of(window, mark, checkpoint.timestamp)])
+                await self.inner.apply(
+                    number, NUMBER, checkpoint, [write_of(window, mark, checkpoint.timestamp)]
+                )
                 self.note("erased elsewhere")
 
     def remodel(self) -> None:
@@ -396,30 +479,40 @@ class World:
                     self.models[key].take(row.offset, None)
 
     async def code_mended(self) -> None:
-        """The code no longer fails: what is parked by it is tried again, by somebody who is not the owner."""
+        """The code no longer fails: what is parked by it is tried again, by somebody who is not the
+        owner.
+        """
         if not self.code.broken:
             return
         await self.settle()
-        # Where an event was dropped on which the code failed, or in a generation that was left, windows are another code's (docs/poison).
+        # Where an event was dropped on which the code failed, or in a generation that was left,
+        # windows are another code's (docs/poison).
         self.generations = [self.generation]
         failing = [key for key, model in self.models.items() if model.parked is not None]
         self.code.broken = False
         self.remodel()
-        letters = DeadLetters(self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic)
+        letters = DeadLetters(
+            self.log, self.log, self.store, self.generation, self.rules, AnyEar(), self.topic
+        )
         for key in failing:
             if self.models[key].parked is None:
                 assert (await letters.retry(key))[1] is None
                 self.note("tried again")
         await self.verify(deep=True, repair=True)
 
-    # -- what has to hold ----------------------------------------------------------------------------------------------------
+    # -- what has to hold
+    # ------------------------------------------------------------------------------------------
 
     async def verify(self, **options: bool):  # type: ignore[no-untyped-def]
         generation = Generation(self.generation, 4, {}, {}, "live")
-        return await verify(self.log, self.store, generation, self.rules, snapshots=self.topic, **options)
+        return await verify(
+            self.log, self.store, generation, self.rules, snapshots=self.topic, **options
+        )
 
     async def right(self) -> None:
-        """All windows are the plain fold's: to a reader, and to a verify, and the lists are, too."""
+        """All windows are the plain fold's: to a reader, and to a verify, and the lists are,
+        too.
+        """
         await self.fold()
         checkpoint = await self.inner.checkpoint(self.generation, NUMBER)
         assert checkpoint is not None and not checkpoint.healing
@@ -466,7 +559,9 @@ async def live(seed: int, steps: int) -> World:
         await world.settle()
         await world.right()
     except BaseException as error:
-        error.add_note(f"seed {seed}: {world.did}, {len(world.rows)} rows, generation {world.generation}")
+        error.add_note(
+            f"seed {seed}: {world.did}, {len(world.rows)} rows, generation {world.generation}"
+        )
         raise
     finally:
         await world.rounds.stop()

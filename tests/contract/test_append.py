@@ -1,4 +1,6 @@
-"""Appending under load on a real Kafka: order, fairness, what is refused, and what a caller that gives up leaves behind."""
+"""Appending under load on a real Kafka: order, fairness, what is refused, and what a caller that
+gives up leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,22 @@ async def log(settings: Settings) -> AsyncIterator[KafkaLog]:
 
 
 def records(conversation: str, *ids: str, size: int = 0) -> list[Record]:
-    return [Record(Key("acme", conversation), id_, "threadfold.message.v1", id_.encode() + b" " * size) for id_ in ids]
+    return [
+        Record(Key("acme", conversation), id_, "threadfold.message.v1", id_.encode() + b" " * size)
+        for id_ in ids
+    ]
 
 
-async def test_five_hundred_callers_on_one_partition_are_all_served_each_list_in_order_and_unmixed(log: KafkaLog) -> None:
+async def test_five_hundred_callers_on_one_partition_are_all_served_each_list_in_order_and_unmixed(
+    log: KafkaLog,
+) -> None:
     lists = [records("hot", *(f"{caller}-{i}" for i in range(5))) for caller in range(500)]
     answers = await asyncio.gather(*(log.append(some) for some in lists))
     starts = sorted(positions[0].offset for positions in answers)
     for positions in answers:
-        assert [p.offset for p in positions] == list(range(positions[0].offset, positions[0].offset + 5))
+        assert [p.offset for p in positions] == list(
+            range(positions[0].offset, positions[0].offset + 5)
+        )
     assert [b - a for a, b in itertools.pairwise(starts)] == [5] * 499
     found = await log.read([p for positions in answers for p in positions])
     for some, positions in zip(lists, answers, strict=True):
@@ -57,7 +66,9 @@ async def test_what_came_while_a_batch_was_under_way_goes_out_together(log: Kafk
     assert len(sent) <= 3
 
 
-async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing_and_the_others_are_served(log: KafkaLog) -> None:
+async def test_a_caller_that_gives_up_before_its_turn_leaves_nothing_and_the_others_are_served(
+    log: KafkaLog,
+) -> None:
     await log.append(records("quit", "first"))
     ahead = asyncio.create_task(log.append(records("quit", "ahead", size=500_000)))
     await asyncio.sleep(0)
@@ -84,7 +95,9 @@ async def test_a_stopped_log_tells_those_who_still_wait(log: KafkaLog, steps: in
     assert isinstance(caught.value.__cause__, ProducerClosed)
 
 
-async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(log: KafkaLog) -> None:
+async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(
+    log: KafkaLog,
+) -> None:
     await log.append(records("fail", "before"))
     producer = await log._producer.get()
     send_batch = producer.send_batch
@@ -100,7 +113,9 @@ async def test_a_failed_batch_is_told_to_its_callers_and_the_next_one_is_sent(lo
     assert (await log.read([position]))[position].value == b"after"
 
 
-async def test_beyond_the_bound_a_list_is_refused_at_once_and_accepted_again_later(settings: Settings) -> None:
+async def test_beyond_the_bound_a_list_is_refused_at_once_and_accepted_again_later(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, PARTITIONS)
     log._load = Load(most=1_000_000, most_of_one=600_000)
     try:

@@ -1,4 +1,6 @@
-"""Asking for summaries: pauses that grow, and no answer to what a window does not ask for any more; over both stores."""
+"""Asking for summaries: pauses that grow, and no answer to what a window does not ask for any more;
+over both stores.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Desk:
     async def keep(self, *, target: int = -1) -> Window:
         """Fold the log and write the window."""
         window = await fold(self.log)
-        checkpoint = Checkpoint(self.at.revision, window.meta.position, 1, f"d{window.meta.position}", target)
+        checkpoint = Checkpoint(
+            self.at.revision, window.meta.position, 1, f"d{window.meta.position}", target
+        )
         applied = await self.store.apply(self.generation, PARTITION, checkpoint, [write_of(window)])
         assert applied.verdict is Verdict.APPLIED
         self.at = Checkpoint(applied.revision)
@@ -81,7 +85,9 @@ async def test_two_repeats_at_once_are_answered_once(desk: Desk) -> None:
     assert sum(answer is not None for answer in answers) == 1
 
 
-async def test_a_request_that_was_answered_is_not_answered_again_before_the_fold_can_have_come_to_it(desk: Desk) -> None:
+async def test_a_request_that_was_answered_is_not_answered_again_before_the_fold_can_have_come_to_it(
+    desk: Desk,
+) -> None:
     desk.compactor.settings = msgspec.structs.replace(SETTINGS, summary_time_cap=0.2)
     request = await desk.asked()
     assert await desk.compactor.answer_wanted(request) is not None
@@ -124,7 +130,9 @@ async def test_while_a_partition_heals_nothing_is_known_and_it_is_asked_again(de
 def test_pauses_double_up_to_a_bound_and_begin_anew_with_what_is_new() -> None:
     patience, key, other = Patience(30.0), Key("acme", "one"), Key("acme", "two")
     first = [patience.pauses([key], again=True) for _ in range(7)]
-    assert [next(iter(pauses)) for pauses in first] == [30.0 * n for n in (1, 2, 4, 8, LONGEST, LONGEST, LONGEST)]
+    assert [next(iter(pauses)) for pauses in first] == [
+        30.0 * n for n in (1, 2, 4, 8, LONGEST, LONGEST, LONGEST)
+    ]
     assert patience.pauses([key, other], again=True) == {30.0 * LONGEST: [key], 30.0: [other]}
     assert patience.pauses([key, other], again=False) == {30.0: [key, other]}
     assert patience.pauses([key], again=True) == {60.0: [key]}

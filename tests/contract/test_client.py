@@ -1,4 +1,6 @@
-"""One suite for the client in all its forms: over HTTP and straight to Kafka and Redis, asynchronous and synchronous."""
+"""One suite for the client in all its forms: over HTTP and straight to Kafka and Redis,
+asynchronous and synchronous.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from streams.settings.settings import Settings
 from tests.support.clients import FORMS, client_of
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
-from threadfold.client import Client, ClientClosed, ClientError, Conflict, Gone, Invalid, NotFound, TooLarge
+from threadfold.client import (
+    Client,
+    ClientClosed,
+    ClientError,
+    Conflict,
+    Gone,
+    Invalid,
+    NotFound,
+    TooLarge,
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +49,12 @@ def say(text: str, role: str = "user") -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text}
 
 
-async def test_what_is_appended_is_in_the_context_after_its_position(client: Any, name: str) -> None:
-    answer = await client.append(name, [say("You help.", "system"), say("Grüße 🌍"), say("hello", "assistant")])
+async def test_what_is_appended_is_in_the_context_after_its_position(
+    client: Any, name: str
+) -> None:
+    answer = await client.append(
+        name, [say("You help.", "system"), say("Grüße 🌍"), say("hello", "assistant")]
+    )
     assert [event.position for event in answer.events][-1] == answer.position
     context = await client.context(name, after=answer.position)
     assert [m["content"] for m in context.messages] == ["You help.", "Grüße 🌍", "hello"]
@@ -48,7 +63,9 @@ async def test_what_is_appended_is_in_the_context_after_its_position(client: Any
     assert context.render_digest.encode() in context.raw
 
 
-async def test_one_event_alone_is_answered_with_its_status_when_waited_for(client: Any, name: str) -> None:
+async def test_one_event_alone_is_answered_with_its_status_when_waited_for(
+    client: Any, name: str
+) -> None:
     (event,) = (await client.append(name, say("one"), wait="applied")).events
     assert event.status == "applied"
     (again,) = (await client.append(name, {"id": event.id, **say("one")}, wait="applied")).events
@@ -71,9 +88,13 @@ async def test_an_idempotency_key_makes_two_calls_one(client: Any, name: str) ->
 
 async def test_messages_of_both_providers_are_taken(client: Any, name: str) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    await client.append_messages(name, [{"role": "user", "content": "look"}, {"role": "assistant", "tool_calls": [call]}])
+    await client.append_messages(
+        name, [{"role": "user", "content": "look"}, {"role": "assistant", "tool_calls": [call]}]
+    )
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "found"}
-    answer = await client.append_messages(name, {"role": "user", "content": [result, {"type": "text", "text": "and?"}]}, "anthropic")
+    answer = await client.append_messages(
+        name, {"role": "user", "content": [result, {"type": "text", "text": "and?"}]}, "anthropic"
+    )
     assert len(answer.events) == 2
     context = await client.context(name, format="anthropic", after=answer.position)
     assert [m["role"] for m in context.messages] == ["user", "assistant", "user"]
@@ -94,7 +115,9 @@ async def test_history_comes_newest_first_by_pages_and_whole(client: Any, name: 
     assert [e["content"] for e in page.events] == [str(i) for i in range(24, 14, -1)]
     older = await client.history(name, before=page.next_before, limit=10)
     assert older.events[0]["content"] == "14"
-    assert [e["id"] async for e in client.iter_history(name, page=7)] == [e.id for e in reversed(answer.events)]
+    assert [e["id"] async for e in client.iter_history(name, page=7)] == [
+        e.id for e in reversed(answer.events)
+    ]
 
 
 async def test_one_event_is_read_whole_or_by_a_page_of_its_text(client: Any, name: str) -> None:
@@ -115,7 +138,9 @@ async def test_a_rollback_and_a_closed_session_are_told(client: Any, name: str) 
 async def test_a_model_call_is_recorded_for_what_its_context_was(client: Any, name: str) -> None:
     answer = await client.append(name, say("hi"), wait="applied")
     context = await client.context(name, after=answer.position, max_tokens=5000)
-    render = await client.record_call(name, context, "small-1", reported_usage={"prompt_tokens": 9}, latency_ms=12.5)
+    render = await client.record_call(
+        name, context, "small-1", reported_usage={"prompt_tokens": 9}, latency_ms=12.5
+    )
     assert isinstance(render, str)
 
 
@@ -128,10 +153,18 @@ async def test_a_conversation_nobody_knows_is_not_found(client: Any, name: str) 
 @pytest.mark.parametrize(
     ("events", "kind", "words"),
     [
-        ([say("good"), {"type": "message", "role": "king", "content": "x"}], Invalid, "event 2: field role"),
+        (
+            [say("good"), {"type": "message", "role": "king", "content": "x"}],
+            Invalid,
+            "event 2: field role",
+        ),
         ([], Invalid, "the list is empty"),
         ([say(str(i)) for i in range(501)], Invalid, "at most 500"),
-        ([{"type": "tool.result", "tool_call_id": "c", "content": "x" * (9 << 20)}], TooLarge, "event 1"),
+        (
+            [{"type": "tool.result", "tool_call_id": "c", "content": "x" * (9 << 20)}],
+            TooLarge,
+            "event 1",
+        ),
         (["text"], Invalid, "expected an object"),
     ],
 )
@@ -152,7 +185,11 @@ async def test_a_name_that_is_none_never_reaches_a_route(client: Any, conversati
 
 async def test_parameters_out_of_bounds_are_invalid_in_every_form(client: Any, name: str) -> None:
     await client.append(name, say("x"), wait="applied")
-    for work in (client.history(name, limit=0), client.context(name, max_tokens=0), client.context(name, after="not-a-position")):
+    for work in (
+        client.history(name, limit=0),
+        client.context(name, max_tokens=0),
+        client.context(name, after="not-a-position"),
+    ):
         with pytest.raises(Invalid):
             await work
 
@@ -201,7 +238,12 @@ async def test_a_queued_turn_begins_when_the_one_before_it_ends(client: Any, nam
 
 
 async def test_lists_name_conversations_suspensions_and_summaries(client: Any, name: str) -> None:
-    question = {"type": "suspension", "suspension_id": f"q-{name}", "kind": "approval", "prompt": "pay?"}
+    question = {
+        "type": "suspension",
+        "suspension_id": f"q-{name}",
+        "kind": "approval",
+        "prompt": "pay?",
+    }
     await client.append(name, [say(str(i) * 40) for i in range(12)] + [question], wait="applied")
     assert name in [item["conversation"] async for item in client.conversations(limit=20)]
     assert f"q-{name}" in [item["suspension_id"] async for item in client.suspensions(limit=20)]
@@ -231,7 +273,9 @@ async def test_a_key_nobody_gave_out_is_refused(platform: Platform) -> None:
     await close()
 
 
-async def test_the_synchronous_client_works_beside_a_running_loop_and_ends_its_thread(platform: Platform) -> None:
+async def test_the_synchronous_client_works_beside_a_running_loop_and_ends_its_thread(
+    platform: Platform,
+) -> None:
     with Client(platform.url, platform.key) as client:
         thread = client._thread
         answer = await asyncio.to_thread(client.append, "beside", say("x"))
@@ -242,7 +286,10 @@ async def test_the_synchronous_client_works_beside_a_running_loop_and_ends_its_t
 def test_gone_is_what_an_erased_conversation_raises() -> None:
     from threadfold.client.errors import of_response
 
-    body = b'{"type":"urn:threadfold:problem:erased","title":"Erased","status":410,"detail":"conversation x was erased"}'
+    body = (
+        b'{"type":"urn:threadfold:problem:erased","title":"Erased","status":410,"detail":"conversation'
+        b' x was erased"}'
+    )
     error = of_response(410, body, None)
     assert isinstance(error, Gone)
     assert (error.type, str(error), error.unknown) == ("erased", "conversation x was erased", False)

@@ -14,7 +14,13 @@ from tests.support.clients import FORMS, client_of
 from tests.support.platform import Platform, running_platform
 from threadfold.client import AsyncClient, StreamEvent
 
-POLICY = {"model_window": 4000, "reserve_tokens": 500, "working_budget": 400, "keep_recent_tokens": 150, "min_messages": 4}
+POLICY = {
+    "model_window": 4000,
+    "reserve_tokens": 500,
+    "working_budget": 400,
+    "keep_recent_tokens": 150,
+    "min_messages": 4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +86,9 @@ def said(events: list[StreamEvent]) -> list[str]:
     return [e.data["content"] for e in events if e.event == "event" and e.data["type"] == "message"]
 
 
-async def test_a_subscriber_hears_what_comes_after_a_position(client: Any, writer: AsyncClient, name: str) -> None:
+async def test_a_subscriber_hears_what_comes_after_a_position(
+    client: Any, writer: AsyncClient, name: str
+) -> None:
     first = await writer.append(name, [say("before"), say("from here")], wait="applied")
     async with Heard(client.subscribe(name, after=first.events[0].position)) as heard:
         await heard.until(lambda events: said(events) == ["from here"])
@@ -89,7 +97,9 @@ async def test_a_subscriber_hears_what_comes_after_a_position(client: Any, write
         assert all(e.id == e.data["position"] for e in heard.events if e.event == "event")
 
 
-async def test_text_in_progress_reaches_the_subscriber_and_ends_with_its_message(client: Any, name: str) -> None:
+async def test_text_in_progress_reaches_the_subscriber_and_ends_with_its_message(
+    client: Any, name: str
+) -> None:
     await client.append(name, say("question"), wait="applied")
     async with Heard(client.subscribe(name)) as heard:
         await heard.until(lambda events: any(e.event == "state" for e in events))
@@ -99,20 +109,31 @@ async def test_text_in_progress_reaches_the_subscriber_and_ends_with_its_message
             await writing.flush()
             await heard.until(lambda events: told(events, "delta") == "Some wörds 🌍.")
             await writing.finish(model="m1")
-        await heard.until(lambda events: said(events) == ["Some wörds 🌍."] and told(events, "ended") == "complete")
+        await heard.until(
+            lambda events: (
+                said(events) == ["Some wörds 🌍."] and told(events, "ended") == "complete"
+            )
+        )
 
 
 def told(events: list[StreamEvent], field: str) -> str:
     return "".join(e.data.get(field, "") for e in events if e.event == "partial")
 
 
-async def test_summaries_reach_their_subscriber_once_and_from_the_beginning(client: Any, writer: AsyncClient, name: str) -> None:
+async def test_summaries_reach_their_subscriber_once_and_from_the_beginning(
+    client: Any, writer: AsyncClient, name: str
+) -> None:
     async def talk(part: int) -> None:
-        flats = [say(f"{part}.{i}: the harvest of the northern field was good this year, " * 3) for i in range(12)]
+        flats = [
+            say(f"{part}.{i}: the harvest of the northern field was good this year, " * 3)
+            for i in range(12)
+        ]
         await writer.append(name, flats, wait="applied")
 
     def own(events: list[StreamEvent]) -> list[str]:
-        return [e.data["summary_id"] for e in events if e.event == "summary" and name in str(e.data)]
+        return [
+            e.data["summary_id"] for e in events if e.event == "summary" and name in str(e.data)
+        ]
 
     await talk(0)
     async with Heard(client.summaries(from_beginning=True)) as heard:

@@ -1,4 +1,6 @@
-"""The compactor over a log in memory: what it reads, what it appends, and what it refuses to summarise."""
+"""The compactor over a log in memory: what it reads, what it appends, and what it refuses to
+summarise.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,30 @@ SETTINGS = Settings(kafka="unused", redis="unused")
 
 async def append(log: MemoryLog, flats: list[dict], start: int = 0) -> None:
     for i, flat in enumerate(flats):
-        await log.append([make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{start + i}")])
+        await log.append(
+            [make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{start + i}")]
+        )
 
 
 async def fold(log: MemoryLog) -> Window:
     partition = partition_of(KEY, log.partitions)
     rows = [raw async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1)]
-    return replay(KEY, partition, RULES, [(raw.position.offset, decode_event(raw.value or b"")) for raw in rows])
+    return replay(
+        KEY,
+        partition,
+        RULES,
+        [(raw.position.offset, decode_event(raw.value or b"")) for raw in rows],
+    )
 
 
 def talk(n: int) -> list[dict]:
     return [
-        {"type": "message", "role": ("user", "assistant")[i % 2], "content": f"Order {4700 + i} goes to Oslo on day {i}."} for i in range(n)
+        {
+            "type": "message",
+            "role": ("user", "assistant")[i % 2],
+            "content": f"Order {4700 + i} goes to Oslo on day {i}.",
+        }
+        for i in range(n)
     ]
 
 
@@ -63,7 +77,10 @@ async def test_a_request_becomes_a_summary_that_the_window_takes() -> None:
     assert request is not None
     await Compactor(SETTINGS, log).answer(request)
     _, event = await last(log)
-    assert (event.data.summary_id, event.id) == (request.request_id, f"summary-{request.request_id}")
+    assert (event.data.summary_id, event.id) == (
+        request.request_id,
+        f"summary-{request.request_id}",
+    )
     assert event.data.trust == "model" and event.data.tokens <= 80
     window = await fold(log)
     assert window.meta.summary is not None and window.meta.summary.summary_id == request.request_id
@@ -80,17 +97,30 @@ async def test_two_answers_to_one_request_are_one_event() -> None:
     assert (window.meta.duplicates, window.meta.skipped) == (1, 0)
 
 
-async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_between_a_call_and_its_result() -> None:
+async def test_a_backlog_over_one_input_is_summarised_in_a_chain_and_never_between_a_call_and_its_result() -> (
+    None
+):
     log = MemoryLog(1)
-    call = {"type": "message", "role": "assistant", "tool_calls": [{"id": "c", "name": "look", "arguments": '{"q": "oslo"}'}]}
-    result = {"type": "tool.result", "tool_call_id": "c", "content": "row 17: shipped from the harbour " * 4}
+    call = {
+        "type": "message",
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "name": "look", "arguments": '{"q": "oslo"}'}],
+    }
+    result = {
+        "type": "tool.result",
+        "tool_call_id": "c",
+        "content": "row 17: shipped from the harbour " * 4,
+    }
     await append(log, [*talk(6), *([call, result] * 40), *talk(4)])
     compactor = Compactor(Settings(kafka="unused", redis="unused", summary_input_tokens=200), log)
     rounds = 0
     while (request := request_for(await fold(log), 1)) is not None:
         await compactor.answer(request)
         _, event = await last(log)
-        before = decode_event((await log.read([_position(event.data.span.to)]))[_position(event.data.span.to)].value or b"")
+        before = decode_event(
+            (await log.read([_position(event.data.span.to)]))[_position(event.data.span.to)].value
+            or b""
+        )
         assert not (isinstance(before, events.MessageEvent) and before.data.tool_calls)
         rounds += 1
         assert rounds < 60
@@ -121,10 +151,24 @@ async def test_a_span_that_the_log_does_not_hold_is_refused_and_nothing_is_appen
 async def test_the_least_trust_of_a_span_and_of_the_summary_before_it_is_the_summarys() -> None:
     log = MemoryLog(3)
     said: list[str] = []
-    wishes = [{"type": "message", "role": "user", "content": f"I want order {i} in Oslo, please do it today."} for i in range(30)]
+    wishes = [
+        {
+            "type": "message",
+            "role": "user",
+            "content": f"I want order {i} in Oslo, please do it today.",
+        }
+        for i in range(30)
+    ]
     answers = [{**wish, "role": "assistant"} for wish in wishes]
     tools = [{"type": "tool.result", "tool_call_id": "x", "content": "late " * 30}]
-    for start, flats in ((0, wishes), (100, wishes), (200, answers), (300, tools + wishes), (400, wishes), (500, wishes)):
+    for start, flats in (
+        (0, wishes),
+        (100, wishes),
+        (200, answers),
+        (300, tools + wishes),
+        (400, wishes),
+        (500, wishes),
+    ):
         await append(log, flats, start)
         while (request := request_for(await fold(log), 1)) is not None:
             assert len(said) < 60, "each answer is taken"

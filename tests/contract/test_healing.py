@@ -1,4 +1,6 @@
-"""Rounds of snapshots and healing from them, in memory and real: whenever the store is lost, the windows come back as the replay's."""
+"""Rounds of snapshots and healing from them, in memory and real: whenever the store is lost, the
+windows come back as the replay's.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ from threadfold.testing import MemoryLog, MemoryStore
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds are due at once and take one window at a time, and healing writes one at a time, so that everything interleaves."""
+    """Rounds are due at once and take one window at a time, and healing writes one at a time, so
+    that everything interleaves.
+    """
     monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
     monkeypatch.setattr(snapshot_writer, "SLICE", 1)
     monkeypatch.setattr(snapshot_writer, "RETRY_AFTER", 0.0)
@@ -74,14 +78,22 @@ class Place:
         await self.parts.store.drop_partition(self.parts.generation, NUMBER)
         return self.parts.partition()
 
-    async def heal(self, partition: Partition, target: int = -1, log: Log | None = None) -> int | None:
-        partition.adopt(await self.parts.store.checkpoint(self.parts.generation, NUMBER) or Checkpoint())
+    async def heal(
+        self, partition: Partition, target: int = -1, log: Log | None = None
+    ) -> int | None:
+        partition.adopt(
+            await self.parts.store.checkpoint(self.parts.generation, NUMBER) or Checkpoint()
+        )
         return await heal_from_snapshots(partition, log or self.parts.log, self.topic, target)
 
     async def latest(self) -> dict[bytes, Raw]:
         """The latest record of each key on the topic, deletions left out."""
         begin, end = await self.topic.bounds(NUMBER)
-        found = {row.key: row async for row in self.topic.scan(NUMBER, begin, end - 1) if row.key is not None}
+        found = {
+            row.key: row
+            async for row in self.topic.scan(NUMBER, begin, end - 1)
+            if row.key is not None
+        }
         return {key: row for key, row in found.items() if row.value is not None}
 
 
@@ -92,7 +104,11 @@ async def place(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
         yield made
         await made.rounds.stop()
         return
-    log, store, topic = KafkaLog(settings, 4), RedisStore(settings.redis, settings.topic_prefix), KafkaSnapshots(settings, 4)
+    log, store, topic = (
+        KafkaLog(settings, 4),
+        RedisStore(settings.redis, settings.topic_prefix),
+        KafkaSnapshots(settings, 4),
+    )
     made = Place(Parts(log, store, settings), topic)
     yield made
     await made.rounds.stop()
@@ -122,7 +138,9 @@ async def fold(partition: Partition, batches: Iterable[list[Raw]]) -> None:
         await partition.process(batch)
 
 
-async def test_whenever_the_store_is_lost_the_windows_come_back_as_the_replays(place: Place) -> None:
+async def test_whenever_the_store_is_lost_the_windows_come_back_as_the_replays(
+    place: Place,
+) -> None:
     restored = passed = 0
     for seed in range(repeats(place, 60)):
         rng = random.Random(seed)
@@ -179,10 +197,14 @@ async def test_what_changed_before_a_take_over_is_in_the_next_round(place: Place
     partition = await place.lose()
     assert await place.heal(partition) == 4
     assert partition.checkpoint.offset == raws[7].position.offset
-    assert await place.parts.images() == [replay(k, NUMBER, RULES, talks.logs[k][:2]).image() for k in talks.keys]
+    assert await place.parts.images() == [
+        replay(k, NUMBER, RULES, talks.logs[k][:2]).image() for k in talks.keys
+    ]
 
 
-async def test_until_all_windows_are_back_the_partition_heals_and_a_crash_begins_anew(place: Place) -> None:
+async def test_until_all_windows_are_back_the_partition_heals_and_a_crash_begins_anew(
+    place: Place,
+) -> None:
     talks, raws = await filled(place)
     await (await place.own()).process(raws)
     await place.settle()
@@ -209,25 +231,33 @@ class Failing:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+    async def apply(
+        self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
         if self._left == 0:
             raise RedisUnavailable("the test's Redis is away")
         self._left -= 1
         return await self._store.apply(generation, partition, checkpoint, writes)  # type: ignore[attr-defined,no-any-return]
 
 
-async def test_windows_ahead_of_the_marker_are_not_served_before_the_others_are_there(place: Place) -> None:
+async def test_windows_ahead_of_the_marker_are_not_served_before_the_others_are_there(
+    place: Place,
+) -> None:
     talks, raws = await filled(place)
     partition = await place.own()
     await partition.process(raws[:4])
     await place.settle()
     await partition.process(raws[4:])
     past = place.rounds._pasts[NUMBER]
-    # A round that dies before its marker: windows as of the last record, the marker is the first round's.
+    # A round that dies before its marker: windows as of the last record, the marker is the first
+    # round's.
     await place.rounds._publish(past, set(talks.keys[:2]))
     partition = await place.lose()
     assert await place.heal(partition) == 4
-    assert (partition.checkpoint.offset, partition.checkpoint.target) == (raws[3].position.offset, raws[-1].position.offset)
+    assert (partition.checkpoint.offset, partition.checkpoint.target) == (
+        raws[3].position.offset,
+        raws[-1].position.offset,
+    )
     await partition.process(raws)
     assert partition.counts.passed == 4
     assert await place.parts.images() == place.parts.expected(talks)
@@ -291,7 +321,9 @@ async def test_a_generations_snapshots_are_set_aside_when_the_one_before_writes_
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_not_come_back() -> None:
+async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_not_come_back() -> (
+    None
+):
     place = in_memory()
     talks, raws = await filled(place)
     await (await place.own()).process(raws)
@@ -312,11 +344,15 @@ async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_n
     assert set(await place.latest()) == {b"acme/new", MARKER_KEY}
     assert await place.heal(await place.lose()) == 1
     assert await place.parts.images() == place.parts.expected(talks)
-    assert await place.parts.store.load(place.parts.generation, NUMBER, ghosts) == [None] * len(ghosts)
+    assert await place.parts.store.load(place.parts.generation, NUMBER, ghosts) == [None] * len(
+        ghosts
+    )
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", b"\x95\x94\x01", b"text", None])
-async def test_one_unreadable_snapshot_sets_all_aside_and_the_fold_from_zero_is_right(value: bytes | None) -> None:
+async def test_one_unreadable_snapshot_sets_all_aside_and_the_fold_from_zero_is_right(
+    value: bytes | None,
+) -> None:
     place = in_memory()
     talks, raws = await filled(place)
     await (await place.own()).process(raws)
@@ -333,7 +369,9 @@ async def test_one_unreadable_snapshot_sets_all_aside_and_the_fold_from_zero_is_
     assert await place.heal(await place.lose()) == len(talks.keys)
 
 
-async def test_a_window_ahead_of_the_marker_that_a_truncated_log_does_not_bear_out_sets_all_aside() -> None:
+async def test_a_window_ahead_of_the_marker_that_a_truncated_log_does_not_bear_out_sets_all_aside() -> (
+    None
+):
     place = in_memory()
     talks, raws = await filled(place)
     partition = await place.own()
@@ -352,7 +390,9 @@ async def test_a_window_ahead_of_the_marker_that_a_truncated_log_does_not_bear_o
     assert await place.parts.images() == place.parts.expected(other)
 
 
-async def test_a_snapshot_with_a_damaged_body_sets_all_aside_and_leaves_nothing_half_restored() -> None:
+async def test_a_snapshot_with_a_damaged_body_sets_all_aside_and_leaves_nothing_half_restored() -> (
+    None
+):
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, raws = await filled(place)
@@ -362,7 +402,9 @@ async def test_a_snapshot_with_a_damaged_body_sets_all_aside_and_leaves_nothing_
     i = max(i for i, row in enumerate(rows) if row.key != MARKER_KEY)
     good = decode_snapshot(rows[i].value, stamp_of(place.parts.generation, RULES))
     assert good is not None
-    rows[i] = rows[i]._replace(value=msgspec.msgpack.encode(msgspec.structs.replace(good, body=good.body[:-30])))
+    rows[i] = rows[i]._replace(
+        value=msgspec.msgpack.encode(msgspec.structs.replace(good, body=good.body[:-30]))
+    )
     partition = await place.lose()
     assert await place.heal(partition, 7) is None
     assert (partition.checkpoint.offset, partition.checkpoint.target) == (-1, 7)
@@ -394,7 +436,9 @@ class Forgetful:
         return {p: raw for p, raw in (await self._log.read(positions)).items() if p != self._gone}
 
 
-async def test_an_old_snapshot_written_over_a_newer_one_after_the_marker_sets_all_aside(place: Place) -> None:
+async def test_an_old_snapshot_written_over_a_newer_one_after_the_marker_sets_all_aside(
+    place: Place,
+) -> None:
     talks, raws = await filled(place)
     partition = await place.own()
     await partition.process(raws[:4])
@@ -431,7 +475,9 @@ async def test_an_old_snapshot_that_comes_into_a_round_is_written_over_before_th
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_where_snapshots_were_deleted_none_is_believed_and_the_next_round_writes_all_again() -> None:
+async def test_where_snapshots_were_deleted_none_is_believed_and_the_next_round_writes_all_again() -> (
+    None
+):
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, raws = await filled(place)
@@ -452,7 +498,9 @@ async def test_where_snapshots_were_deleted_none_is_believed_and_the_next_round_
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_a_checkpoint_from_before_the_marker_heals_and_one_ahead_of_it_is_left_alone(place: Place) -> None:
+async def test_a_checkpoint_from_before_the_marker_heals_and_one_ahead_of_it_is_left_alone(
+    place: Place,
+) -> None:
     talks, raws = await filled(place)
     partition = await place.own()
     await partition.process(raws[:8])
@@ -508,7 +556,15 @@ async def test_a_marker_is_found_however_many_snapshots_came_after_it() -> None:
     stamp = stamp_of(place.parts.generation, RULES)
     await place.topic.put(NUMBER, [(b"acme/other", b"x")] * 3_000)
     found = await find_marker(place.topic, place.parts.log, NUMBER, stamp)
-    assert found is not None and found[0].offset == found[1].position.offset == raws[-1].position.offset
-    assert await find_marker(place.topic, place.parts.log, NUMBER, msgspec.structs.replace(stamp, version=99)) is None
+    assert (
+        found is not None
+        and found[0].offset == found[1].position.offset == raws[-1].position.offset
+    )
+    assert (
+        await find_marker(
+            place.topic, place.parts.log, NUMBER, msgspec.structs.replace(stamp, version=99)
+        )
+        is None
+    )
     assert decode_marker(b"junk", stamp) is None
     assert replace(Checkpoint(), offset=3).offset == 3

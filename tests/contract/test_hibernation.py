@@ -1,4 +1,6 @@
-"""Hibernation in memory and real: whoever sleeps and wakes whenever, windows are the replay's, and nothing is written by a reader."""
+"""Hibernation in memory and real: whoever sleeps and wakes whenever, windows are the replay's, and
+nothing is written by a reader.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ async def known(generation: int, tenants: set[str]) -> Rules:
 
 
 class Dormitory(Place):
-    """A partition whose conversations may be put to sleep; ``parts.store`` revives, ``inner`` does not."""
+    """A partition whose conversations may be put to sleep; ``parts.store`` revives, ``inner`` does
+    not.
+    """
 
     def __init__(self, parts: Parts, topic: Any) -> None:
         super().__init__(parts, topic)
@@ -76,7 +80,11 @@ class Dormitory(Place):
 
     async def stubs(self) -> dict[Key, Stub]:
         found = await self.inner.load(self.parts.generation, NUMBER, self.parts.keys)
-        return {key: decode_stub(parts.fields[STUB]) for key, parts in zip(self.parts.keys, found, strict=True) if parts and parts.asleep}
+        return {
+            key: decode_stub(parts.fields[STUB])
+            for key, parts in zip(self.parts.keys, found, strict=True)
+            if parts and parts.asleep
+        }
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -87,7 +95,11 @@ async def place(request: pytest.FixtureRequest, settings: Settings) -> AsyncIter
         await made.rounds.stop()
         await made.revival.stop()
         return
-    log, store, topic = KafkaLog(settings, 4), RedisStore(settings.redis, settings.topic_prefix), KafkaSnapshots(settings, 4)
+    log, store, topic = (
+        KafkaLog(settings, 4),
+        RedisStore(settings.redis, settings.topic_prefix),
+        KafkaSnapshots(settings, 4),
+    )
     made = Dormitory(Parts(log, store, settings), topic)
     yield made
     await made.rounds.stop()
@@ -112,11 +124,16 @@ async def asleep(place: Dormitory, n: int = 12) -> tuple[Talks, Partition]:
     await place.sleep()
     assert set(await place.stubs()) == set(talks.keys)
     stored = await place.inner.load(place.parts.generation, NUMBER, talks.keys)
-    assert all(parts is not None and parts.fields.keys() == {STUB} and parts.recents == {} for parts in stored)
+    assert all(
+        parts is not None and parts.fields.keys() == {STUB} and parts.recents == {}
+        for parts in stored
+    )
     return talks, partition
 
 
-async def more(place: Dormitory, talks: Talks, partition: Partition, key: Key, text: str = "more") -> None:
+async def more(
+    place: Dormitory, talks: Talks, partition: Partition, key: Key, text: str = "more"
+) -> None:
     """One more event of a conversation, appended and folded."""
     place.parts.first = talks.next_offset
     before = len(talks.rows)
@@ -124,7 +141,9 @@ async def more(place: Dormitory, talks: Talks, partition: Partition, key: Key, t
     await partition.process(await place.parts.put(talks.rows[before:]))
 
 
-async def test_conversations_that_sleep_and_wake_at_random_have_the_windows_of_the_replay(place: Dormitory) -> None:
+async def test_conversations_that_sleep_and_wake_at_random_have_the_windows_of_the_replay(
+    place: Dormitory,
+) -> None:
     slept = woken = healed = 0
     for seed in range(15 if place.parts.settings is None else 2):
         rng = random.Random(seed)
@@ -174,7 +193,9 @@ async def test_a_read_revives_and_writes_nothing(place: Dormitory) -> None:
         bare.load(talks.keys[0], NUMBER, RULES)
 
 
-async def test_an_event_revives_its_conversation_alone_and_a_repeat_is_still_one(place: Dormitory) -> None:
+async def test_an_event_revives_its_conversation_alone_and_a_repeat_is_still_one(
+    place: Dormitory,
+) -> None:
     talks, partition = await asleep(place)
     key = talks.keys[1]
     repeat = talks.logs[key][0][1]
@@ -227,12 +248,17 @@ async def test_an_owner_that_was_fenced_puts_nobody_to_sleep(place: Dormitory) -
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, partition = await asleep(place)
     await place.settle()
-    old = {key: (await place.topic.read(NUMBER, [stub.at]))[stub.at].value for key, stub in (await place.stubs()).items()}
+    old = {
+        key: (await place.topic.read(NUMBER, [stub.at]))[stub.at].value
+        for key, stub in (await place.stubs()).items()
+    }
     await more(place, talks, partition, talks.keys[0])
     await place.sleep()
     before = await place.stubs()
@@ -244,23 +270,33 @@ async def test_a_stranger_who_writes_over_a_sleeping_conversations_record_change
     after = await place.stubs()
     assert after[key].at > before[key].at and after[key].seal == before[key].seal
     place.topic.compact(NUMBER)
-    assert {name: row.position.offset for name, row in (await place.latest()).items() if name != MARKER_KEY} == {
-        str(key).encode(): stub.at for key, stub in after.items()
-    } | {str(talks.keys[1]).encode(): (await place.latest())[str(talks.keys[1]).encode()].position.offset}
+    assert {
+        name: row.position.offset
+        for name, row in (await place.latest()).items()
+        if name != MARKER_KEY
+    } == {str(key).encode(): stub.at for key, stub in after.items()} | {
+        str(talks.keys[1]).encode(): (
+            (await place.latest())[str(talks.keys[1]).encode()].position.offset
+        )
+    }
     assert await place.parts.images() == place.parts.expected(talks)
     assert "folded from the log" not in caplog.text
     assert await place.heal(await place.lose()) == len(talks.keys)
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_a_round_writes_nothing_again_of_those_that_fell_asleep_before_it(place: Dormitory) -> None:
+async def test_a_round_writes_nothing_again_of_those_that_fell_asleep_before_it(
+    place: Dormitory,
+) -> None:
     talks, partition = await asleep(place)
     stubs, (_, end) = await place.stubs(), await place.topic.bounds(NUMBER)
     await more(place, talks, partition, talks.keys[0])
     await place.settle()
     now = (await place.topic.bounds(NUMBER))[1]
     written = [row.key async for row in place.topic.scan(NUMBER, end, now - 1)]
-    assert sorted(name for name in written if name) == sorted([MARKER_KEY, str(talks.keys[0]).encode()])
+    assert sorted(name for name in written if name) == sorted(
+        [MARKER_KEY, str(talks.keys[0]).encode()]
+    )
     assert await place.stubs() == {key: stub for key, stub in stubs.items() if key != talks.keys[0]}
 
 
@@ -286,17 +322,23 @@ async def test_what_falls_asleep_is_not_left_for_the_next_round_and_the_marker_f
             await asyncio.sleep(0)
     now = (await place.topic.bounds(NUMBER))[1]
     names = [row.key async for row in place.topic.scan(NUMBER, end, now - 1)]
-    assert names[-1] == MARKER_KEY and sorted(name for name in names[:-1] if name) == sorted(str(k).encode() for k in talks.keys[:2])
+    assert names[-1] == MARKER_KEY and sorted(name for name in names[:-1] if name) == sorted(
+        str(k).encode() for k in talks.keys[:2]
+    )
     assert not past.slept
     again = await place.own()
     await place.settle()
-    assert (await place.topic.bounds(NUMBER))[1] <= now + 1 and again.checkpoint.offset == partition.checkpoint.offset
+    assert (await place.topic.bounds(NUMBER))[
+        1
+    ] <= now + 1 and again.checkpoint.offset == partition.checkpoint.offset
     assert await place.heal(await place.lose()) == len(talks.keys)
     assert await place.parts.images() == place.parts.expected(talks)
 
 
 @pytest.mark.parametrize("gone", ["emptied", "replaced", "garbage", "cut", "another"])
-async def test_what_sleeps_without_its_snapshot_is_folded_from_the_log(gone: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_sleeps_without_its_snapshot_is_folded_from_the_log(
+    gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, partition = await asleep(place)
@@ -306,8 +348,17 @@ async def test_what_sleeps_without_its_snapshot_is_folded_from_the_log(gone: str
     else:
         for i, row in enumerate(place.topic.rows[NUMBER]):
             if row.position.offset == stub.at:
-                another = (await place.topic.read(NUMBER, [(await place.stubs())[talks.keys[1]].at])).popitem()[1].value
-                value = {"replaced": row.value, "garbage": b"\xc1", "cut": (row.value or b"")[:-3], "another": another}[gone]
+                another = (
+                    (await place.topic.read(NUMBER, [(await place.stubs())[talks.keys[1]].at]))
+                    .popitem()[1]
+                    .value
+                )
+                value = {
+                    "replaced": row.value,
+                    "garbage": b"\xc1",
+                    "cut": (row.value or b"")[:-3],
+                    "another": another,
+                }[gone]
                 name = b"acme/somebody-else" if gone == "replaced" else row.key
                 place.topic.rows[NUMBER][i] = row._replace(value=value, key=name)
     assert await place.parts.images() == place.parts.expected(talks)
@@ -329,7 +380,10 @@ async def test_an_emptied_topic_gets_every_sleeping_conversation_again_with_few_
     await place.settle()
     await place.sleep()
     assert set(await place.stubs()) == set(talks.keys)
-    assert caplog.text.count("folded from the log") <= 1 + len(talks.keys) // snapshot_writer.REST_AGAIN
+    assert (
+        caplog.text.count("folded from the log")
+        <= 1 + len(talks.keys) // snapshot_writer.REST_AGAIN
+    )
     caplog.clear()
     assert await place.parts.images() == place.parts.expected(talks)
     assert "folded from the log" not in caplog.text
@@ -337,7 +391,9 @@ async def test_an_emptied_topic_gets_every_sleeping_conversation_again_with_few_
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_a_later_record_of_the_same_window_serves_when_compaction_took_the_stubs_own() -> None:
+async def test_a_later_record_of_the_same_window_serves_when_compaction_took_the_stubs_own() -> (
+    None
+):
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, _ = await asleep(place)
@@ -346,7 +402,9 @@ async def test_a_later_record_of_the_same_window_serves_when_compaction_took_the
             # Written again by an owner that died before it could say so.
             await place.topic.put(NUMBER, [(row.key, row.value)])
     place.topic.compact(NUMBER)
-    assert not {stub.at for stub in (await place.stubs()).values()} & {row.position.offset for row in place.topic.rows[NUMBER]}
+    assert not {stub.at for stub in (await place.stubs()).values()} & {
+        row.position.offset for row in place.topic.rows[NUMBER]
+    }
     place.parts.log = MemoryLog(4)  # nothing can be folded here
     place.revival._log = place.parts.log
     assert await place.parts.images() == place.parts.expected(talks)
@@ -364,7 +422,9 @@ async def test_neither_snapshot_nor_log_is_an_error_and_no_window() -> None:
         await more(place, talks, partition, talks.keys[0])
 
 
-async def test_a_round_that_comes_to_a_window_nobody_can_bring_back_says_so_to_the_partitions_owner() -> None:
+async def test_a_round_that_comes_to_a_window_nobody_can_bring_back_says_so_to_the_partitions_owner() -> (
+    None
+):
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots)
     talks, partition = await asleep(place)
@@ -372,7 +432,9 @@ async def test_a_round_that_comes_to_a_window_nobody_can_bring_back_says_so_to_t
     stub = (await place.stubs())[talks.keys[0]]
     assert isinstance(place.inner, MemoryStore)
     wrong = encode_stub(replace(stub, count=stub.count + 1))
-    place.inner._of(place.parts.generation, NUMBER).windows[talks.keys[0]] = Stored({STUB: wrong}, {})
+    place.inner._of(place.parts.generation, NUMBER).windows[talks.keys[0]] = Stored(
+        {STUB: wrong}, {}
+    )
     await more(place, talks, partition, talks.keys[1])
     async with asyncio.timeout(20):
         with pytest.raises(CorruptWindow, match="neither its snapshot nor the log"):
@@ -389,9 +451,14 @@ async def test_reads_of_one_window_at_once_are_one_fetch_and_what_was_read_is_ke
     talks, _ = await asleep(place)
     key, reader = talks.keys[0], place.reader(cache_bytes=1 << 20)
     place.topic.reads = 0
-    found = await asyncio.gather(*(reader.load(place.parts.generation, NUMBER, [key]) for _ in range(20)))
+    found = await asyncio.gather(
+        *(reader.load(place.parts.generation, NUMBER, [key]) for _ in range(20))
+    )
     assert place.topic.reads == 1
-    assert all(stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image() for (stored,) in found)
+    assert all(
+        stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
+        for (stored,) in found
+    )
     await reader.load(place.parts.generation, NUMBER, [key])
     assert place.topic.reads == 1
     assert reader.revival is not None
@@ -412,7 +479,9 @@ async def test_a_reader_that_left_does_not_end_the_fetch_of_the_others() -> None
     await asyncio.sleep(0)
     leaves.cancel()
     (stored,) = await stays
-    assert stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
+    assert (
+        stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
+    )
 
 
 class SlowLog:
@@ -431,7 +500,9 @@ class SlowLog:
             yield row
 
 
-async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and_finds_it_then(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and_finds_it_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     place = in_memory()
     assert isinstance(place.topic, MemorySnapshots) and isinstance(place.parts.log, MemoryLog)
     monkeypatch.setattr(revival, "MOST_SLOW", 2)
@@ -441,7 +512,9 @@ async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and
     assert reader.revival is not None
     reader.revival._log = slow  # type: ignore[assignment]
     for key in talks.keys[:3]:
-        with pytest.raises(Healing, match=f"conversation {key.conversation} slept and its snapshot is gone"):
+        with pytest.raises(
+            Healing, match=f"conversation {key.conversation} slept and its snapshot is gone"
+        ):
             await reader.load(place.parts.generation, NUMBER, [key])
     assert len(reader.revival._folding) == 2
     slow.go.set()
@@ -449,7 +522,10 @@ async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and
     slow.go.clear()
     for key in talks.keys[:2]:
         (stored,) = await reader.load(place.parts.generation, NUMBER, [key])
-        assert stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
+        assert (
+            stored is not None
+            and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
+        )
     await reader.revival.stop()
 
 
@@ -479,10 +555,14 @@ async def test_due_and_erased_windows_stay_and_do_not_hold_the_others_up(place: 
 
 
 def _erasure(key: Key) -> events.AnyEvent:
-    return events.ErasedEvent(specversion="1.0", id=f"erasure-{key.conversation}", source=key.source, data=events.Erased())
+    return events.ErasedEvent(
+        specversion="1.0", id=f"erasure-{key.conversation}", source=key.source, data=events.Erased()
+    )
 
 
-async def test_timers_and_lists_of_sleeping_conversations_stay_and_come_back_with_them(place: Dormitory) -> None:
+async def test_timers_and_lists_of_sleeping_conversations_stay_and_come_back_with_them(
+    place: Dormitory,
+) -> None:
     first = await place.begin()
     talks = Talks(random.Random(1), NUMBER, place.parts.keys, first)
     for key in talks.keys:
@@ -495,8 +575,17 @@ async def test_timers_and_lists_of_sleeping_conversations_stay_and_come_back_wit
     async def told() -> dict[str, Any]:
         generation, tenant = place.parts.generation, talks.keys[0].tenant
         names = [f"recent:{tenant}", f"waiting:{tenant}"]
-        lists = [[item.conversation for item in await place.inner.listed(generation, NUMBER, name, None, 10)] for name in names]
-        return {"timers": set(await place.inner.timers(generation, NUMBER, 10**15, 10)), "lists": [sorted(one) for one in lists]}
+        lists = [
+            [
+                item.conversation
+                for item in await place.inner.listed(generation, NUMBER, name, None, 10)
+            ]
+            for name in names
+        ]
+        return {
+            "timers": set(await place.inner.timers(generation, NUMBER, 10**15, 10)),
+            "lists": [sorted(one) for one in lists],
+        }
 
     before = await told()
     await place.sleep()
@@ -508,7 +597,9 @@ async def test_timers_and_lists_of_sleeping_conversations_stay_and_come_back_wit
     assert await place.parts.images() == place.parts.expected(talks)
 
 
-async def test_a_new_owner_writes_no_record_again_of_those_that_sleep_by_their_latest(place: Dormitory) -> None:
+async def test_a_new_owner_writes_no_record_again_of_those_that_sleep_by_their_latest(
+    place: Dormitory,
+) -> None:
     talks, partition = await asleep(place)
     await place.settle()
     await more(place, talks, partition, talks.keys[0])
@@ -522,7 +613,10 @@ async def test_a_new_owner_writes_no_record_again_of_those_that_sleep_by_their_l
     assert {key: stub for key, stub in stubs.items() if key != talks.keys[1]} == after
     begin, now = end, (await place.topic.bounds(NUMBER))[1]
     written = [row.key async for row in place.topic.scan(NUMBER, begin, now - 1)]
-    assert written.count(str(talks.keys[0]).encode()) <= 1 and str(talks.keys[2]).encode() not in written
+    assert (
+        written.count(str(talks.keys[0]).encode()) <= 1
+        and str(talks.keys[2]).encode() not in written
+    )
     assert await sleepers(again, talks.keys) == after
 
 
@@ -532,5 +626,7 @@ async def test_conversations_in_which_something_happens_are_not_idle(place: Dorm
     store, generation = place.parts.store, place.parts.generation
     assert await store.idle(generation, NUMBER, 10**15, 10) == [talks.keys[0]]
     assert await store.idle(generation, NUMBER, partition.checkpoint.timestamp - 1, 10) == []
-    assert await store.idle(generation, NUMBER, partition.checkpoint.timestamp, 10) == [talks.keys[0]]
+    assert await store.idle(generation, NUMBER, partition.checkpoint.timestamp, 10) == [
+        talks.keys[0]
+    ]
     assert await store.idle(generation, NUMBER, 10**15, 0) == []

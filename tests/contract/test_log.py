@@ -35,7 +35,12 @@ async def log(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterat
 
 
 def record(key: Key, id_: str, size: int = 0) -> Record:
-    return Record(key, id_, "threadfold.message.v1", id_.encode() + b" " + random.Random(id_).randbytes(size // 2).hex().encode())
+    return Record(
+        key,
+        id_,
+        "threadfold.message.v1",
+        id_.encode() + b" " + random.Random(id_).randbytes(size // 2).hex().encode(),
+    )
 
 
 def records(conversation: str, n: int, size: int = 0) -> list[Record]:
@@ -59,7 +64,9 @@ async def test_a_list_of_one_conversation_lands_in_order_in_its_partition(log: L
     assert all(found[p].position == p for p in positions)
 
 
-async def test_a_list_over_several_conversations_answers_positions_in_the_callers_order(log: Log) -> None:
+async def test_a_list_over_several_conversations_answers_positions_in_the_callers_order(
+    log: Log,
+) -> None:
     wanted = [record(Key("acme", f"many{i % 7}"), f"m{i}") for i in range(60)]
     positions = await log.append(wanted)
     assert [p.partition for p in positions] == [partition_of(r.key, PARTITIONS) for r in wanted]
@@ -94,7 +101,13 @@ async def test_timestamps_are_the_logs_own_and_do_not_run_backwards(log: Log) ->
 async def test_positions_that_the_log_does_not_hold_are_absent(log: Log) -> None:
     positions = await log.append(records("missing", 3))
     partition, last = positions[-1]
-    absent = [Position(partition, last + 1), Position(partition, 10**15), Position(partition, -1), Position(PARTITIONS, 0), Position(-1, 0)]
+    absent = [
+        Position(partition, last + 1),
+        Position(partition, 10**15),
+        Position(partition, -1),
+        Position(PARTITIONS, 0),
+        Position(-1, 0),
+    ]
     assert set(await log.read([*positions, *absent])) == set(positions)
     assert await log.read(absent) == {}
     assert await log.read([]) == {}
@@ -109,7 +122,9 @@ async def test_scattered_positions_far_apart_are_read_together(log: Log) -> None
     positions = await log.append(records("scattered", 1_200))
     wanted = [positions[i] for i in (0, 1, 350, 700, 701, 1_199)]
     found = await log.read(reversed(wanted))
-    assert [found[p].value for p in wanted] == [r.value for i, r in enumerate(records("scattered", 1_200)) if positions[i] in found]
+    assert [found[p].value for p in wanted] == [
+        r.value for i, r in enumerate(records("scattered", 1_200)) if positions[i] in found
+    ]
 
 
 async def test_a_range_is_read_with_both_ends(log: Log) -> None:
@@ -123,19 +138,29 @@ async def test_a_range_over_the_end_or_before_the_beginning_gives_what_there_is(
     positions = await log.append(records("edges", 3))
     partition, first = positions[0]
     end = (await ends(log))[partition]
-    assert [raw.position.offset async for raw in log.scan(partition, first, end + 100)] == list(range(first, end))
+    assert [raw.position.offset async for raw in log.scan(partition, first, end + 100)] == list(
+        range(first, end)
+    )
     whole = [raw.position.offset async for raw in log.scan(partition, -50, end)]
     assert whole == list(range(end))
     assert [raw async for raw in log.scan(partition, end, end + 10)] == []
     assert [raw async for raw in log.scan(partition, first + 2, first)] == []
 
 
-async def test_an_empty_partition_ends_at_zero_and_is_read_as_empty(log: Log, settings: Settings) -> None:
+async def test_an_empty_partition_ends_at_zero_and_is_read_as_empty(
+    log: Log, settings: Settings
+) -> None:
     fresh: Log = MemoryLog(PARTITIONS)
     if isinstance(log, KafkaLog):
         from streams.log.topics import create_topics
 
-        other = Settings.load(env={}, **{**{n: getattr(settings, n) for n in settings.__struct_fields__}, "topic_prefix": "empty"})
+        other = Settings.load(
+            env={},
+            **{
+                **{n: getattr(settings, n) for n in settings.__struct_fields__},
+                "topic_prefix": "empty",
+            },
+        )
         await create_topics(other)
         fresh = KafkaLog(other, PARTITIONS)
     assert await fresh.ends() == dict.fromkeys(range(PARTITIONS), 0)
@@ -159,7 +184,9 @@ async def test_fifty_readers_and_scans_beside_appends_do_not_mix_up(log: Log) ->
 
     async def read() -> None:
         some = rng.sample(positions, 12)
-        assert {p: raw.value for p, raw in (await log.read(some)).items()} == {p: value_at[p] for p in some}
+        assert {p: raw.value for p, raw in (await log.read(some)).items()} == {
+            p: value_at[p] for p in some
+        }
 
     async def scan() -> None:
         begin = rng.randrange(550)
@@ -171,7 +198,9 @@ async def test_fifty_readers_and_scans_beside_appends_do_not_mix_up(log: Log) ->
         found = await log.read(there := await log.append(mine))
         assert [found[p].value for p in there] == [r.value for r in mine]
 
-    await asyncio.gather(*(read() for _ in range(25)), *(scan() for _ in range(25)), *(append(i) for i in range(10)))
+    await asyncio.gather(
+        *(read() for _ in range(25)), *(scan() for _ in range(25)), *(append(i) for i in range(10))
+    )
 
 
 async def test_lists_appended_at_once_do_not_lose_their_order(log: Log) -> None:
@@ -186,8 +215,13 @@ async def test_lists_appended_at_once_do_not_lose_their_order(log: Log) -> None:
 async def test_a_list_larger_than_a_batch_lands_whole_and_in_order(log: Log) -> None:
     wanted = records("large", 3_000, 2_000)
     positions = await log.append(wanted)
-    assert [p.offset for p in positions] == list(range(positions[0].offset, positions[0].offset + 3_000))
-    rows = [raw.value async for raw in log.scan(positions[0].partition, positions[0].offset, positions[-1].offset)]
+    assert [p.offset for p in positions] == list(
+        range(positions[0].offset, positions[0].offset + 3_000)
+    )
+    rows = [
+        raw.value
+        async for raw in log.scan(positions[0].partition, positions[0].offset, positions[-1].offset)
+    ]
     assert rows == [r.value for r in wanted]
 
 
@@ -217,13 +251,18 @@ def test_the_partitioner_agrees_for_keys_of_any_length_and_any_partition_count()
     theirs = DefaultPartitioner()
     rng = random.Random(1)
     for _ in range(2_000):
-        key = Key("".join(rng.choices("aZ09._:-", k=rng.randint(1, 20))), "".join(rng.choices("bY18._:-", k=rng.randint(1, 128))))
+        key = Key(
+            "".join(rng.choices("aZ09._:-", k=rng.randint(1, 20))),
+            "".join(rng.choices("bY18._:-", k=rng.randint(1, 128))),
+        )
         count = rng.choice([1, 3, 16, 1_000])
         partitions = list(range(count))
         assert partition_of(key, count) == theirs(str(key).encode(), partitions, partitions), key
 
 
-async def test_an_event_over_what_kafka_takes_is_refused_by_its_id_and_nothing_of_its_list_is_appended(settings: Settings) -> None:
+async def test_an_event_over_what_kafka_takes_is_refused_by_its_id_and_nothing_of_its_list_is_appended(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, PARTITIONS)
     huge = record(Key("acme", "huge"), "huge", 17 << 20)
     before = await log.ends()
@@ -237,7 +276,9 @@ async def test_an_event_over_what_kafka_takes_is_refused_by_its_id_and_nothing_o
 
 
 async def test_without_kafka_every_call_says_so_in_bounded_time() -> None:
-    log = KafkaLog(Settings.load(env={}, kafka=f"127.0.0.1:{closed_port()}", append_timeout=3.0), PARTITIONS)
+    log = KafkaLog(
+        Settings.load(env={}, kafka=f"127.0.0.1:{closed_port()}", append_timeout=3.0), PARTITIONS
+    )
     began = time.monotonic()
     with pytest.raises(KafkaUnavailable, match="unknown whether it is in"):
         await log.append(records("away", 1))

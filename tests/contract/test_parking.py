@@ -1,4 +1,6 @@
-"""Parking over the in-memory and the real log and store: a poison event parks its conversation, at the same place however it is folded."""
+"""Parking over the in-memory and the real log and store: a poison event parks its conversation, at
+the same place however it is folded.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ GENERATIONS = itertools.count(50_000)
 
 
 class Panic(BaseException):
-    """What a native library raises that a deployment's callable is written with: no ``Exception``, so nothing in between catches it."""
+    """What a native library raises that a deployment's callable is written with: no ``Exception``,
+    so nothing in between catches it.
+    """
 
 
 @dataclass
@@ -68,7 +72,9 @@ def rules_of(code: Code) -> Rules:
 
 @dataclass
 class Expected:
-    """What parking is to give, told in the plainest way: each event is folded into a copy, and there is no batch and no store."""
+    """What parking is to give, told in the plainest way: each event is folded into a copy, and
+    there is no batch and no store.
+    """
 
     key: Key
     rules: Rules
@@ -126,7 +132,9 @@ class Writer:
 
     def put(self, key: Key, data: object, text: bytes | None = None) -> int:
         offset = self.first + len(self.rows)
-        value = text or encode(event_for(key, data, f"{key.conversation}-{offset}", self.rng.choice([None, 30])))
+        value = text or encode(
+            event_for(key, data, f"{key.conversation}-{offset}", self.rng.choice([None, 30]))
+        )
         self.rows.append((str(key).encode(), value))
         self.expected[key].take(offset, None if text else decode_event(value))
         return offset
@@ -142,15 +150,32 @@ class Writer:
             if roll < 0.04:
                 self.put(key, None, rng.choice([b"{not json", b"[]", b'{"specversion":"1.0"}']))
             elif roll < 0.30 and parked is not None:
-                self.drop(key, rng.choice([parked, parked, parked, self.first + rng.randrange(len(self.rows))]))
+                self.drop(
+                    key,
+                    rng.choice(
+                        [parked, parked, parked, self.first + rng.randrange(len(self.rows))]
+                    ),
+                )
             elif roll < 0.40:
-                self.put(key, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")]))
+                self.put(
+                    key,
+                    events.Message(
+                        "assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")]
+                    ),
+                )
                 text = rng.choice(["trap ", "fine ", "fine "]) * rng.choice([10, 40])
                 self.put(key, events.ToolResult("a", text))
             elif roll < 0.45 and self.rows:
-                self.put(key, events.Rollback(f"{NUMBER}-{self.first + rng.randrange(len(self.rows))}"))
+                self.put(
+                    key, events.Rollback(f"{NUMBER}-{self.first + rng.randrange(len(self.rows))}")
+                )
             else:
-                self.put(key, events.Message(rng.choice(["user", "assistant"]), "word " * rng.choice([5, 40])))
+                self.put(
+                    key,
+                    events.Message(
+                        rng.choice(["user", "assistant"]), "word " * rng.choice([5, 40])
+                    ),
+                )
         return self
 
 
@@ -193,7 +218,9 @@ class AnyEar(Ear):
         self.dead += [(letter.position.offset, letter.kind) for letter in spoken.dead]
 
 
-async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_folded_by_itself(parts: Parts) -> None:
+async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_folded_by_itself(
+    parts: Parts,
+) -> None:
     parked = 0
     for seed in range(8 if parts.settings is None else 2):
         code = Code()
@@ -212,7 +239,9 @@ async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_f
         assert await load(parts, rules) == images, f"seed {seed}"
         alone = Folded(parts.log, NUMBER, rules, set(parts.keys))
         await alone.advance(raws[-1].offset)
-        assert {key: window.image() for key, window in alone.windows.items()} == images, f"seed {seed}"
+        assert {key: window.image() for key, window in alone.windows.items()} == images, (
+            f"seed {seed}"
+        )
     assert parked > 0
 
 
@@ -225,15 +254,23 @@ async def fresh(parts: Parts) -> None:
 
 async def load(parts: Parts, rules: Rules) -> dict[Key, bytes]:
     stored = await parts.store.load(parts.generation, NUMBER, parts.keys)
-    return {key: found.load(key, NUMBER, rules).image() for key, found in zip(parts.keys, stored, strict=True) if found is not None}
+    return {
+        key: found.load(key, NUMBER, rules).image()
+        for key, found in zip(parts.keys, stored, strict=True)
+        if found is not None
+    }
 
 
 async def trapped(parts: Parts, rules: Rules) -> tuple[Writer, list[Raw]]:
-    """The first conversation goes until the callable fails on it and a little beyond, the second one runs beside."""
+    """The first conversation goes until the callable fails on it and a little beyond, the second
+    one runs beside.
+    """
     await fresh(parts)
     writer = Writer(1, parts, rules)
     one, other, _ = parts.keys
-    writer.put(one, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")]))
+    writer.put(
+        one, events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", "{}")])
+    )
     writer.put(one, events.ToolResult("a", "trap " * 100))
     while writer.expected[one].parked is None:
         writer.put(one, events.Message("assistant", "word " * 40))
@@ -245,7 +282,9 @@ async def trapped(parts: Parts, rules: Rules) -> tuple[Writer, list[Raw]]:
     return writer, await parts.put(writer.rows)
 
 
-async def test_a_failing_fold_parks_its_conversation_in_order_and_the_others_of_the_batch_flow_on(parts: Parts) -> None:
+async def test_a_failing_fold_parks_its_conversation_in_order_and_the_others_of_the_batch_flow_on(
+    parts: Parts,
+) -> None:
     rules = rules_of(Code())
     writer, raws = await trapped(parts, rules)
     ear = AnyEar()
@@ -253,16 +292,23 @@ async def test_a_failing_fold_parks_its_conversation_in_order_and_the_others_of_
     await live.process(raws)
     assert await same(parts, writer, rules) == 1
     expected = writer.expected[parts.keys[0]]
-    assert ear.dead == [(expected.parked, "poison"), *((offset, "waiting") for offset, _ in expected.waiting)]
+    assert ear.dead == [
+        (expected.parked, "poison"),
+        *((offset, "waiting") for offset, _ in expected.waiting),
+    ]
     assert (live.counts.dead, live.counts.waiting) == (1, 5)
-    window = (await parts.store.load(parts.generation, NUMBER, parts.keys[:1]))[0].load(parts.keys[0], NUMBER, rules)  # type: ignore[union-attr]
+    window = (await parts.store.load(parts.generation, NUMBER, parts.keys[:1]))[0].load(
+        parts.keys[0], NUMBER, rules
+    )  # type: ignore[union-attr]
     assert "Panic" in window.meta.parked.cause and "trapped" not in window.meta.parked.cause
     assert await parts.store.due(parts.generation, NUMBER, 1 << 60, 10) == []
     listed = await parts.store.listed(parts.generation, NUMBER, "parked", None, 10)
     assert [found.conversation for found in listed] == [str(parts.keys[0])]
 
 
-async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_failed(parts: Parts) -> None:
+async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_failed(
+    parts: Parts,
+) -> None:
     code = Code()
     rules = rules_of(code)
     _, raws = await trapped(parts, rules)
@@ -271,7 +317,9 @@ async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_f
     stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
     assert stored is not None
     still = await go_on(parts.log, stored.load(key, NUMBER, rules), Told(), again=True)
-    assert still.meta.parked is not None and still.image() == stored.load(key, NUMBER, rules).image()
+    assert (
+        still.meta.parked is not None and still.image() == stored.load(key, NUMBER, rules).image()
+    )
     code.broken = False
     told = Told()
     gone_on = await go_on(parts.log, stored.load(key, NUMBER, rules), told, again=True)
@@ -283,7 +331,9 @@ async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_f
     assert gone_on.image() == whole.image()
 
 
-async def test_more_events_than_a_window_carries_offsets_of_go_on_all_the_same(parts: Parts) -> None:
+async def test_more_events_than_a_window_carries_offsets_of_go_on_all_the_same(
+    parts: Parts,
+) -> None:
     rules = rules_of(Code())
     await fresh(parts)
     writer = Writer(1, parts, rules)
@@ -310,7 +360,9 @@ async def test_an_erasure_is_not_held_up_and_ends_the_parking(parts: Parts) -> N
     key = parts.keys[0]
     writer.put(key, events.Message("user", "hello"))
     writer.put(key, None, b"{")
-    raws = await parts.put([*writer.rows, (str(key).encode(), encode(event_for(key, events.Erased(), "gone")))])
+    raws = await parts.put(
+        [*writer.rows, (str(key).encode(), encode(event_for(key, events.Erased(), "gone")))]
+    )
     await owner(parts, rules, AnyEar()).process(raws)
     stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
     assert stored is not None
@@ -320,7 +372,9 @@ async def test_an_erasure_is_not_held_up_and_ends_the_parking(parts: Parts) -> N
 
 
 async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) -> None:
-    """A generation that nobody folds takes an erasure early: what came before it comes after it there, and has to make no difference."""
+    """A generation that nobody folds takes an erasure early: what came before it comes after it
+    there, and has to make no difference.
+    """
     rules = rules_of(Code())
     await fresh(parts)
     key = parts.keys[0]
@@ -331,10 +385,15 @@ async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) 
     early = Folded(parts.log, NUMBER, rules, {key})
     await early.advance(raws[-1].offset)
     assert live == {key: early.windows[key].image()}
-    assert early.windows[key].meta.parked is None and early.windows[key].meta.position == raws[-1].offset
+    assert (
+        early.windows[key].meta.parked is None
+        and early.windows[key].meta.position == raws[-1].offset
+    )
 
 
-async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_on(parts: Parts) -> None:
+async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_on(
+    parts: Parts,
+) -> None:
     rules = rules_of(Code())
     writer, raws = await trapped(parts, rules)
     live = owner(parts, rules, AnyEar())
@@ -343,10 +402,15 @@ async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_
     spoiled = Window(parts.keys[0], NUMBER, rules)
     apply(spoiled, 0, event_for(parts.keys[0], events.Opened(user="nobody"), "spoiled"))
     strange = Key(parts.keys[0].tenant, "strange")
-    writes = [whole_write(parts.keys[0], spoiled, 1), whole_write(strange, Window(strange, NUMBER, rules), 1)]
+    writes = [
+        whole_write(parts.keys[0], spoiled, 1),
+        whole_write(strange, Window(strange, NUMBER, rules), 1),
+    ]
     stored = await parts.store.checkpoint(parts.generation, NUMBER)
     assert stored is not None
-    await parts.store.apply(parts.generation, NUMBER, stored, [*writes, whole_write(parts.keys[1], None, 1)])
+    await parts.store.apply(
+        parts.generation, NUMBER, stored, [*writes, whole_write(parts.keys[1], None, 1)]
+    )
     await mend(parts.log, parts.store, parts.generation, rules, NUMBER, [*parts.keys, strange])
     assert await same(parts, writer, rules) == 1
     assert await parts.store.conversations(parts.generation, NUMBER) == set(parts.keys[:2])
@@ -399,11 +463,15 @@ async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() ->
         folded = Folded(parts.log, NUMBER, rules, None)
         assert await folded.from_snapshots(healed, topic) and folded.offset >= 0
         await folded.advance(raws[-1].offset)
-        assert {key: window.image() for key, window in folded.windows.items()} == await load(parts, rules), f"seed {seed}"
+        assert {key: window.image() for key, window in folded.windows.items()} == await load(
+            parts, rules
+        ), f"seed {seed}"
     assert parked > 0
 
 
-async def test_what_was_tried_again_stays_so_when_the_store_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_tried_again_stays_so_when_the_store_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dead_letters, "partition_of", lambda key, partitions: NUMBER)
     monkeypatch.setattr(rounds, "EVENTS_A_WINDOW", 0)
     parts, topic, code = Parts(MemoryLog(4), MemoryStore(), None), MemorySnapshots(4), Code()
@@ -414,7 +482,9 @@ async def test_what_was_tried_again_stays_so_when_the_store_is_lost(monkeypatch:
     await live.process(raws)
     await until_covered(taken, live)
     code.broken = False
-    letters = dead_letters.DeadLetters(parts.log, parts.log, parts.store, parts.generation, rules, AnyEar(), topic)
+    letters = dead_letters.DeadLetters(
+        parts.log, parts.log, parts.store, parts.generation, rules, AnyEar(), topic
+    )
     assert await letters.retry(parts.keys[0]) == (6, None)
     images = await load(parts, rules)
     for settled in (False, True):
@@ -441,7 +511,9 @@ async def until_covered(taken: Rounds, live: Partition) -> None:
 
 
 @pytest.mark.parametrize("where", ["at once", "with history"])
-async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_out_does_not(where: str) -> None:
+async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_out_does_not(
+    where: str,
+) -> None:
     parts, code = Parts(MemoryLog(4), MemoryStore(), None), Code()
     rules = rules_of(code)
     await fresh(parts)
@@ -453,7 +525,14 @@ async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_
 
         if where == "at once":
             raise spoiled_by(error, 1) from error
-        await with_history(parts.log, Window(parts.keys[0], NUMBER, rules), 1, event, Outcome(Status.NEEDS_HISTORY, 1), fetch)
+        await with_history(
+            parts.log,
+            Window(parts.keys[0], NUMBER, rules),
+            1,
+            event,
+            Outcome(Status.NEEDS_HISTORY, 1),
+            fetch,
+        )
 
     for error in (Panic("trapped"), ValueError("no")):
         with pytest.raises(Spoiled):

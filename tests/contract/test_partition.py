@@ -1,4 +1,6 @@
-"""A partition over the in-memory and the real log and store: whatever the batches, owners and faults, the windows are the replay's."""
+"""A partition over the in-memory and the real log and store: whatever the batches, owners and
+faults, the windows are the replay's.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,12 @@ class Parts:
             await producer.start()
             try:
                 topic = self.settings.topic("events")
-                sent = [await producer.send(topic, value, key, partition=NUMBER) for key, value in rows]
-                assert [(await future).offset for future in sent] == list(range(self.first, self.first + len(rows)))
+                sent = [
+                    await producer.send(topic, value, key, partition=NUMBER) for key, value in rows
+                ]
+                assert [(await future).offset for future in sent] == list(
+                    range(self.first, self.first + len(rows))
+                )
             finally:
                 await producer.stop()
         raws = [raw async for raw in self.log.scan(NUMBER, self.first, self.first + len(rows) - 1)]
@@ -87,25 +93,45 @@ class Parts:
             assert tenant.startswith("acme")
 
         made = Partition(
-            NUMBER, self.generation, self.store, self.log, RULES, learn=learn, voice=ear or Ear(), cached_windows=cached_windows
+            NUMBER,
+            self.generation,
+            self.store,
+            self.log,
+            RULES,
+            learn=learn,
+            voice=ear or Ear(),
+            cached_windows=cached_windows,
         )
         made.adopt(Checkpoint(offset=self.first - 1))
         return made
 
     async def readopt(self, partition: Partition) -> None:
         """What an owner does that was fenced."""
-        partition.adopt(await self.store.checkpoint(self.generation, NUMBER) or Checkpoint(offset=self.first - 1))
+        partition.adopt(
+            await self.store.checkpoint(self.generation, NUMBER)
+            or Checkpoint(offset=self.first - 1)
+        )
 
     async def images(self) -> list[bytes | None]:
         stored = await self.store.load(self.generation, NUMBER, self.keys)
-        return [None if s is None else s.load(k, NUMBER, RULES).image() for k, s in zip(self.keys, stored, strict=True)]
+        return [
+            None if s is None else s.load(k, NUMBER, RULES).image()
+            for k, s in zip(self.keys, stored, strict=True)
+        ]
 
     async def windows(self) -> list[Window]:
         stored = await self.store.load(self.generation, NUMBER, self.keys)
-        return [s.load(k, NUMBER, RULES) for k, s in zip(self.keys, stored, strict=True) if s is not None]
+        return [
+            s.load(k, NUMBER, RULES)
+            for k, s in zip(self.keys, stored, strict=True)
+            if s is not None
+        ]
 
     def expected(self, talks: Talks) -> list[bytes | None]:
-        return [replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None for k in self.keys]
+        return [
+            replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None
+            for k in self.keys
+        ]
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -159,7 +185,9 @@ async def test_a_small_cache_changes_nothing(parts: Parts) -> None:
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
 
 
-async def test_what_is_no_event_becomes_a_dead_letter_with_its_cause_and_touches_no_window(parts: Parts) -> None:
+async def test_what_is_no_event_becomes_a_dead_letter_with_its_cause_and_touches_no_window(
+    parts: Parts,
+) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
     key = parts.keys[0]
     talks.say(key, events.Message("user", "before"))
@@ -179,11 +207,15 @@ async def test_what_is_no_event_becomes_a_dead_letter_with_its_cause_and_touches
     assert await parts.images() == parts.expected(talks)
     assert [offset - parts.first for offset, _ in ear.dead] == [1, 2, 3, 4]
     assert partition.counts.dead == 4
-    for (_, cause), part in zip(ear.dead, ["key is not", "key is not", "no value", "source"], strict=True):
+    for (_, cause), part in zip(
+        ear.dead, ["key is not", "key is not", "no value", "source"], strict=True
+    ):
         assert part in cause, (part, cause)
 
 
-async def test_a_conversation_of_nobodys_records_alone_has_no_window_and_the_checkpoint_moves_on(parts: Parts) -> None:
+async def test_a_conversation_of_nobodys_records_alone_has_no_window_and_the_checkpoint_moves_on(
+    parts: Parts,
+) -> None:
     await parts.begin()
     raws = await parts.put([(str(parts.keys[0]).encode(), None), (b"x", b"y")])
     partition = parts.partition()
@@ -201,11 +233,19 @@ async def test_a_conversation_of_nobodys_records_alone_has_no_window_and_the_che
         b'{"metadata":{"n":' + b"[" * 300 + b"]" * 300 + b"}}",
     ],
 )
-async def test_json_that_a_window_cannot_keep_parks_its_conversation_and_stops_no_other(parts: Parts, data: bytes) -> None:
+async def test_json_that_a_window_cannot_keep_parks_its_conversation_and_stops_no_other(
+    parts: Parts, data: bytes
+) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
     key = parts.keys[0]
     source = key.source.encode()
-    value = b'{"specversion":"1.0","id":"x","type":"threadfold.conversation.opened.v1","source":"' + source + b'","data":' + data + b"}"
+    value = (
+        b'{"specversion":"1.0","id":"x","type":"threadfold.conversation.opened.v1","source":"'
+        + source
+        + b'","data":'
+        + data
+        + b"}"
+    )
     talks.rows.append((str(key).encode(), value))
     talks.say(parts.keys[1], events.Message("user", "another's"))
     ear = Ear()
@@ -216,7 +256,9 @@ async def test_json_that_a_window_cannot_keep_parks_its_conversation_and_stops_n
     assert parked is not None and parked.offset == parts.first and "not an event" in parked.cause
 
 
-async def test_a_fenced_partition_that_adopts_the_checkpoint_goes_on_to_the_same_windows(parts: Parts) -> None:
+async def test_a_fenced_partition_that_adopts_the_checkpoint_goes_on_to_the_same_windows(
+    parts: Parts,
+) -> None:
     talks = random_talks(7, 240, NUMBER, parts.keys, await parts.begin())
     raws = await parts.put(talks.rows)
     mine, other = parts.partition(), parts.partition()
@@ -251,7 +293,9 @@ async def test_two_owners_that_interleave_at_random_end_in_the_right_windows(par
         assert await parts.images() == parts.expected(talks), f"seed {seed}"
 
 
-async def test_an_owner_whose_batch_another_has_written_does_not_keep_windows_folded_twice(parts: Parts) -> None:
+async def test_an_owner_whose_batch_another_has_written_does_not_keep_windows_folded_twice(
+    parts: Parts,
+) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
     for i in range(30):
         talks.say(parts.keys[0], events.Message("user", f"text {i}"))
@@ -267,7 +311,9 @@ async def test_an_owner_whose_batch_another_has_written_does_not_keep_windows_fo
     assert await parts.images() == parts.expected(talks)
 
 
-async def test_an_owner_from_before_a_wipe_is_fenced_however_many_writes_came_since(parts: Parts) -> None:
+async def test_an_owner_from_before_a_wipe_is_fenced_however_many_writes_came_since(
+    parts: Parts,
+) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
     for i in range(12):
         talks.say(parts.keys[0], events.Message("user", f"text {i}"))
@@ -284,7 +330,9 @@ async def test_an_owner_from_before_a_wipe_is_fenced_however_many_writes_came_si
     assert await parts.images() == parts.expected(talks)
 
 
-async def test_an_owner_says_of_a_server_that_took_over_whether_it_has_the_latest(parts: Parts) -> None:
+async def test_an_owner_says_of_a_server_that_took_over_whether_it_has_the_latest(
+    parts: Parts,
+) -> None:
     await parts.begin()
     owner, number = parts.partition(), parts.generation
     await owner.set_target(-1)
@@ -349,7 +397,9 @@ async def test_repeats_in_later_batches_change_nothing_but_their_count(parts: Pa
     assert await parts.images() == parts.expected(talks)
 
 
-async def test_a_rollback_into_a_summarised_span_reads_the_log_and_announces_the_voided_summary(parts: Parts) -> None:
+async def test_a_rollback_into_a_summarised_span_reads_the_log_and_announces_the_voided_summary(
+    parts: Parts,
+) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
     key = parts.keys[0]
     while not talks.requests[key]:
@@ -368,7 +418,9 @@ async def test_a_rollback_into_a_summarised_span_reads_the_log_and_announces_the
     assert await parts.images() == parts.expected(talks)
 
 
-async def test_a_rollback_to_a_repeats_own_position_is_rejected_live_as_on_replay(parts: Parts) -> None:
+async def test_a_rollback_to_a_repeats_own_position_is_rejected_live_as_on_replay(
+    parts: Parts,
+) -> None:
     talks = Talks(random.Random(1), NUMBER, parts.keys, await parts.begin())
     key = parts.keys[0]
     talks.say(key, events.Message("user", "one"))

@@ -34,20 +34,35 @@ def value(n: int) -> bytes:
     return os.urandom(100_000) if n % 10 == 3 else b"value %d" % n
 
 
-async def test_records_are_found_at_their_offsets_and_nothing_where_there_is_none(topic: KafkaSnapshots) -> None:
+async def test_records_are_found_at_their_offsets_and_nothing_where_there_is_none(
+    topic: KafkaSnapshots,
+) -> None:
     rows = [(b"acme/c%d" % n, value(n)) for n in range(60)]
     offsets = []
     for i in range(0, 60, 7):
         offsets += await topic.put(1, rows[i : i + 7])
-    for wanted in ([0], [59], [3, 4, 13, 55], list(range(60)), [58, 59, 60, 61, 10**9], [60], [], [7, 7, 7]):
+    for wanted in (
+        [0],
+        [59],
+        [3, 4, 13, 55],
+        list(range(60)),
+        [58, 59, 60, 61, 10**9],
+        [60],
+        [],
+        [7, 7, 7],
+    ):
         found = await topic.read(1, wanted)
-        assert {n: (row.key, row.value, row.offset) for n, row in found.items()} == {n: (*rows[n], n) for n in set(wanted) if n in offsets}
+        assert {n: (row.key, row.value, row.offset) for n, row in found.items()} == {
+            n: (*rows[n], n) for n in set(wanted) if n in offsets
+        }
     assert await topic.read(0, [0, 1]) == {}
     each = await asyncio.gather(*(topic.read(1, [n]) for n in range(60)))
     assert [row.value for found in each for row in found.values()] == [body for _, body in rows]
 
 
-async def test_a_topic_that_is_gone_has_no_records_and_one_made_anew_has_its_own(topic: KafkaSnapshots) -> None:
+async def test_a_topic_that_is_gone_has_no_records_and_one_made_anew_has_its_own(
+    topic: KafkaSnapshots,
+) -> None:
     rows = [(b"acme/c%d" % n, value(n)) for n in range(12)]
     await topic.put(1, rows)
     assert set(await topic.read(1, [5])) == {5}

@@ -1,4 +1,6 @@
-"""Timers over the in-memory and the real log and store: what rings is said once, and again when it got lost."""
+"""Timers over the in-memory and the real log and store: what rings is said once, and again when it
+got lost.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Place:
         """Conversations whose own partition is this one."""
         tenant = f"acme{self.parts.generation}"
         there = (Key(tenant, f"c{i}") for i in range(10_000))
-        keys = self.parts.keys = [key for key in there if partition_of(key, 4) == NUMBER][: len(names)]
+        keys = self.parts.keys = [key for key in there if partition_of(key, 4) == NUMBER][
+            : len(names)
+        ]
         self.talks = Talks(random.Random(1), NUMBER, keys, await self.parts.begin())
         return keys
 
@@ -110,7 +114,10 @@ async def test_an_idle_session_is_closed_once_and_its_timer_goes(place: Place) -
     await place.partition.process(said)
     assert await place.timers() == [other]
     stored = (await place.parts.store.load(place.parts.generation, NUMBER, [one]))[0]
-    assert stored is not None and stored.load(one, NUMBER, place.partition.rules).lanes.closed == "idle"
+    assert (
+        stored is not None
+        and stored.load(one, NUMBER, place.partition.rules).lanes.closed == "idle"
+    )
 
 
 async def test_what_got_lost_is_said_again_with_the_same_id_and_counts_once(place: Place) -> None:
@@ -127,7 +134,9 @@ async def test_what_got_lost_is_said_again_with_the_same_id_and_counts_once(plac
     await ring(place.partition, now + 2 * AGAIN_MS)
     said = await place.said()
     first, again = (decode_event(raw.value or b"") for raw in said)
-    assert isinstance(first, events.ResolutionEvent) and first.data == events.Resolution("s1", "expired")
+    assert isinstance(first, events.ResolutionEvent) and first.data == events.Resolution(
+        "s1", "expired"
+    )
     assert first.id == again.id
     await place.partition.process(said)
     assert (place.partition.counts.applied, place.partition.counts.duplicate) == (2, 1)
@@ -161,7 +170,9 @@ async def test_a_timer_set_too_early_is_put_to_the_last_messages_own_time(place:
     await place.parts.store.put_off(place.parts.generation, NUMBER, {key: 0})
     await ring(place.partition, message + 59_999)
     assert await place.said() == []
-    assert await place.timers(message + 59_999) == [] and await place.timers(message + 60_000) == [key]
+    assert await place.timers(message + 59_999) == [] and await place.timers(message + 60_000) == [
+        key
+    ]
 
 
 async def test_only_the_owner_speaks(place: Place) -> None:
@@ -178,7 +189,9 @@ async def test_only_the_owner_speaks(place: Place) -> None:
     assert len(await place.said()) == 1
 
 
-async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(timers, "LIMIT", 2)
     keys = await place.begin(*"abcde")
     for key in keys:
@@ -191,9 +204,15 @@ async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(place: Pla
     assert {raw.key for raw in await place.said()} == {str(key).encode() for key in keys}
 
 
-async def test_a_conversation_in_a_partition_that_is_not_its_own_is_left_alone(place: Place) -> None:
+async def test_a_conversation_in_a_partition_that_is_not_its_own_is_left_alone(
+    place: Place,
+) -> None:
     await place.begin()
-    stray = next(key for i in range(100) if partition_of(key := Key(f"acme{place.parts.generation}", f"s{i}"), 4) != NUMBER)
+    stray = next(
+        key
+        for i in range(100)
+        if partition_of(key := Key(f"acme{place.parts.generation}", f"s{i}"), 4) != NUMBER
+    )
     place.talks = Talks(random.Random(1), NUMBER, [stray], place.parts.first)
     place.talks.say(stray, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
     await place.fold()
@@ -209,7 +228,9 @@ async def test_windows_that_are_put_back_have_their_timers_again(place: Place) -
     place.talks.say(waiting, events.Suspension("s1", "approval", expires_at=rfc(5_000)))
     place.talks.say(done, events.Message("user", "hello"))
     await place.fold()
-    windows = [window for window in await place.partition.windows(place.parts.keys) if window is not None]
+    windows = [
+        window for window in await place.partition.windows(place.parts.keys) if window is not None
+    ]
     checkpoint = place.partition.checkpoint
     await place.parts.store.drop_partition(place.parts.generation, NUMBER)
     assert await place.timers() == []
@@ -217,4 +238,6 @@ async def test_windows_that_are_put_back_have_their_timers_again(place: Place) -
     await healed.put_back(checkpoint, windows)
     assert await place.timers() == [waiting, idle_one]
     assert await place.timers(5_000) == [waiting]
-    assert await place.timers(place.raws[-1].timestamp + 59_999) == [waiting], "later than it was is allowed, earlier is not"
+    assert await place.timers(place.raws[-1].timestamp + 59_999) == [waiting], (
+        "later than it was is allowed, earlier is not"
+    )

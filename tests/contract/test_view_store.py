@@ -1,4 +1,6 @@
-"""What every store of projections' results promises, run against the one in memory and the one in Redis; and eventsourcing's own suite."""
+"""What every store of projections' results promises, run against the one in memory and the one in
+Redis; and eventsourcing's own suite.
+"""
 
 from __future__ import annotations
 
@@ -55,16 +57,27 @@ async def test_an_unknown_place_holds_nothing(store: ViewStore, place: str) -> N
     await store.drop(place)
 
 
-async def test_values_and_checkpoint_come_together_and_by_tenant(store: ViewStore, place: str) -> None:
-    write = write_of({Cell("acme", "a"): b"1", Cell("acme", "b"): b"2", Cell("other", "a"): b"3"}, {"acme/c": Hash({b"n": b"1"}, [])})
+async def test_values_and_checkpoint_come_together_and_by_tenant(
+    store: ViewStore, place: str
+) -> None:
+    write = write_of(
+        {Cell("acme", "a"): b"1", Cell("acme", "b"): b"2", Cell("other", "a"): b"3"},
+        {"acme/c": Hash({b"n": b"1"}, [])},
+    )
     first = await store.apply(place, at("", 7), write)
     assert first.verdict is Verdict.APPLIED
-    checkpoint, found = await store.read(place, [Cell("other", "a"), Cell("acme", "b"), Cell("acme", "none"), Cell("acme", "a")])
+    checkpoint, found = await store.read(
+        place, [Cell("other", "a"), Cell("acme", "b"), Cell("acme", "none"), Cell("acme", "a")]
+    )
     assert checkpoint == Checkpoint(first.revision, 7, 1_007, "digest7", -1)
     assert found == [b"3", b"2", None, b"1"]
     assert await store.all(place, "acme") == (checkpoint, {"a": b"1", "b": b"2"})
     assert await store.ids(place, ["acme/none", "acme/c"]) == [{}, {b"n": b"1"}]
-    assert {cell async for cell in store.cells(place)} == {Cell("acme", "a"), Cell("acme", "b"), Cell("other", "a")}
+    assert {cell async for cell in store.cells(place)} == {
+        Cell("acme", "a"),
+        Cell("acme", "b"),
+        Cell("other", "a"),
+    }
     await store.apply(place, at(first.revision, 8), values(a=None, b=b"5"))
     assert (await store.all(place, "acme"))[1] == {"b": b"5"}
 
@@ -74,20 +87,28 @@ async def test_only_the_revision_in_force_may_write(store: ViewStore, place: str
     assert (await store.apply(place, at("", 2), values(a=b"2"))).verdict is Verdict.FENCED
     assert (await store.apply(place, at("", 1), values(a=b"2"))).verdict is Verdict.DUPLICATE
     second = await store.apply(place, at(first.revision, 2), values(a=b"2"))
-    assert (await store.apply(place, at(first.revision, 3), values(a=b"9"))).verdict is Verdict.FENCED
+    assert (
+        await store.apply(place, at(first.revision, 3), values(a=b"9"))
+    ).verdict is Verdict.FENCED
     assert await store.read(place, [Cell("acme", "a")]) == (at(second.revision, 2), [b"2"])
 
 
-async def test_a_dropped_place_is_empty_and_no_revision_of_before_holds_again(store: ViewStore, place: str) -> None:
+async def test_a_dropped_place_is_empty_and_no_revision_of_before_holds_again(
+    store: ViewStore, place: str
+) -> None:
     other = place + "0"
     first = await store.apply(place, at("", 1), values(a=b"1"))
     await store.apply(other, at("", 1), values(a=b"1"))
     await store.drop(place)
     assert await store.all(place, "acme") == (None, {})
-    assert (await store.all(other, "acme"))[1] == {"a": b"1"}, "its neighbour, whose name begins the same, was dropped with it"
+    assert (await store.all(other, "acme"))[1] == {"a": b"1"}, (
+        "its neighbour, whose name begins the same, was dropped with it"
+    )
     again = await store.apply(place, at("", 0), NO_WRITE)
     assert again.revision != first.revision
-    assert (await store.apply(place, at(first.revision, 2), values(a=b"9"))).verdict is Verdict.FENCED
+    assert (
+        await store.apply(place, at(first.revision, 2), values(a=b"9"))
+    ).verdict is Verdict.FENCED
 
 
 async def test_a_large_batch_is_written_whole(store: ViewStore, place: str) -> None:
@@ -98,15 +119,21 @@ async def test_a_large_batch_is_written_whole(store: ViewStore, place: str) -> N
     assert (await store.all(place, "acme"))[1] == {}
 
 
-async def test_recent_ids_are_the_same_however_often_they_are_stored(store: ViewStore, place: str) -> None:
+async def test_recent_ids_are_the_same_however_often_they_are_stored(
+    store: ViewStore, place: str
+) -> None:
     whole, revision, name = Ids(), "", "acme/c"
     for batch in range(12):
         (fields,) = await store.ids(place, [name])
         assert len(fields) <= LIMIT // BLOCK + 3
         stored = Ids(fields)
-        for number in range(batch * 150, batch * 150 + 200):  # the first 50 of a batch were the last of the one before
+        for number in range(
+            batch * 150, batch * 150 + 200
+        ):  # the first 50 of a batch were the last of the one before
             assert stored.take(f"e{number}") == whole.take(f"e{number}")
-        answer = await store.apply(place, at(revision, batch), ViewWrite({}, {name: Hash(*stored.changes())}))
+        answer = await store.apply(
+            place, at(revision, batch), ViewWrite({}, {name: Hash(*stored.changes())})
+        )
         revision = answer.revision
     assert whole.added == 1_850
     (fields,) = await store.ids(place, [name])
@@ -133,7 +160,9 @@ async def test_redis_away_and_other_things_under_its_keys_are_named(settings: Se
     await store.close()
 
 
-pytest.importorskip("eventsourcing", reason="eventsourcing is not installed (the extra eventsourcing)")
+pytest.importorskip(
+    "eventsourcing", reason="eventsourcing is not installed (the extra eventsourcing)"
+)
 pytest.importorskip("Crypto", reason="eventsourcing's tests need its extra crypto")
 from eventsourcing.persistence import IntegrityError, OperationalError, Tracking  # noqa: E402
 from eventsourcing.tests import persistence as upstream  # noqa: E402
@@ -182,7 +211,10 @@ def test_of_writers_of_one_notification_just_one_succeeds(settings: Settings) ->
             except IntegrityError:
                 outcomes.append("late")
 
-    recorders = [ThreadfoldTrackingRecorder(settings.redis, settings.topic_prefix, name="rivals") for _ in range(3)]
+    recorders = [
+        ThreadfoldTrackingRecorder(settings.redis, settings.topic_prefix, name="rivals")
+        for _ in range(3)
+    ]
     threads = [threading.Thread(target=write, args=(recorder,)) for recorder in recorders]
     for thread in threads:
         thread.start()
@@ -197,5 +229,8 @@ def test_of_writers_of_one_notification_just_one_succeeds(settings: Settings) ->
 
 
 def test_a_recorder_without_redis_says_so_in_the_librarys_own_words() -> None:
-    with ThreadfoldTrackingRecorder(f"redis://127.0.0.1:{closed_port()}/0") as recorder, pytest.raises(OperationalError, match="answer"):
+    with (
+        ThreadfoldTrackingRecorder(f"redis://127.0.0.1:{closed_port()}/0") as recorder,
+        pytest.raises(OperationalError, match="answer"),
+    ):
         recorder.max_tracking_id("orders")

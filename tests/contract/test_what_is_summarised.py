@@ -1,6 +1,8 @@
-"""What a summariser is given is what stands in the window: no more, no less; and a window that is due comes to its summary.
+"""What a summariser is given is what stands in the window: no more, no less; and a window that is
+due comes to its summary.
 
-Over the real compactor and a log in memory, event by event. Each case was found by an attack on the compactor.
+Over the real compactor and a log in memory, event by event. Each case was found by an attack on the
+compactor.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ from threadfold.service.drafts import Conditions, Drafter
 from threadfold.testing import MemoryLog
 
 KEY = Key("acme", "talk")
-SMALL = {"working_budget": 400, "keep_recent_tokens": 20, "min_messages": 4, "summary_max_tokens": 100, "loop_guard": 0}
+SMALL = {
+    "working_budget": 400,
+    "keep_recent_tokens": 20,
+    "min_messages": 4,
+    "summary_max_tokens": 100,
+    "loop_guard": 0,
+}
 
 
 class Listener:
@@ -53,25 +61,39 @@ class Live:
         self.log = MemoryLog(1)
         self.window = Window(KEY, 0, self.rules)
         self.listener = Listener()
-        self.compactor = Compactor(Settings(kafka="unused", redis="unused", **settings), self.log, lambda name: self.listener)
+        self.compactor = Compactor(
+            Settings(kafka="unused", redis="unused", **settings),
+            self.log,
+            lambda name: self.listener,
+        )
         self._drafter = Drafter(KEY.tenant, self.rules, 1, 8 << 20)
         self._next = 0
 
-    async def say(self, flat: dict[str, Any], talk: str = KEY.conversation, expect: str | None = None, operator: bool = False) -> Outcome:
+    async def say(
+        self,
+        flat: dict[str, Any],
+        talk: str = KEY.conversation,
+        expect: str | None = None,
+        operator: bool = False,
+    ) -> Outcome:
         conditions = Conditions(expect=expect) if expect else Conditions()
         drafts = self._drafter.drafts([(talk, flat)], "event", operator, None, conditions)
         await self.log.append(drafts.records)
         return await self._fold()
 
     async def user(self, text: str, id_: str | None = None) -> Outcome:
-        return await self.say({"type": "message", "role": "user", "content": text, **({"id": id_} if id_ else {})})
+        return await self.say(
+            {"type": "message", "role": "user", "content": text, **({"id": id_} if id_ else {})}
+        )
 
     async def reply(self, text: str) -> Outcome:
         return await self.say({"type": "message", "role": "assistant", "content": text})
 
     async def call(self, id_: str, text: str = "") -> Outcome:
         calls = [{"id": id_, "name": "look", "arguments": "{}"}]
-        return await self.say({"type": "message", "role": "assistant", "content": text or None, "tool_calls": calls})
+        return await self.say(
+            {"type": "message", "role": "assistant", "content": text or None, "tool_calls": calls}
+        )
 
     async def result(self, id_: str) -> Outcome:
         return await self.say({"type": "tool.result", "tool_call_id": id_, "content": "a row"})
@@ -105,7 +127,12 @@ class Live:
                 offset, event = row.position.offset, decode_event(row.value or b"")
                 outcome = apply(self.window, offset, event)
                 if outcome.status is Status.NEEDS_HISTORY:
-                    outcome = apply(self.window, offset, event, await fetch_needed(self.log, self.window, outcome))
+                    outcome = apply(
+                        self.window,
+                        offset,
+                        event,
+                        await fetch_needed(self.log, self.window, outcome),
+                    )
         return outcome
 
 
@@ -128,9 +155,13 @@ async def test_a_rollback_that_the_fold_refused_leaves_nothing_out_of_the_summar
     assert [text[:6] for text in live.listener.given if text.startswith("said")] == wanted
 
 
-async def test_a_rollback_that_another_one_undid_leaves_nothing_out_though_the_span_goes_around_its_target() -> None:
+async def test_a_rollback_that_another_one_undid_leaves_nothing_out_though_the_span_goes_around_its_target() -> (
+    None
+):
     live = Live()
-    for number, text in enumerate(("hello", "how can I help?", "BOOK THE FLIGHT", "BOOKED", "and a hotel", "hm")):
+    for number, text in enumerate(
+        ("hello", "how can I help?", "BOOK THE FLIGHT", "BOOKED", "and a hotel", "hm")
+    ):
         await (live.reply(text) if number % 2 else live.user(text))
     assert (await live.say({"type": "rollback", "to": "0-0"})).status is Status.APPLIED
     assert (await live.say({"type": "rollback", "to": "0-4"})).status is Status.APPLIED
@@ -146,7 +177,9 @@ async def held(live: Live, texts: int, begin: int = 0) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["offsets", "bounds"])
-async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarised(unknown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarised(
+    unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(windows, "MAX_ENTRIES", 60)
     if unknown == "offsets":
         monkeypatch.setattr(log_ranges, "MAX_HELD_POSITIONS", 12)
@@ -158,7 +191,9 @@ async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarise
         monkeypatch.setattr(Recents, "between", lambda *_: None)
         await live.user("gone as well")
         wide = log_ranges.abandoned_since(live.window.recents, 2, 5)
-        live.window.replace_tail([wide if entry.kind == Kind.ABANDONED else entry for entry in live.window.tail])
+        live.window.replace_tail(
+            [wide if entry.kind == Kind.ABANDONED else entry for entry in live.window.tail]
+        )
     await held(live, 80, 100)
     head = live.window.tail[0]
     assert head.kind == Kind.HELD and head.positions is None
@@ -166,10 +201,15 @@ async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarise
     await live.until_due()
     assert set(await live.summarise()) == {Status.APPLIED}
     given = set(live.listener.given)
-    assert {"said 0.", "said 2.", "said 100.", "said 120."} <= given and not given & {"said 3.", "said 4."}
+    assert {"said 0.", "said 2.", "said 100.", "said 120."} <= given and not given & {
+        "said 3.",
+        "said 4.",
+    }
 
 
-async def test_a_span_that_goes_around_something_is_found_anew_when_that_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_span_that_goes_around_something_is_found_anew_when_that_was_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(windows, "MAX_ENTRIES", 120)
     live = Live()
     await live.user("please do the big task")
@@ -189,13 +229,17 @@ async def test_a_call_that_an_operator_drops_lets_go_of_a_result_that_came_befor
         await live.user("a question " * 20)
     await live.call("k")
     await live.user("said 9 " + "and more " * 10)
-    await live.say({"type": "event.dropped", "position": "0-8", "reason": "a secret"}, operator=True)
+    await live.say(
+        {"type": "event.dropped", "position": "0-8", "reason": "a secret"}, operator=True
+    )
     while live.window.meta.due is None:
         await live.reply("a long answer " * 20)
     assert set(await live.summarise()) == {Status.APPLIED}
 
 
-async def test_kept_calls_over_the_cap_do_not_hide_the_held_range_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_calls_over_the_cap_do_not_hide_the_held_range_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     live = Live(summary_input_tokens=300)
     await live.user("do it")
     await live.call("k1", "first plan " * 60)
@@ -227,17 +271,36 @@ async def test_a_summariser_is_given_just_what_the_tail_says(seed: int) -> None:
         kind = rng.random()
         if kind < 0.8:
             texts[at] = f"said {number}" + " and more" * rng.randrange(1, 12)
-            await (live.user(texts[at], f"e{number}") if rng.random() < 0.5 else live.reply(texts[at]))
+            await (
+                live.user(texts[at], f"e{number}") if rng.random() < 0.5 else live.reply(texts[at])
+            )
         elif kind < 0.9:
-            to = rng.choice([f"0-{rng.randrange(max(0, at - 40), at + 1)}", f"e{rng.randrange(number + 1)}", "nobody"])
-            await live.say({"type": "rollback", "to": to}, expect=f"e{number - 1}" if rng.random() < 0.2 else None)
+            to = rng.choice(
+                [
+                    f"0-{rng.randrange(max(0, at - 40), at + 1)}",
+                    f"e{rng.randrange(number + 1)}",
+                    "nobody",
+                ]
+            )
+            await live.say(
+                {"type": "rollback", "to": to},
+                expect=f"e{number - 1}" if rng.random() < 0.2 else None,
+            )
         elif kind < 0.93:
-            await live.say({"type": "event.dropped", "position": f"0-{rng.randrange(at + 1)}"}, operator=True)
+            await live.say(
+                {"type": "event.dropped", "position": f"0-{rng.randrange(at + 1)}"}, operator=True
+            )
         elif kind < 0.96:
-            await live.say({"type": "message", "role": "user", "content": "elsewhere"}, talk="other")
+            await live.say(
+                {"type": "message", "role": "user", "content": "elsewhere"}, talk="other"
+            )
         due = live.window.meta.due
         if due is not None and rng.random() < 0.4:
-            stands = [e.offset for e in live.window.tail if e.kind in RENDERED and e.offset <= due.last and e.offset not in due.kept]
+            stands = [
+                e.offset
+                for e in live.window.tail
+                if e.kind in RENDERED and e.offset <= due.last and e.offset not in due.kept
+            ]
             live.listener.given.clear()
             assert await live.summarise_once() is Status.APPLIED
             assert live.listener.given == [texts[offset] for offset in stands]

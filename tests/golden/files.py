@@ -70,21 +70,34 @@ class Golden:
     @cached_property
     def rows(self) -> list[Raw]:
         lines = read_lines(self.folder / "log.jsonl.gz")
-        return [Raw(Position(r["partition"], r["offset"]), bytes_of(r["key"]), bytes_of(r["value"]), r["timestamp"]) for r in lines]
+        return [
+            Raw(
+                Position(r["partition"], r["offset"]),
+                bytes_of(r["key"]),
+                bytes_of(r["value"]),
+                r["timestamp"],
+            )
+            for r in lines
+        ]
 
     @cached_property
     def seals(self) -> Seals:
         """The keys topic's records under the release's master key; nothing is asked of a broker."""
         if not (self.folder / "keys.jsonl.gz").exists():
             return Unsealed()
-        ring = KeyRing(Settings.load(env={}, master_keys=self.about["master_keys"]), lambda tenant: False)
+        ring = KeyRing(
+            Settings.load(env={}, master_keys=self.about["master_keys"]), lambda tenant: False
+        )
         for record in self.records("keys"):
             ring.table.put(*record)
         return ring
 
     def records(self, name: str) -> list[tuple[bytes, bytes | None]]:
         """Keys and values of another topic."""
-        return [(bytes_of(row["key"]) or b"", bytes_of(row["value"])) for row in read_lines(self.folder / f"{name}.jsonl.gz")]
+        return [
+            (bytes_of(row["key"]) or b"", bytes_of(row["value"]))
+            for row in read_lines(self.folder / f"{name}.jsonl.gz")
+        ]
 
     def decoded(self) -> list[dict[str, Any]]:
         """What each record is, in the log's order."""
@@ -101,7 +114,10 @@ class Golden:
         return found
 
     def windows(self) -> list[Window]:
-        return [replay(key, partition, self.rules, events) for (partition, key), events in sorted(self.conversations().items())]
+        return [
+            replay(key, partition, self.rules, events)
+            for (partition, key), events in sorted(self.conversations().items())
+        ]
 
     def folded(self) -> list[dict[str, Any]]:
         """Every window's digests and its context in OpenAI's format, which a person can read."""
@@ -109,7 +125,9 @@ class Golden:
 
 
 def fact(row: Raw, seals: Seals) -> dict[str, Any]:
-    """What a record is: the event's name and a digest of all its fields, or that it is refused or unknown."""
+    """What a record is: the event's name and a digest of all its fields, or that it is refused or
+    unknown.
+    """
     key = parse_key(row.key) if row.key is not None else None
     if key is None or row.key is None or row.value is None:
         return {"is": "refused", "why": "no key" if key is None else "no value"}
@@ -130,15 +148,20 @@ def digest(event: AnyEvent) -> str:
 
 
 def valued(value: Any) -> Any:
-    """Plain values, defaults included, as a changed default reads old records otherwise; without fields that hold nothing, so that a field
-    which a later release adds changes nothing."""
+    """Plain values, defaults included, as a changed default reads old records otherwise; without
+    fields that hold nothing, so that a field which a later release adds changes nothing.
+    """
     if isinstance(value, msgspec.Struct):
         tag = value.__struct_config__.tag
         held = {name: getattr(value, name) for name in value.__struct_fields__}
         found = {name: valued(field) for name, field in held.items() if field is not msgspec.UNSET}
         # The version of an event's type is none of its fields.
         found["tag"] = None if isinstance(value, Event) else tag
-        return {name: field for name, field in found.items() if field not in (None, [], {}) and field is not False}
+        return {
+            name: field
+            for name, field in found.items()
+            if field not in (None, [], {}) and field is not False
+        }
     if isinstance(value, msgspec.Raw):
         return msgspec.json.decode(value)
     if isinstance(value, dict):

@@ -1,6 +1,8 @@
-"""Makes a release's folder: ``python -m tests.golden.make 0.2.0``; with ``--expected`` what this fold makes of those there are.
+"""Makes a release's folder: ``python -m tests.golden.make 0.2.0``; with ``--expected`` what this
+fold makes of those there are.
 
-The same code makes the same bytes: choices are seeded, times are fixed, and keys and nonces come of a seeded source.
+The same code makes the same bytes: choices are seeded, times are fixed, and keys and nonces come of
+a seeded source.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ import msgspec
 from projections.events.validation import Intake, Record
 from projections.names import Key, Position, partition_of
 from projections.policy.policy import Policy
-from projections.storage.snapshots import MARKER_KEY, VERSION, Marker, encode_marker, encode_snapshot, stamp_of
+from projections.storage.snapshots import (
+    MARKER_KEY,
+    VERSION,
+    Marker,
+    encode_marker,
+    encode_snapshot,
+    stamp_of,
+)
 from projections.window.meta import VERSION as FOLD
 from streams.control.custom_projections import ViewGeneration, ViewRecord
 from streams.control.follower import Generation, State
@@ -74,7 +83,15 @@ class Maker:
         intake = Intake(now=NOW, operator=True, **how)
         intake.add(key, flat, where="event", new_id=f"g{number}")
         (record,) = intake.records()
-        self.written.append({"key": list(key), "flat": flat, "how": how, "new_id": f"g{number}", "value": record.value.decode()})
+        self.written.append(
+            {
+                "key": list(key),
+                "flat": flat,
+                "how": how,
+                "new_id": f"g{number}",
+                "value": record.value.decode(),
+            }
+        )
         return record
 
     def append(self, record: Record) -> Position:
@@ -85,21 +102,40 @@ class Maker:
 
     def data_key(self, name: bytes) -> tuple[bytes, AESGCM]:
         if name not in self._data_keys:
-            kid, key = random.Random(name).randbytes(KID_BYTES), random.Random(name + b"!").randbytes(KEY_BYTES)
+            kid, key = (
+                random.Random(name).randbytes(KID_BYTES),
+                random.Random(name + b"!").randbytes(KEY_BYTES),
+            )
             place = key_place(name, kid)
-            self.keys.append((place, encode_key(self.masters.current, self.masters.wrap(place, key))))
+            self.keys.append(
+                (place, encode_key(self.masters.current, self.masters.wrap(place, key)))
+            )
             self._data_keys[name] = (kid, AESGCM(key))
         return self._data_keys[name]
 
-    # -- what is said --------------------------------------------------------------------------------------------------------
+    # -- what is said
+    # ------------------------------------------------------------------------------------------
 
     def talks(self, seed: int, count: int, partition: int, tenant: str) -> None:
-        """Random traffic with summaries, rollbacks, repeats and junk; at the beginning of its partition."""
+        """Random traffic with summaries, rollbacks, repeats and junk; at the beginning of its
+        partition.
+        """
         names = (Key(tenant, f"talk{number}") for number in range(1_000))
         keys = [key for key in names if partition_of(key, PARTITIONS) == partition][:3]
-        for name, value in random_talks(seed, count, partition, keys, first=self.ends[partition]).rows:
-            plain = value is None or name is None or tenant not in TENANTS or not value.startswith(b'{"type"')
-            self.put(partition, name, value if plain else seal_event(value or b"", *self.data_key(name or b"")))
+        for name, value in random_talks(
+            seed, count, partition, keys, first=self.ends[partition]
+        ).rows:
+            plain = (
+                value is None
+                or name is None
+                or tenant not in TENANTS
+                or not value.startswith(b'{"type"')
+            )
+            self.put(
+                partition,
+                name,
+                value if plain else seal_event(value or b"", *self.data_key(name or b"")),
+            )
 
     def story(self, key: Key, flats: list[dict[str, Any]]) -> None:
         places: dict[str, str] = {}
@@ -110,7 +146,16 @@ class Maker:
 
     def conditions(self, key: Key) -> None:
         """Events on conditions that hold, and that do not."""
-        first = self.append(self.record(key, {"type": "turn.started", "turn_id": "r", "lease": {"policy": "reject", "seconds": 9}}))
+        first = self.append(
+            self.record(
+                key,
+                {
+                    "type": "turn.started",
+                    "turn_id": "r",
+                    "lease": {"policy": "reject", "seconds": 9},
+                },
+            )
+        )
         hello = {"type": "message", "role": "user", "content": "on a condition"}
         for how in (
             {"expect": str(first)},
@@ -125,29 +170,55 @@ class Maker:
     def spilled(self, key: Key) -> None:
         """Long results, in pieces before the event that names them."""
         policy, text = Policy(spill_chars=400, soft_trim_chars=120), "A long report. " * 80
-        for content in (text, [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": "https://x.invalid/y"}}]):
+        for content in (
+            text,
+            [
+                {"type": "text", "text": text},
+                {"type": "image_url", "image_url": {"url": "https://x.invalid/y"}},
+            ],
+        ):
             preview = preview_of(content, policy, "event")
             assert preview is not None
-            record = self.record(key, {"type": "tool.result", "tool_call_id": "long", "content": preview.content})
-            spilled = make_spilled(0, record, preview, policy, where="event", now=NOW, max_bytes=8 << 20)
+            record = self.record(
+                key, {"type": "tool.result", "tool_call_id": "long", "content": preview.content}
+            )
+            spilled = make_spilled(
+                0, record, preview, policy, where="event", now=NOW, max_bytes=8 << 20
+            )
             positions = [self.append(chunk) for chunk in spilled.chunks]
             self.append(_with_spill(record, spilled.spill, positions))
 
     def strange(self, key: Key) -> None:
-        """What other producers may write: other versions and types, other orders, and what is no event."""
-        good = self.record(key, {"type": "message", "role": "user", "content": "as it should be"}).value
+        """What other producers may write: other versions and types, other orders, and what is no
+        event.
+        """
+        good = self.record(
+            key, {"type": "message", "role": "user", "content": "as it should be"}
+        ).value
         name, at = str(key).encode(), partition_of(key, PARTITIONS)
         whole = msgspec.json.decode(good)
         for value in (
             msgspec.json.encode({**whole, "type": "threadfold.message.v2", "id": "v2"}),
             msgspec.json.encode({**whole, "type": "threadfold.news.v1", "id": "news"}),
-            msgspec.json.encode({**whole, "later": [1], "id": "later", "data": {**whole["data"], "mood": "fine"}}),
+            msgspec.json.encode(
+                {**whole, "later": [1], "id": "later", "data": {**whole["data"], "mood": "fine"}}
+            ),
             msgspec.json.encode({name: whole[name] for name in reversed(whole)}),
             msgspec.json.encode({**whole, "id": "no-claim", "tokens": None}),
-            msgspec.json.encode({**whole, "id": "lies", "tokens": {"count": 10**12, "encoding": "o200k_base", "exact": True}}),
-            msgspec.json.encode({**whole, "id": "role", "data": {"role": "nobody", "content": "x"}}),
+            msgspec.json.encode(
+                {
+                    **whole,
+                    "id": "lies",
+                    "tokens": {"count": 10**12, "encoding": "o200k_base", "exact": True},
+                }
+            ),
+            msgspec.json.encode(
+                {**whole, "id": "role", "data": {"role": "nobody", "content": "x"}}
+            ),
             msgspec.json.encode({**whole, "id": "half", "data": {"role": "user"}}),
-            msgspec.json.encode({**whole, "id": "other", "source": "/tenants/acme/conversations/other"}),
+            msgspec.json.encode(
+                {**whole, "id": "other", "source": "/tenants/acme/conversations/other"}
+            ),
             msgspec.json.encode({**whole, "specversion": "2.0"}),
             good[:-7],
             b"",
@@ -167,7 +238,9 @@ def _resolved(text: str, places: dict[str, str]) -> str:
 
 
 def control_records() -> list[tuple[bytes, bytes | None]]:
-    """Every kind of record of the control topic with all its fields, those that are gone, and one of a kind that nobody knows."""
+    """Every kind of record of the control topic with all its fields, those that are gone, and one
+    of a kind that nobody knows.
+    """
     quota = Quota(1.5, 2.5, 3.5, 2.0, 2.0, 10.0, 4, 5)
     key = ApiKey("acme", ("read", "erase"), "ci", "2026-01-31T12:00:00Z", "2030-01-31T12:00:00Z")
     structs: list[tuple[str, Any]] = [
@@ -180,14 +253,29 @@ def control_records() -> list[tuple[bytes, bytes | None]]:
         (f"key/{hash_key('golden')}", key),
         (f"key/{hash_key('plain')}", ApiKey("acme")),
         (f"key/{hash_key('revoked')}", ApiKey("acme")),
-        ("generation/2", Generation(2, PARTITIONS, {}, {"sealed": {"encryption": True}}, "building")),
+        (
+            "generation/2",
+            Generation(2, PARTITIONS, {}, {"sealed": {"encryption": True}}, "building"),
+        ),
         ("generation/3", Generation(3, PARTITIONS, {}, {}, "ready")),
         ("view/usage", ViewRecord(1, 1, {1: ViewGeneration(1, (5, 0, 7, 9))})),
-        ("view/usage", ViewRecord(2, 2, {1: ViewGeneration(1, (5, 0, 7, 9)), 2: ViewGeneration(2, (9, 9, 9, 9))})),
+        (
+            "view/usage",
+            ViewRecord(
+                2, 2, {1: ViewGeneration(1, (5, 0, 7, 9)), 2: ViewGeneration(2, (9, 9, 9, 9))}
+            ),
+        ),
         ("weather/today", {"of": "a later release"}),
     ]
-    records: list[tuple[bytes, bytes | None]] = [(name.encode(), msgspec.json.encode(value)) for name, value in structs]
-    return [*records, (f"key/{hash_key('revoked')}".encode(), None), (b"generation/3", None), (b"generation/live", b"2")]
+    records: list[tuple[bytes, bytes | None]] = [
+        (name.encode(), msgspec.json.encode(value)) for name, value in structs
+    ]
+    return [
+        *records,
+        (f"key/{hash_key('revoked')}".encode(), None),
+        (b"generation/3", None),
+        (b"generation/live", b"2"),
+    ]
 
 
 def state_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, Any]:
@@ -195,7 +283,13 @@ def state_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, Any]:
     state = State()
     for key, value in records:
         state.put(key, value)
-    held = {"generations": state.generations, "live": state.live, "tenants": state.tenants, "keys": state.keys, "views": state.views}
+    held = {
+        "generations": state.generations,
+        "live": state.live,
+        "tenants": state.tenants,
+        "keys": state.keys,
+        "views": state.views,
+    }
     return {name: valued(part) for name, part in held.items()}
 
 
@@ -204,10 +298,25 @@ def snapshot_records(golden: Golden) -> list[dict[str, Any]]:
     rows = [row for row in golden.rows if row.position.partition == 0]
     last, stamp = rows[-1], stamp_of(1, golden.rules)
     windows = [window for window in golden.windows() if window.partition == 0]
-    found = [(str(w.key).encode(), encode_snapshot(w, stamp, last.offset, identity(last))) for w in windows]
-    found.append((MARKER_KEY, encode_marker(Marker(stamp, last.offset, identity(last), 0, len(windows), last.timestamp))))
+    found = [
+        (str(w.key).encode(), encode_snapshot(w, stamp, last.offset, identity(last)))
+        for w in windows
+    ]
+    found.append(
+        (
+            MARKER_KEY,
+            encode_marker(
+                Marker(stamp, last.offset, identity(last), 0, len(windows), last.timestamp)
+            ),
+        )
+    )
     return [
-        {"key": text_of(key), "value": {"base64": base64.b64encode(value).decode()}, "version": VERSION, "fold": FOLD}
+        {
+            "key": text_of(key),
+            "value": {"base64": base64.b64encode(value).decode()},
+            "version": VERSION,
+            "fold": FOLD,
+        }
         for key, value in found
     ]
 
@@ -227,8 +336,16 @@ def make(folder: Path) -> None:
     erased = [row for row in maker.rows if row.key == b"sealed/gone"][-1]
     gone = [place for place, _ in maker.keys if place.startswith(b"sealed/gone/")]
     erasure = Erasure("done", NOW, "opaque", str(erased.position), NOW, "ab" * 32)
-    maker.keys += [(b"sealed/gone/erased", msgspec.json.encode(erasure)), *((place, None) for place in gone)]
-    about = {"release": folder.name, "policy": RULES.deployment, "tenants": TENANTS, "master_keys": MASTER}
+    maker.keys += [
+        (b"sealed/gone/erased", msgspec.json.encode(erasure)),
+        *((place, None) for place in gone),
+    ]
+    about = {
+        "release": folder.name,
+        "policy": RULES.deployment,
+        "tenants": TENANTS,
+        "master_keys": MASTER,
+    }
     (folder / "about.json").write_text(json.dumps(about, indent=2, sort_keys=True) + "\n")
     write_lines(
         folder / "log.jsonl.gz",
@@ -245,11 +362,16 @@ def make(folder: Path) -> None:
     )
     write_lines(folder / "written.jsonl.gz", maker.written)
     for name, records in (("keys", maker.keys), ("control", control_records())):
-        write_lines(folder / f"{name}.jsonl.gz", ({"key": text_of(key), "value": text_of(value)} for key, value in records))
+        write_lines(
+            folder / f"{name}.jsonl.gz",
+            ({"key": text_of(key), "value": text_of(value)} for key, value in records),
+        )
     golden = Golden(folder)
     write_lines(folder / "decoded.jsonl.gz", golden.decoded())
     write_lines(folder / "snapshots.jsonl.gz", snapshot_records(golden))
-    (folder / "state.json").write_text(json.dumps(state_of(control_records()), indent=2, sort_keys=True) + "\n")
+    (folder / "state.json").write_text(
+        json.dumps(state_of(control_records()), indent=2, sort_keys=True) + "\n"
+    )
     expect(golden)
 
 
@@ -261,7 +383,11 @@ def expect(golden: Golden) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("release", nargs="?", help="the folder to make, which must not exist")
-    parser.add_argument("--expected", action="store_true", help="write what this version of the fold makes of every folder")
+    parser.add_argument(
+        "--expected",
+        action="store_true",
+        help="write what this version of the fold makes of every folder",
+    )
     args = parser.parse_args()
     if args.expected:
         for name in releases():

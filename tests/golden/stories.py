@@ -1,4 +1,5 @@
-"""What the golden log says: every event type with every field, in a few conversations. Made up; nobody else's text.
+"""What the golden log says: every event type with every field, in a few conversations. Made up;
+nobody else's text.
 
 ``@ID`` in a field stands for the position of the event of that id.
 """
@@ -14,7 +15,10 @@ _PNG = "data:image/png;base64,iVBORw0KGgo="
 _FUNCTION = {
     "name": "timetable",
     "description": "Trains of a day",
-    "parameters": {"type": "object", "properties": {"from": {"type": "string"}, "day": {"type": "string"}}},
+    "parameters": {
+        "type": "object",
+        "properties": {"from": {"type": "string"}, "day": {"type": "string"}},
+    },
 }
 
 
@@ -45,18 +49,46 @@ STATION: list[dict[str, Any]] = [
         "metadata": {"seat": 12, "tags": ["früh", "☕"], "deep": {"n": [1, 2.5, None, True]}},
     },
     {"type": "message", "role": "system", "content": "You answer questions about trains."},
-    {"type": "message", "role": "developer", "content": [{"type": "text", "text": "Times are local."}], "name": "desk"},
-    _user("When does the first train to Lüneburg leave?", name="ada", id="ask", time="2026-01-31T05:59:59.123+01:00"),
-    _call(("t1", "timetable", '{"from":"Hamburg","day":"2026-02-01"}'), text="Let me look.", model="model-a", status="complete"),
+    {
+        "type": "message",
+        "role": "developer",
+        "content": [{"type": "text", "text": "Times are local."}],
+        "name": "desk",
+    },
+    _user(
+        "When does the first train to Lüneburg leave?",
+        name="ada",
+        id="ask",
+        time="2026-01-31T05:59:59.123+01:00",
+    ),
+    _call(
+        ("t1", "timetable", '{"from":"Hamburg","day":"2026-02-01"}'),
+        text="Let me look.",
+        model="model-a",
+        status="complete",
+    ),
     _result("t1", '[{"leaves":"05:12"},{"leaves":"05:57"}]', name="timetable"),
-    _model("At 05:12.", model="model-a", usage={"prompt_tokens": 310, "completion_tokens": 6, "total_tokens": 316}),
+    _model(
+        "At 05:12.",
+        model="model-a",
+        usage={"prompt_tokens": 310, "completion_tokens": 6, "total_tokens": 316},
+    ),
     _user("", traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     _user("And the last one? 最終列車は? 🚆"),
     _model("I am not", status="interrupted", usage={"input_tokens": 330, "output_tokens": 3}),
     _call(("t1", "timetable", "{}"), ("t2", "timetable", "not json")),
     _result("t2", None, is_error=True),
-    _result("t1", [{"type": "text", "text": "23:41"}, {"type": "text", "text": " from platform 13"}], pinned=True),
-    _model([{"type": "text", "text": "At 23:41."}, {"type": "reasoning", "text": "short", "signature": "c2ln", "provider": "anthropic"}]),
+    _result(
+        "t1",
+        [{"type": "text", "text": "23:41"}, {"type": "text", "text": " from platform 13"}],
+        pinned=True,
+    ),
+    _model(
+        [
+            {"type": "text", "text": "At 23:41."},
+            {"type": "reasoning", "text": "short", "signature": "c2ln", "provider": "anthropic"},
+        ]
+    ),
     _user(
         [
             {"type": "text", "text": "Is it this one?"},
@@ -79,18 +111,38 @@ DESK: list[dict[str, Any]] = [
         "expires_at": "2026-02-01T00:00:00Z",
     },
     {"type": "suspension", "suspension_id": "s2", "kind": "input"},
-    {"type": "suspension", "suspension_id": "s3", "kind": "external", "prompt": "Wait for the bank."},
+    {
+        "type": "suspension",
+        "suspension_id": "s3",
+        "kind": "external",
+        "prompt": "Wait for the bank.",
+    },
     {"type": "resolution", "suspension_id": "s1", "outcome": "approved", "content": "yes"},
-    {"type": "resolution", "suspension_id": "s2", "outcome": "answered", "content": [{"type": "text", "text": "row 4"}]},
+    {
+        "type": "resolution",
+        "suspension_id": "s2",
+        "outcome": "answered",
+        "content": [{"type": "text", "text": "row 4"}],
+    },
     {"type": "resolution", "suspension_id": "s3", "outcome": "expired"},
     {"type": "resolution", "suspension_id": "nobody", "outcome": "cancelled"},
     {"type": "resolution", "suspension_id": "s2", "outcome": "rejected"},
     _result("c1", "done"),
-    {"type": "turn.started", "turn_id": "r1", "model": "model-a", "lease": {"policy": "queue", "seconds": 30}},
+    {
+        "type": "turn.started",
+        "turn_id": "r1",
+        "model": "model-a",
+        "lease": {"policy": "queue", "seconds": 30},
+    },
     {"type": "turn.started", "turn_id": "r2", "lease": {"policy": "interrupt", "seconds": 30}},
     {"type": "turn.ended", "turn_id": "r2"},
     {"type": "turn.started", "turn_id": "r3"},
-    {"type": "turn.ended", "turn_id": "r3", "model": "model-b", "lease": {"reason": "expired", "since": "@cancel"}},
+    {
+        "type": "turn.ended",
+        "turn_id": "r3",
+        "model": "model-b",
+        "lease": {"reason": "expired", "since": "@cancel"},
+    },
     {"type": "loop.detected", "tool": "cancel", "arguments_sha256": "ab" * 32, "count": 3},
     {"type": "compaction.requested"},
     _user("A remark that is taken out later.", id="remark"),
@@ -112,7 +164,14 @@ DESK: list[dict[str, Any]] = [
         "summary_id": "stale",
         "text": "A summary that comes too late.",
         "tokens": 8,
-        "span": {"from": "@cancel", "to": "@remark", "count": 2, "positions": [0, 1], "digest": "00" * 32, "kept": []},
+        "span": {
+            "from": "@cancel",
+            "to": "@remark",
+            "count": 2,
+            "positions": [0, 1],
+            "digest": "00" * 32,
+            "kept": [],
+        },
         "previous": "another",
         "reason": "explicit",
         "summarizer": "extractive",
@@ -135,8 +194,16 @@ LETTERS: list[dict[str, Any]] = [
     _result("q", "noted", pinned=True),
 ]
 
-GONE: list[dict[str, Any]] = [_user("This will be erased."), _model("As you wish."), {"type": "conversation.erased", "reason": "request"}]
-KEPT: list[dict[str, Any]] = [_user("This, too, but in the clear."), {"type": "conversation.erased"}, _user("after the end")]
+GONE: list[dict[str, Any]] = [
+    _user("This will be erased."),
+    _model("As you wish."),
+    {"type": "conversation.erased", "reason": "request"},
+]
+KEPT: list[dict[str, Any]] = [
+    _user("This, too, but in the clear."),
+    {"type": "conversation.erased"},
+    _user("after the end"),
+]
 
 STORIES: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("acme", "station", STATION),

@@ -1,4 +1,6 @@
-"""Who is let in, as whom, to do what: keys, signed tokens, no auth, administration, quotas and each tenant's share of the room."""
+"""Who is let in, as whom, to do what: keys, signed tokens, no auth, administration, quotas and each
+tenant's share of the room.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,23 @@ from threadfold.gateway.room import Room
 class World:
     """Two gateways of one deployment, and keys by name."""
 
-    def __init__(self, one: str, two: str, keys: dict[str, str], control: Control, settings: Settings) -> None:
+    def __init__(
+        self, one: str, two: str, keys: dict[str, str], control: Control, settings: Settings
+    ) -> None:
         self.urls = (one, two)
         self.keys = keys
         self.control = control
         self.settings = settings
         self.http = httpx.AsyncClient(timeout=30)
 
-    async def __call__(self, method: str, path: str, key: str | None = "acme", body: Any = None, gateway: int = 0) -> httpx.Response:
+    async def __call__(
+        self, method: str, path: str, key: str | None = "acme", body: Any = None, gateway: int = 0
+    ) -> httpx.Response:
         headers = {} if key is None else {"Authorization": f"Bearer {self.keys.get(key, key)}"}
         content = None if body is None else json.dumps(body).encode()
-        return await self.http.request(method, self.urls[gateway] + path, content=content, headers=headers)
+        return await self.http.request(
+            method, self.urls[gateway] + path, content=content, headers=headers
+        )
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +56,38 @@ def signer() -> Signer:
 
 
 @pytest.fixture(scope="module")
-async def world(settings: Settings, signer: Signer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def world(
+    settings: Settings, signer: Signer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
     source = tmp_path_factory.mktemp("keys") / "set.json"
     source.write_bytes(key_set(signer))
-    told = msgspec.structs.replace(settings, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_keys=str(source))
+    told = msgspec.structs.replace(
+        settings, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_keys=str(source)
+    )
     control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
+    await control.write(
+        {"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1}
+    )
     keys = {}
-    for tenant, scopes in (("acme", None), ("beta", None), ("reader", ["read"]), ("root", ["admin"])):
+    for tenant, scopes in (
+        ("acme", None),
+        ("beta", None),
+        ("reader", ["read"]),
+        ("root", ["admin"]),
+    ):
         await control.ensure_tenant(tenant)
         keys[tenant] = await control.add_key(tenant, scopes)
-    async with running_worker(settings), serving(create_gateway(told)) as one, serving(create_gateway(told)) as two:
+    async with (
+        running_worker(settings),
+        serving(create_gateway(told)) as one,
+        serving(create_gateway(told)) as two,
+    ):
         made = World(one, two, keys, control, settings)
 
         async def ready() -> bool:
-            return all([(await made("GET", "/readyz", gateway=i)).status_code == 200 for i in (0, 1)])
+            return all(
+                [(await made("GET", "/readyz", gateway=i)).status_code == 200 for i in (0, 1)]
+            )
 
         await until(ready)
         yield made
@@ -83,25 +108,42 @@ def refused(answer: httpx.Response, status: int, *parts: str) -> dict[str, Any]:
 CONTEXT = "/v1/conversations/never/context"
 
 
-# -- keys ------------------------------------------------------------------------------------------------------------------------
+# -- keys
+# ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Basic abc", "tf_abc", "Bearer tf_unknown", "Bearer \xe9"])
-async def test_what_is_no_known_key_is_401_and_says_what_to_do(world: World, header: str | None) -> None:
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Basic abc", "tf_abc", "Bearer tf_unknown", "Bearer \xe9"]
+)
+async def test_what_is_no_known_key_is_401_and_says_what_to_do(
+    world: World, header: str | None
+) -> None:
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     for path in (CONTEXT, "/v1/no/such/route", "/v1/tenants"):
         answer = await world.http.get(world.urls[0] + path, headers=headers)
         refused(
-            answer, 401, "key", "threadfold tenants add" if (header and "unknown" in header) or header == "Bearer \xe9" else "Authorization"
+            answer,
+            401,
+            "key",
+            (
+                "threadfold tenants add"
+                if (header and "unknown" in header) or header == "Bearer \xe9"
+                else "Authorization"
+            ),
         )
 
 
 async def test_two_authorization_headers_are_none(world: World) -> None:
-    headers = [("Authorization", f"Bearer {world.keys['acme']}"), ("Authorization", f"Bearer {world.keys['root']}")]
+    headers = [
+        ("Authorization", f"Bearer {world.keys['acme']}"),
+        ("Authorization", f"Bearer {world.keys['root']}"),
+    ]
     refused(await world.http.get(world.urls[0] + CONTEXT, headers=headers), 401, "no key")
 
 
-async def test_an_expired_key_says_when_it_ended_and_a_revoked_one_opens_nothing(world: World) -> None:
+async def test_an_expired_key_says_when_it_ended_and_a_revoked_one_opens_nothing(
+    world: World,
+) -> None:
     gone = rfc3339(datetime.fromtimestamp(int(time.time()) - 60, UTC))
     await world.control.write({f"key/{hash_key('tf_old')}": ApiKey("acme", expires_at=gone)})
     both = [await world.control.add_key("acme"), await world.control.add_key("acme")]
@@ -122,21 +164,35 @@ async def test_an_expired_key_says_when_it_ended_and_a_revoked_one_opens_nothing
 
 
 async def test_a_key_without_the_scope_is_403_and_the_scope_is_named(world: World) -> None:
-    refused(await world("POST", "/v1/conversations/c/events", "reader", say("x")), 403, "append", "read")
+    refused(
+        await world("POST", "/v1/conversations/c/events", "reader", say("x")), 403, "append", "read"
+    )
     refused(await world("GET", CONTEXT, "root"), 403, "read", "admin")
-    for method, path in (("GET", "/v1/tenants"), ("POST", "/v1/tenants"), ("GET", "/v1/tenants/beta"), ("DELETE", "/v1/tenants/beta/keys")):
+    for method, path in (
+        ("GET", "/v1/tenants"),
+        ("POST", "/v1/tenants"),
+        ("GET", "/v1/tenants/beta"),
+        ("DELETE", "/v1/tenants/beta/keys"),
+    ):
         refused(await world(method, path, "acme", {} if method == "POST" else None), 403, "admin")
 
 
-# -- signed tokens ---------------------------------------------------------------------------------------------------------------
+# -- signed tokens
+# ------------------------------------------------------------------------------------------
 
 
 async def test_a_signed_token_opens_its_tenant(world: World, signer: Signer) -> None:
-    said = await world("POST", "/v1/conversations/jwt/events?wait=applied", signer.token(), say("by token"))
+    said = await world(
+        "POST", "/v1/conversations/jwt/events?wait=applied", signer.token(), say("by token")
+    )
     assert said.status_code == 200
     assert "by token" in (await world("GET", "/v1/conversations/jwt/context", "acme")).text
     refused(await world("GET", "/v1/conversations/jwt/context", signer.token(tenant="beta")), 404)
-    refused(await world("GET", "/v1/conversations/jwt/context", signer.token(scope="append")), 403, "read")
+    refused(
+        await world("GET", "/v1/conversations/jwt/context", signer.token(scope="append")),
+        403,
+        "read",
+    )
     refused(await world("GET", "/v1/tenants", signer.token(scope="admin read")), 403, "admin")
 
 
@@ -150,8 +206,12 @@ async def test_a_signed_token_that_does_not_hold_says_why(world: World, signer: 
         refused(await world("GET", CONTEXT, token), 401, part)
 
 
-async def test_a_key_set_that_cannot_be_fetched_is_503_and_named_while_keys_go_on(settings: Settings, world: World, tmp_path: Path) -> None:
-    told = msgspec.structs.replace(settings, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_keys=str(tmp_path / "none.json"))
+async def test_a_key_set_that_cannot_be_fetched_is_503_and_named_while_keys_go_on(
+    settings: Settings, world: World, tmp_path: Path
+) -> None:
+    told = msgspec.structs.replace(
+        settings, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_keys=str(tmp_path / "none.json")
+    )
     with pytest.raises(InvalidSettings, match=r"there is no file .*none\.json"):
         create_gateway(told)
     (tmp_path / "none.json").touch()
@@ -164,15 +224,20 @@ async def test_a_key_set_that_cannot_be_fetched_is_503_and_named_while_keys_go_o
             return (await http.get(CONTEXT, headers=headers)).status_code == 404
 
         await until(connected)
-        answer = await http.get(CONTEXT, headers={"Authorization": f"Bearer {Signer('k1').token()}"})
+        answer = await http.get(
+            CONTEXT, headers={"Authorization": f"Bearer {Signer('k1').token()}"}
+        )
         refused(answer, 503, "none.json", "cannot be fetched")
         assert answer.headers["retry-after"] == "1"
 
 
-# -- no auth ---------------------------------------------------------------------------------------------------------------------
+# -- no auth
+# ------------------------------------------------------------------------------------------
 
 
-async def test_without_auth_everybody_is_one_tenant_with_all_scopes_but_admin_on_loopback_only(settings: Settings, world: World) -> None:
+async def test_without_auth_everybody_is_one_tenant_with_all_scopes_but_admin_on_loopback_only(
+    settings: Settings, world: World
+) -> None:
     off = msgspec.structs.replace(settings, auth="off", auth_tenant="acme")
     with pytest.raises(InvalidSettings, match="loopback only"):
         serve(msgspec.structs.replace(off, gateway_host="0.0.0.0"))
@@ -183,15 +248,28 @@ async def test_without_auth_everybody_is_one_tenant_with_all_scopes_but_admin_on
             return "seen by all" in (await http.get("/v1/conversations/open/context")).text
 
         await until(seen)
-        assert (await http.get("/v1/conversations/open/context", headers={"Authorization": "Bearer rubbish"})).status_code == 200
+        assert (
+            await http.get(
+                "/v1/conversations/open/context", headers={"Authorization": "Bearer rubbish"}
+            )
+        ).status_code == 200
         refused(await http.get("/v1/tenants"), 403, "admin")
 
 
-# -- administration --------------------------------------------------------------------------------------------------------------
+# -- administration
+# ------------------------------------------------------------------------------------------
 
 
-async def test_a_tenant_is_made_changed_and_its_keys_come_and_go_seen_by_the_other_gateway_within_a_second(world: World) -> None:
-    new = {"name": "newco", "policy": {"min_messages": 5}, "quota": {"requests_per_second": 50}, "scopes": ["read"], "key_name": "first"}
+async def test_a_tenant_is_made_changed_and_its_keys_come_and_go_seen_by_the_other_gateway_within_a_second(
+    world: World,
+) -> None:
+    new = {
+        "name": "newco",
+        "policy": {"min_messages": 5},
+        "quota": {"requests_per_second": 50},
+        "scopes": ["read"],
+        "key_name": "first",
+    }
     made = await world("POST", "/v1/tenants", "root", new)
     assert made.status_code == 201
     document = made.json()
@@ -209,25 +287,44 @@ async def test_a_tenant_is_made_changed_and_its_keys_come_and_go_seen_by_the_oth
     assert time.monotonic() - begun < 1
     refused(await world("POST", "/v1/tenants", "root", new), 409, "newco is known already")
 
-    more = {"scopes": ["append", "read"], "name": "second", "expires_at": "2099-01-01T00:00:00+01:00"}
+    more = {
+        "scopes": ["append", "read"],
+        "name": "second",
+        "expires_at": "2099-01-01T00:00:00+01:00",
+    }
     second = (await world("POST", "/v1/tenants/newco/keys", "root", more)).json()
-    assert (second["scopes"], second["expires_at"], second["name"]) == (["append", "read"], "2098-12-31T23:00:00Z", "second")
+    assert (second["scopes"], second["expires_at"], second["name"]) == (
+        ["append", "read"],
+        "2098-12-31T23:00:00Z",
+        "second",
+    )
     listed = await world("GET", "/v1/tenants/newco/keys", "root", gateway=1)
     assert [each["name"] for each in listed.json()["keys"]] == ["first", "second"]
     for text in (listed.text, (await world("GET", "/v1/tenants", "root")).text):
         assert hash_key(second["key"])[:13] not in text
         assert second["key"] not in text
 
-    changed = (await world("PATCH", "/v1/tenants/newco", "root", {"policy": {"min_messages": 6}, "quota": {"streams": 2}})).json()
+    changed = (
+        await world(
+            "PATCH",
+            "/v1/tenants/newco",
+            "root",
+            {"policy": {"min_messages": 6}, "quota": {"streams": 2}},
+        )
+    ).json()
     assert (changed["policy"], changed["next_policy"]) == ({"min_messages": 5}, {"min_messages": 6})
     assert changed["quota"] == {"requests_per_second": 50, "streams": 2}
     assert changed["quota_in_force"]["streams"] == 2
     shown = (await world("GET", "/v1/tenants/newco", "root", gateway=1)).json()
     assert {**shown, "keys": []} == {**changed, "keys": []}
-    back = (await world("PATCH", "/v1/tenants/newco", "root", {"policy": {"min_messages": 5}})).json()
+    back = (
+        await world("PATCH", "/v1/tenants/newco", "root", {"policy": {"min_messages": 5}})
+    ).json()
     assert back["next_policy"] is None
 
-    assert (await world("DELETE", f"/v1/tenants/newco/keys/{second['id']}", "root")).json() == {"revoked": [second["id"]]}
+    assert (await world("DELETE", f"/v1/tenants/newco/keys/{second['id']}", "root")).json() == {
+        "revoked": [second["id"]]
+    }
 
     async def gone() -> bool:
         return (await world("GET", CONTEXT, second["key"], gateway=1)).status_code == 401
@@ -256,17 +353,31 @@ async def test_wrong_administration_is_refused_by_name_and_changes_nothing(world
         ("POST", "/v1/tenants/absent/keys", {}, 404, "absent"),
         ("POST", "/v1/tenants/beta/keys", {"scopes": []}, 422, "nothing is not a scope"),
         ("DELETE", "/v1/tenants/beta/keys/abc", None, 404, "'abc'"),
-        ("DELETE", f"/v1/tenants/beta/keys/{hash_key(world.keys['acme'])[:12]}", None, 404, "beta has no key"),
+        (
+            "DELETE",
+            f"/v1/tenants/beta/keys/{hash_key(world.keys['acme'])[:12]}",
+            None,
+            404,
+            "beta has no key",
+        ),
     ):
         refused(await world(method, path, "root", body), status, part)
     assert (await world("GET", "/v1/tenants", "root")).json() == tenants
 
 
-# -- quotas and room -------------------------------------------------------------------------------------------------------------
+# -- quotas and room
+# ------------------------------------------------------------------------------------------
 
 
-async def test_a_tenant_over_its_quota_is_429_at_both_gateways_and_no_other_is(world: World) -> None:
-    await world("PATCH", "/v1/tenants/beta", "root", {"quota": {"requests_per_second": 4, "requests_burst": 1}})
+async def test_a_tenant_over_its_quota_is_429_at_both_gateways_and_no_other_is(
+    world: World,
+) -> None:
+    await world(
+        "PATCH",
+        "/v1/tenants/beta",
+        "root",
+        {"quota": {"requests_per_second": 4, "requests_burst": 1}},
+    )
 
     async def limited(gateway: int) -> httpx.Response | None:
         answer = await world("GET", CONTEXT, "beta", gateway=gateway)
@@ -283,19 +394,28 @@ async def test_a_tenant_over_its_quota_is_429_at_both_gateways_and_no_other_is(w
     refusals = sum(answer.status_code == 429 for answer in answers)
     assert refusals >= 12
     assert time.monotonic() - begun >= 0.1, "refusals are held back"
-    changed = (await world("PATCH", "/v1/tenants/beta", "root", {"quota": {"requests_per_second": None}})).json()
+    changed = (
+        await world("PATCH", "/v1/tenants/beta", "root", {"quota": {"requests_per_second": None}})
+    ).json()
     assert changed["quota"] == {"requests_burst": 1}
     assert (await world("PATCH", "/v1/tenants/beta", "root", {"quota": None})).json()["quota"] == {}
 
     async def free() -> bool:
-        return all([(await world("GET", CONTEXT, "beta", gateway=i)).status_code == 404 for i in (0, 1)])
+        return all(
+            [(await world("GET", CONTEXT, "beta", gateway=i)).status_code == 404 for i in (0, 1)]
+        )
 
     await until(free)
 
 
 async def test_tokens_are_charged_by_what_was_accepted_and_reads_go_on(world: World) -> None:
     (
-        await world("POST", "/v1/tenants", "root", {"name": "wordy", "quota": {"tokens_per_minute": 600, "tokens_burst": 1}})
+        await world(
+            "POST",
+            "/v1/tenants",
+            "root",
+            {"name": "wordy", "quota": {"tokens_per_minute": 600, "tokens_burst": 1}},
+        )
     ).raise_for_status()
     key = (await world("POST", "/v1/tenants/wordy/keys", "root", {})).json()["key"]
     path = "/v1/conversations/w/events?wait=applied"
@@ -311,7 +431,12 @@ async def test_tokens_are_charged_by_what_was_accepted_and_reads_go_on(world: Wo
 async def test_lists_that_come_at_once_are_not_all_let_in_on_the_last_token(world: World) -> None:
     new = {"name": "flood", "quota": {"tokens_per_minute": 6_000, "tokens_burst": 10}}
     key = (await world("POST", "/v1/tenants", "root", new)).json()["key"]
-    answers = await asyncio.gather(*(world("POST", f"/v1/conversations/f{i}/events", key, [say("word " * 100)] * 5) for i in range(40)))
+    answers = await asyncio.gather(
+        *(
+            world("POST", f"/v1/conversations/f{i}/events", key, [say("word " * 100)] * 5)
+            for i in range(40)
+        )
+    )
     counts = [sum(answer.status_code == status for answer in answers) for status in (202, 429)]
     assert sum(counts) == 40
     assert 2 <= counts[0] <= 8, "1,000 tokens, at about 500 a list, guessed as 350"
@@ -334,7 +459,10 @@ async def test_a_tenants_share_of_the_room_is_its_own(world: World, settings: Se
         begun.set()
         await release.wait()
 
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://gateway") as http,
+    ):
         acme, beta = ({"Authorization": f"Bearer {world.keys[name]}"} for name in ("acme", "beta"))
 
         async def connected() -> bool:
@@ -343,15 +471,23 @@ async def test_a_tenants_share_of_the_room_is_its_own(world: World, settings: Se
         await until(connected)
         room = _room_of(app)
         room._most_requests, room._most_bytes = 4, 4_000
-        first = asyncio.create_task(http.post("/v1/conversations/room/events", content=slow(), headers=acme))
+        first = asyncio.create_task(
+            http.post("/v1/conversations/room/events", content=slow(), headers=acme)
+        )
         await asyncio.wait_for(begun.wait(), 10)
         answer = await http.get(CONTEXT, headers=acme)
         refused(answer, 429, "acme has 1 requests under way")
         assert answer.headers["retry-after"] == "1"
         assert (await http.get(CONTEXT, headers=beta)).status_code == 404
         room._most_requests = 40
-        refused(await http.post("/v1/conversations/room/events", json=say("y" * 800), headers=acme), 429, "MiB of requests")
-        assert (await http.post("/v1/conversations/room/events", json=say("y" * 800), headers=beta)).status_code == 202
+        refused(
+            await http.post("/v1/conversations/room/events", json=say("y" * 800), headers=acme),
+            429,
+            "MiB of requests",
+        )
+        assert (
+            await http.post("/v1/conversations/room/events", json=say("y" * 800), headers=beta)
+        ).status_code == 202
         release.set()
         assert (await first).status_code == 202
         assert (room._requests, room._bytes, room._tenants) == (0, 0, {})
@@ -369,14 +505,25 @@ async def test_streams_have_bounds_of_their_own_and_count_for_no_request() -> No
     from threadfold.gateway.access import PRINCIPAL
     from threadfold.gateway.tokens import Principal
 
-    room = Room(app, requests=4, streams=12, quota_of=lambda tenant: Quota(streams=2 if tenant == "small" else 0))
+    room = Room(
+        app,
+        requests=4,
+        streams=12,
+        quota_of=lambda tenant: Quota(streams=2 if tenant == "small" else 0),
+    )
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     def open_(tenant: str) -> asyncio.Task[None]:
-        scope = {"type": "http", "method": "GET", "path": "/v1/summaries/stream", "headers": [], PRINCIPAL: Principal(tenant, frozenset())}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/v1/summaries/stream",
+            "headers": [],
+            PRINCIPAL: Principal(tenant, frozenset()),
+        }
         return asyncio.create_task(room(scope, None, send))  # type: ignore[arg-type]
 
     tasks = [open_(tenant) for tenant in (*["small"] * 3, *["large"] * 4)]

@@ -1,4 +1,6 @@
-"""LangChain's chat message history and LangGraph's hooks over a real gateway, with their frameworks' own runnables and graphs on top."""
+"""LangChain's chat message history and LangGraph's hooks over a real gateway, with their
+frameworks' own runnables and graphs on top.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,19 @@ from uuid import uuid4
 
 import pytest
 
-pytest.importorskip("langchain_core", reason="langchain-core is not installed (the extra langchain)")
+pytest.importorskip(
+    "langchain_core", reason="langchain-core is not installed (the extra langchain)"
+)
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
@@ -33,8 +44,16 @@ POLICY = {
     "min_messages": 4,
     "summary_max_tokens": 120,
 }
-CALL = {"name": "look", "args": {"q": "ñ", "deep": {"n": [1, 2.5, None]}}, "id": "c1", "type": "tool_call"}
-PICTURE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}}]
+CALL = {
+    "name": "look",
+    "args": {"q": "ñ", "deep": {"n": [1, 2.5, None]}},
+    "id": "c1",
+    "type": "tool_call",
+}
+PICTURE = [
+    {"type": "text", "text": "what is it?"},
+    {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}},
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +81,28 @@ async def both(history: ThreadfoldChatMessageHistory) -> list[BaseMessage]:
     return found
 
 
-async def test_messages_come_back_equal_from_both_halves_of_the_interface(history: ThreadfoldChatMessageHistory) -> None:
+async def test_messages_come_back_equal_from_both_halves_of_the_interface(
+    history: ThreadfoldChatMessageHistory,
+) -> None:
     assert isinstance(history, BaseChatMessageHistory)
     usage = UsageMetadata(input_tokens=12, output_tokens=5, total_tokens=17)
     messages: list[BaseMessage] = [
         SystemMessage("You help."),
         HumanMessage("Grüße 🌍", name="ann"),
-        AIMessage("", tool_calls=[CALL], id="run-1", usage_metadata=usage, response_metadata={"model_name": "m-1"}),
+        AIMessage(
+            "",
+            tool_calls=[CALL],
+            id="run-1",
+            usage_metadata=usage,
+            response_metadata={"model_name": "m-1"},
+        ),
         ToolMessage("nothing", tool_call_id="c1", name="look", status="error"),
         AIMessage("I see nothing."),
         HumanMessage(PICTURE, id="h-2"),
-        AIMessage([{"type": "text", "text": "A "}, {"type": "text", "text": "tree."}], additional_kwargs={"refusal": None}),
+        AIMessage(
+            [{"type": "text", "text": "A "}, {"type": "text", "text": "tree."}],
+            additional_kwargs={"refusal": None},
+        ),
         ChatMessage("from elsewhere", role="critic"),
     ]
     await asyncio.to_thread(history.add_messages, messages[:5])
@@ -80,7 +110,9 @@ async def test_messages_come_back_equal_from_both_halves_of_the_interface(histor
     assert await both(history) == messages
 
 
-async def test_a_new_history_is_empty_and_a_cleared_one_begins_anew(history: ThreadfoldChatMessageHistory, client: Client) -> None:
+async def test_a_new_history_is_empty_and_a_cleared_one_begins_anew(
+    history: ThreadfoldChatMessageHistory, client: Client
+) -> None:
     assert await both(history) == []
     await history.aclear()
     await history.aadd_messages([HumanMessage("a"), AIMessage("b")])
@@ -110,20 +142,31 @@ async def test_a_runnable_with_message_history_remembers(client: Client) -> None
             return super()._generate(messages, *args, **kwargs)
 
     model = Model(messages=iter([AIMessage("Ann, hello."), AIMessage("You are Ann.")]))
-    chain = RunnableWithMessageHistory(model, lambda session_id: ThreadfoldChatMessageHistory(session_id, client))
+    chain = RunnableWithMessageHistory(
+        model, lambda session_id: ThreadfoldChatMessageHistory(session_id, client)
+    )
     config: Any = {"configurable": {"session_id": f"l-{uuid4().hex[:12]}"}}
     await asyncio.to_thread(chain.invoke, [HumanMessage("I am Ann.")], config)
     await chain.ainvoke([HumanMessage("Who am I?")], config)
     assert prompts == [["I am Ann."], ["I am Ann.", "Ann, hello.", "Who am I?"]]
-    found = await ThreadfoldChatMessageHistory(config["configurable"]["session_id"], client).aget_messages()
+    found = await ThreadfoldChatMessageHistory(
+        config["configurable"]["session_id"], client
+    ).aget_messages()
     assert [m.type for m in found] == ["human", "ai", "human", "ai"]
 
 
-async def test_usage_and_model_are_the_events_own(history: ThreadfoldChatMessageHistory, client: Client) -> None:
+async def test_usage_and_model_are_the_events_own(
+    history: ThreadfoldChatMessageHistory, client: Client
+) -> None:
     usage = UsageMetadata(input_tokens=12, output_tokens=5, total_tokens=17)
-    await history.aadd_messages([AIMessage("x", usage_metadata=usage, response_metadata={"model_name": "m-1"})])
-    (event, _) = (await asyncio.to_thread(client.history, history.session_id)).events
-    assert (event["usage"], event["model"]) == ({"input_tokens": 12, "output_tokens": 5, "total_tokens": 17}, "m-1")
+    await history.aadd_messages(
+        [AIMessage("x", usage_metadata=usage, response_metadata={"model_name": "m-1"})]
+    )
+    event, _ = (await asyncio.to_thread(client.history, history.session_id)).events
+    assert (event["usage"], event["model"]) == (
+        {"input_tokens": 12, "output_tokens": 5, "total_tokens": 17},
+        "m-1",
+    )
 
 
 def test_what_no_json_holds_is_kept_as_its_text() -> None:
@@ -131,7 +174,8 @@ def test_what_no_json_holds_is_kept_as_its_text() -> None:
     make_record(make_key("t", "c"), event, where="event", now="2026-01-01T00:00:00Z", new_id="x")
 
 
-# -- LangGraph ------------------------------------------------------------------------------------------------------------------
+# -- LangGraph
+# ------------------------------------------------------------------------------------------
 
 
 class Scripted(GenericFakeChatModel):
@@ -149,7 +193,9 @@ class Scripted(GenericFakeChatModel):
 
 @pytest.mark.parametrize("trim", [False, True], ids=["state-kept", "state-trimmed"])
 @pytest.mark.filterwarnings("ignore:create_react_agent")
-async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_once(platform: Platform, trim: bool) -> None:
+async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_once(
+    platform: Platform, trim: bool
+) -> None:
     pytest.importorskip("langgraph", reason="langgraph is not installed (the extra langgraph)")
     from langchain_core.tools import tool
     from langgraph.checkpoint.memory import InMemorySaver
@@ -165,8 +211,16 @@ async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_onc
     turns = 12
     script: list[AIMessage] = []
     for i in range(turns):
-        call = {"name": "harvest", "args": {"field": f"field {i}"}, "id": f"call-{i}", "type": "tool_call"}
-        script += [AIMessage("", tool_calls=[call]), AIMessage(f"Answer {i}: " + "it was a good year. " * 8)]
+        call = {
+            "name": "harvest",
+            "args": {"field": f"field {i}"},
+            "id": f"call-{i}",
+            "type": "tool_call",
+        }
+        script += [
+            AIMessage("", tool_calls=[call]),
+            AIMessage(f"Answer {i}: " + "it was a good year. " * 8),
+        ]
     model = Scripted(messages=iter(script), sent=[])
     thread = f"g-{uuid4().hex[:12]}"
     config: Any = {"configurable": {"thread_id": thread}}
@@ -190,9 +244,15 @@ async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_onc
         await until(summarised)
         context = await client.context(thread)
         assert all(len(sent) < 4 * turns for sent in model.sent[-4:])
-        assert any(isinstance(m.content, str) and m.content.startswith("[Summary") for m in model.sent[-1])
+        assert any(
+            isinstance(m.content, str) and m.content.startswith("[Summary") for m in model.sent[-1]
+        )
         assert context.tokens <= context.ceiling
-        kinds = [e["type"] async for e in client.iter_history(thread) if e["type"] in ("message", "tool.result")]
+        kinds = [
+            e["type"]
+            async for e in client.iter_history(thread)
+            if e["type"] in ("message", "tool.result")
+        ]
         assert (kinds.count("message"), kinds.count("tool.result")) == (3 * turns, turns)
         state = (await graph.aget_state(config)).values["messages"]
         assert (len(state) < 4 * turns) == trim

@@ -1,4 +1,6 @@
-"""openai-agents' session over a real gateway: what its own sessions promise, and its Runner on top."""
+"""openai-agents' session over a real gateway: what its own sessions promise, and its Runner on
+top.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-agents = pytest.importorskip("agents", reason="openai-agents is not installed (the extra openai-agents)")
+agents = pytest.importorskip(
+    "agents", reason="openai-agents is not installed (the extra openai-agents)"
+)
 from agents import Agent, Runner, function_tool, set_tracing_disabled  # noqa: E402
 from agents.memory import Session, SessionSettings  # noqa: E402
 from agents.testing import ScriptedModel, assistant_message, function_call  # noqa: E402
@@ -40,7 +44,11 @@ async def platform(settings: Settings) -> AsyncIterator[Platform]:
 @pytest.fixture(params=["http", "direct"], scope="module")
 async def client(platform: Platform, request: pytest.FixtureRequest) -> AsyncIterator[AsyncClient]:
     over_http = request.param == "http"
-    async with AsyncClient(platform.url, platform.key) if over_http else AsyncClient.direct(platform.settings, "acme") as made:
+    async with (
+        AsyncClient(platform.url, platform.key)
+        if over_http
+        else AsyncClient.direct(platform.settings, "acme")
+    ) as made:
         yield made
 
 
@@ -72,7 +80,9 @@ async def test_items_come_back_in_order_and_the_newest_by_limit(session: Threadf
 
 
 async def test_the_settings_limit_holds_unless_one_is_given(client: AsyncClient) -> None:
-    session = ThreadfoldSession(f"s-{uuid4().hex[:12]}", client, session_settings=SessionSettings(limit=1))
+    session = ThreadfoldSession(
+        f"s-{uuid4().hex[:12]}", client, session_settings=SessionSettings(limit=1)
+    )
     await session.add_items([user("a"), said("b")])
     assert await session.get_items() == [said("b")]
     assert len(await session.get_items(limit=2)) == 2
@@ -105,7 +115,9 @@ async def test_pop_takes_one_item_of_an_answer_of_several(session: ThreadfoldSes
     assert await session.get_items() == [user("q")]
 
 
-async def test_a_cleared_session_is_empty_also_for_others_and_begins_anew(session: ThreadfoldSession, client: AsyncClient) -> None:
+async def test_a_cleared_session_is_empty_also_for_others_and_begins_anew(
+    session: ThreadfoldSession, client: AsyncClient
+) -> None:
     await session.add_items([user("a"), said("b")])
     other = ThreadfoldSession(session.session_id, client)
     assert len(await other.get_items()) == 2
@@ -115,7 +127,9 @@ async def test_a_cleared_session_is_empty_also_for_others_and_begins_anew(sessio
     assert await other.get_items() == [user("new")]
 
 
-async def test_sessions_of_other_names_do_not_meet(client: AsyncClient, session: ThreadfoldSession) -> None:
+async def test_sessions_of_other_names_do_not_meet(
+    client: AsyncClient, session: ThreadfoldSession
+) -> None:
     other = ThreadfoldSession(f"{session.session_id}.2", client)
     await asyncio.gather(session.add_items([user("one")]), other.add_items([user("two")]))
     assert await session.get_items() == [user("one")]
@@ -123,7 +137,9 @@ async def test_sessions_of_other_names_do_not_meet(client: AsyncClient, session:
 
 
 async def test_many_tasks_append_and_nothing_is_lost_or_mixed(session: ThreadfoldSession) -> None:
-    await asyncio.gather(*(session.add_items([user(f"{i} asks"), said(f"{i} answers")]) for i in range(20)))
+    await asyncio.gather(
+        *(session.add_items([user(f"{i} asks"), said(f"{i} answers")]) for i in range(20))
+    )
     items = await session.get_items()
     texts = [item["content"] for item in items]
     assert sorted(texts[::2]) == sorted(f"{i} asks" for i in range(20))
@@ -131,20 +147,40 @@ async def test_many_tasks_append_and_nothing_is_lost_or_mixed(session: Threadfol
 
 
 async def test_unusual_text_comes_back_as_it_was(session: ThreadfoldSession) -> None:
-    items = [user("O'Reilly; DROP TABLE x; --"), said('{"json": "in \\"text\\""}'), user("数据 🚀 ñ \u202e \n\t")]
+    items = [
+        user("O'Reilly; DROP TABLE x; --"),
+        said('{"json": "in \\"text\\""}'),
+        user("数据 🚀 ñ \u202e \n\t"),
+    ]
     await session.add_items(items)
     assert await session.get_items() == items
 
 
 async def test_calls_and_results_come_back_as_pairs(session: ThreadfoldSession) -> None:
-    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}", "id": "fc_1", "status": "completed"}
-    items = [user("go"), call, {"type": "function_call_output", "call_id": "c1", "output": "7"}, said("It is 7.")]
+    call = {
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "look",
+        "arguments": "{}",
+        "id": "fc_1",
+        "status": "completed",
+    }
+    items = [
+        user("go"),
+        call,
+        {"type": "function_call_output", "call_id": "c1", "output": "7"},
+        said("It is 7."),
+    ]
     await session.add_items(items)
     assert await session.get_items() == items
 
 
-async def test_the_runner_remembers_over_turns_and_over_processes(session: ThreadfoldSession, client: AsyncClient) -> None:
-    model = ScriptedModel([[assistant_message("San Francisco.")], [assistant_message("California.")]])
+async def test_the_runner_remembers_over_turns_and_over_processes(
+    session: ThreadfoldSession, client: AsyncClient
+) -> None:
+    model = ScriptedModel(
+        [[assistant_message("San Francisco.")], [assistant_message("California.")]]
+    )
     agent = Agent(name="guide", model=model)
     await Runner.run(agent, "Which city has the Golden Gate Bridge?", session=session)
     await Runner.run(agent, "Which state?", session=ThreadfoldSession(session.session_id, client))
@@ -161,11 +197,18 @@ async def test_the_runner_runs_tools_with_its_session(session: ThreadfoldSession
         return f"{city}: 808,988"
 
     asks = function_call("population", {"city": "San Francisco"}, call_id="c9")
-    model = ScriptedModel([[asks], [assistant_message("About 809 thousand.")], [assistant_message("Yes.")]])
+    model = ScriptedModel(
+        [[asks], [assistant_message("About 809 thousand.")], [assistant_message("Yes.")]]
+    )
     agent = Agent(name="guide", model=model, tools=[population])
     await Runner.run(agent, "How many people?", session=session)
     items = await session.get_items()
-    assert [item.get("type", item.get("role")) for item in items] == ["user", "function_call", "function_call_output", "message"]
+    assert [item.get("type", item.get("role")) for item in items] == [
+        "user",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
     assert items[2]["output"] == "San Francisco: 808,988"
     await Runner.run(agent, "Sure?", session=session)
     assert [item.get("call_id") for item in model.last_call.input][:3] == [None, "c9", "c9"]
@@ -180,9 +223,16 @@ async def test_the_runner_streams_with_its_session(session: ThreadfoldSession) -
     assert [item["role"] for item in await session.get_items()] == ["user", "assistant"]
 
 
-async def test_a_long_session_stays_bounded_and_keeps_a_summary(session: ThreadfoldSession, client: AsyncClient) -> None:
+async def test_a_long_session_stays_bounded_and_keeps_a_summary(
+    session: ThreadfoldSession, client: AsyncClient
+) -> None:
     for i in range(30):
-        await session.add_items([user(f"Question {i}: " + "what about the harvest? " * 8), said(f"Answer {i}: " + "it grows well. " * 8)])
+        await session.add_items(
+            [
+                user(f"Question {i}: " + "what about the harvest? " * 8),
+                said(f"Answer {i}: " + "it grows well. " * 8),
+            ]
+        )
 
     async def summarised() -> bool:
         return (await client.context(session.session_id)).summary is not None
@@ -190,7 +240,10 @@ async def test_a_long_session_stays_bounded_and_keeps_a_summary(session: Threadf
     await until(summarised)
     items = await session.get_items()
     assert len(items) < 60
-    assert any(isinstance(item["content"], str) and item["content"].startswith("[Summary") for item in items)
+    assert any(
+        isinstance(item["content"], str) and item["content"].startswith("[Summary")
+        for item in items
+    )
     assert items[-1] == said("Answer 29: " + "it grows well. " * 8)
     popped = await session.pop_item()
     assert popped == items[-1]

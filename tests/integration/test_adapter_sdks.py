@@ -1,4 +1,6 @@
-"""The OpenAI and Anthropic SDKs, their real clients against a scripted server, with a real gateway on the other side."""
+"""The OpenAI and Anthropic SDKs, their real clients against a scripted server, with a real gateway
+on the other side.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ async def client(platform: Platform) -> AsyncIterator[AsyncClient]:
 
 
 @asynccontextmanager
-async def model(path: str, events: list[tuple[str | None, Any]], *, breaks: bool = False) -> AsyncIterator[tuple[str, list[Any]]]:
+async def model(
+    path: str, events: list[tuple[str | None, Any]], *, breaks: bool = False
+) -> AsyncIterator[tuple[str, list[Any]]]:
     """A model's endpoint that streams these events and keeps what it was asked."""
     asked: list[Any] = []
 
@@ -53,7 +57,9 @@ async def model(path: str, events: list[tuple[str | None, Any]], *, breaks: bool
         await response.prepare(request)
         for name, data in events:
             line = f"event: {name}\n" if name else ""
-            await response.write(f"{line}data: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode())
+            await response.write(
+                f"{line}data: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
+            )
             await asyncio.sleep(0.005)
         if breaks:
             assert request.transport is not None
@@ -71,11 +77,27 @@ async def model(path: str, events: list[tuple[str | None, Any]], *, breaks: bool
 
 def chunk(delta: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": None}]
-    return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "small-2026", "choices": choices, **more}
+    return {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "small-2026",
+        "choices": choices,
+        **more,
+    }
 
 
 def call_part(index: int, id_: str | None, name: str | None, arguments: str) -> dict[str, Any]:
-    return {"tool_calls": [{"index": index, "id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}]}
+    return {
+        "tool_calls": [
+            {
+                "index": index,
+                "id": id_,
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+        ]
+    }
 
 
 OPENAI = [
@@ -104,24 +126,51 @@ ANTHROPIC: list[tuple[str, Any]] = [
             }
         },
     ),
-    ("content_block_start", {"index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}}),
-    ("content_block_delta", {"index": 0, "delta": {"type": "thinking_delta", "thinking": "Let me see."}}),
-    ("content_block_delta", {"index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}}),
+    (
+        "content_block_start",
+        {"index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+    ),
+    (
+        "content_block_delta",
+        {"index": 0, "delta": {"type": "thinking_delta", "thinking": "Let me see."}},
+    ),
+    (
+        "content_block_delta",
+        {"index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}},
+    ),
     ("content_block_stop", {"index": 0}),
     ("content_block_start", {"index": 1, "content_block": {"type": "text", "text": ""}}),
     ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "I look"}}),
     ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": " it up."}}),
     ("content_block_stop", {"index": 1}),
-    ("content_block_start", {"index": 2, "content_block": {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}}),
-    ("content_block_delta", {"index": 2, "delta": {"type": "input_json_delta", "partial_json": '{"q": "x"}'}}),
+    (
+        "content_block_start",
+        {
+            "index": 2,
+            "content_block": {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}},
+        },
+    ),
+    (
+        "content_block_delta",
+        {"index": 2, "delta": {"type": "input_json_delta", "partial_json": '{"q": "x"}'}},
+    ),
     ("content_block_stop", {"index": 2}),
-    ("message_delta", {"delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 9}}),
+    (
+        "message_delta",
+        {
+            "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        },
+    ),
     ("message_stop", {}),
 ]
 
 
 async def ask(client: AsyncClient, name: str) -> str:
-    flats = [{"type": "message", "role": "system", "content": "You help."}, {"type": "message", "role": "user", "content": "hi"}]
+    flats = [
+        {"type": "message", "role": "system", "content": "You help."},
+        {"type": "message", "role": "user", "content": "hi"},
+    ]
     position = (await client.append(name, flats)).position
     assert position is not None
     return position
@@ -131,12 +180,20 @@ async def test_an_openai_answer_is_streamed_appended_and_recorded(client: AsyncC
     name = f"o-{uuid4().hex[:12]}"
     after = await ask(client, name)
     events: list[tuple[str | None, Any]] = [*((None, c) for c in OPENAI), (None, "[DONE]")]
-    async with model("/v1/chat/completions", events) as (url, asked), AsyncOpenAI(api_key="k", base_url=f"{url}/v1") as openai:
-        answer = await openai_adapter.respond(client, name, openai, model="small", after=after, temperature=0)
+    async with (
+        model("/v1/chat/completions", events) as (url, asked),
+        AsyncOpenAI(api_key="k", base_url=f"{url}/v1") as openai,
+    ):
+        answer = await openai_adapter.respond(
+            client, name, openai, model="small", after=after, temperature=0
+        )
     assert [m["role"] for m in asked[0]["messages"]] == ["system", "user"]
     assert (asked[0]["stream"], asked[0]["temperature"]) == (True, 0)
     assert answer.text == "Grüße."
-    assert answer.tool_calls == [{"id": "c1", "name": "look", "arguments": '{"q": "x"}'}, {"id": "c2", "name": "look", "arguments": "{}"}]
+    assert answer.tool_calls == [
+        {"id": "c1", "name": "look", "arguments": '{"q": "x"}'},
+        {"id": "c2", "name": "look", "arguments": "{}"},
+    ]
     assert (answer.event["model"], answer.event["usage"]) == ("small-2026", USAGE)
     assert answer.render_id
     stored = await client.event(name, answer.appended.position or "")
@@ -147,9 +204,16 @@ async def test_an_openai_answer_is_streamed_appended_and_recorded(client: AsyncC
 async def test_an_anthropic_answer_is_streamed_appended_and_recorded(client: AsyncClient) -> None:
     name = f"a-{uuid4().hex[:12]}"
     after = await ask(client, name)
-    events: list[tuple[str | None, Any]] = [(kind, {"type": kind, **data}) for kind, data in ANTHROPIC]
-    async with model("/v1/messages", events) as (url, asked), AsyncAnthropic(api_key="k", base_url=url) as anthropic:
-        answer = await anthropic_adapter.respond(client, name, anthropic, model="claude-x", answer_tokens=100, after=after)
+    events: list[tuple[str | None, Any]] = [
+        (kind, {"type": kind, **data}) for kind, data in ANTHROPIC
+    ]
+    async with (
+        model("/v1/messages", events) as (url, asked),
+        AsyncAnthropic(api_key="k", base_url=url) as anthropic,
+    ):
+        answer = await anthropic_adapter.respond(
+            client, name, anthropic, model="claude-x", answer_tokens=100, after=after
+        )
     assert (asked[0]["system"], asked[0]["max_tokens"]) == ("You help.", 100)
     assert [m["role"] for m in asked[0]["messages"]] == ["user"]
     assert answer.text == "I look it up."
@@ -157,8 +221,14 @@ async def test_an_anthropic_answer_is_streamed_appended_and_recorded(client: Asy
     assert answer.event["usage"] == {"input_tokens": 42, "output_tokens": 9}
     assert answer.render_id
     result = {"type": "tool.result", "tool_call_id": "toolu_1", "content": "found"}
-    context = await client.context(name, format="anthropic", after=(await client.append(name, result)).position)
-    assert context.messages[1]["content"][0] == {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+    context = await client.context(
+        name, format="anthropic", after=(await client.append(name, result)).position
+    )
+    assert context.messages[1]["content"][0] == {
+        "type": "thinking",
+        "thinking": "Let me see.",
+        "signature": "c2ln",
+    }
 
 
 async def test_an_answer_that_breaks_off_is_kept_as_interrupted(client: AsyncClient) -> None:
@@ -176,7 +246,9 @@ async def test_an_answer_that_breaks_off_is_kept_as_interrupted(client: AsyncCli
 
 
 def test_a_whole_completion_is_the_event_its_stream_gives() -> None:
-    calls = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"q": "x"}'}}]
+    calls = [
+        {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"q": "x"}'}}
+    ]
     message = {"role": "assistant", "content": None, "tool_calls": calls}
     completion = ChatCompletion.model_validate(
         {
@@ -194,9 +266,19 @@ def test_a_whole_completion_is_the_event_its_stream_gives() -> None:
 
 
 def test_blocks_of_hosted_tools_are_left_out_of_an_anthropic_message() -> None:
-    content = [{"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}, {"type": "text", "text": "Found."}]
+    content = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}},
+        {"type": "text", "text": "Found."},
+    ]
     usage = {"input_tokens": 1, "output_tokens": 2}
-    base = {"id": "msg_2", "type": "message", "role": "assistant", "model": "claude-x", "stop_reason": "end_turn", "usage": usage}
+    base = {
+        "id": "msg_2",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "stop_reason": "end_turn",
+        "usage": usage,
+    }
     event = anthropic_adapter.event_of(Message.model_validate({**base, "content": content}))
     assert (event["content"], event["id"]) == ("Found.", "msg_2")
 

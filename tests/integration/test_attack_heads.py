@@ -1,4 +1,6 @@
-"""What of a request is no body is bounded, in bytes and time, before any key is asked for; and what is no HTTP is answered as a problem."""
+"""What of a request is no body is bounded, in bytes and time, before any key is asked for; and what
+is no HTTP is answered as a problem.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,17 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = b"a" * 16_384
 MOST = 8 << 20
-"""Bytes after which the test gives up waiting to be refused; far more than the bound and what sockets hold."""
+"""Bytes after which the test gives up waiting to be refused; far more than the bound and what
+sockets hold.
+"""
 
 
 @pytest.fixture
 async def place() -> AsyncIterator[tuple[str, int]]:
     """A gateway that is not connected: it listens all the same."""
-    away = Settings.load(env={}, kafka=f"127.0.0.1:{closed_port()}", redis=f"redis://127.0.0.1:{closed_port()}/0")
+    away = Settings.load(
+        env={}, kafka=f"127.0.0.1:{closed_port()}", redis=f"redis://127.0.0.1:{closed_port()}/0"
+    )
     async with serving(create_gateway(away)) as url:
         parts = urlsplit(url)
         yield str(parts.hostname), int(parts.port or 0)
@@ -62,7 +68,9 @@ async def test_a_head_that_does_not_end_is_cut_off_long_before_it_fills_the_memo
     assert sent < MOST
 
 
-@pytest.mark.parametrize("begin", [POST + b"0\r\nX: ", POST + b"1;x="], ids=["a trailer", "a chunk's extension"])
+@pytest.mark.parametrize(
+    "begin", [POST + b"0\r\nX: ", POST + b"1;x="], ids=["a trailer", "a chunk's extension"]
+)
 async def test_what_follows_a_body_is_bounded_as_well(place: tuple[str, int], begin: bytes) -> None:
     sent, _ = await flooded(place, begin, PIECE)
     assert sent < MOST
@@ -90,22 +98,30 @@ def problem_of(answer: bytes) -> dict[str, object]:
     return found
 
 
-async def test_too_long_a_head_and_what_is_no_http_are_answered_with_problem_documents(place: tuple[str, int]) -> None:
+async def test_too_long_a_head_and_what_is_no_http_are_answered_with_problem_documents(
+    place: tuple[str, int],
+) -> None:
     long = problem_of(await asked(place, GET + b"X: ", *[PIECE] * 4, b"a"))
     assert (long["status"], long["title"]) == (431, "Request header fields too large")
     assert problem_of(await asked(place, b"nonsense\r\n\r\n"))["status"] == 400
 
 
-async def test_a_head_that_comes_too_slowly_ends_its_connection(place: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_head_that_comes_too_slowly_ends_its_connection(
+    place: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     assert problem_of(await asked(place, b"GET /healthz HTTP/1.1\r\n"))["status"] == 408
     assert await asked(place) == b"", "one that says nothing is closed without a word"
 
 
-async def test_long_bodies_and_requests_one_behind_the_other_are_not_taken_for_heads(place: tuple[str, int]) -> None:
+async def test_long_bodies_and_requests_one_behind_the_other_are_not_taken_for_heads(
+    place: tuple[str, int],
+) -> None:
     body = b"b" * (1 << 20)
     first = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     last = GET + b"Connection: close\r\n"
-    answer = await asked(place, first + body + GET + b"\r\n" + last + b"X: " + PIECE, PIECE + b"\r\n\r\n")
+    answer = await asked(
+        place, first + body + GET + b"\r\n" + last + b"X: " + PIECE, PIECE + b"\r\n\r\n"
+    )
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert answer.count(b"HTTP/1.1 405") == 1

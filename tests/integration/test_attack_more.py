@@ -1,4 +1,6 @@
-"""What a third round of attacks tried: forged records of encrypted conversations, and what was found beside them."""
+"""What a third round of attacks tried: forged records of encrypted conversations, and what was
+found beside them.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +44,30 @@ from threadfold.service.erasure import Eraser
 @pytest.fixture
 async def made(settings: Settings) -> AsyncIterator[Settings]:
     """The module's topics, a master key, and tenant `sealed`, whose payloads are encrypted."""
-    made = msgspec.structs.replace(settings, master_keys=MASTER, snapshot_events=20, max_poison_share=1.0)
+    made = msgspec.structs.replace(
+        settings, master_keys=MASTER, snapshot_events=20, max_poison_share=1.0
+    )
     control = await Control(made).start()
     if control.state.live is None:
-        await control.write({"generation/1": Generation(1, made.partitions, SMALL), "generation/live": 1})
+        await control.write(
+            {"generation/1": Generation(1, made.partitions, SMALL), "generation/live": 1}
+        )
     await control.ensure_tenant("sealed", {"encryption": True})
     await control.stop()
     yield made
 
 
 def forged(value: bytes) -> list[bytes]:
-    """What may become of a sealed event's record, each as an event of its own (but for the first ones)."""
+    """What may become of a sealed event's record, each as an event of its own (but for the first
+    ones).
+    """
     whole = json.loads(value)
     data = whole["data"]
 
     def other(number: int, **fields: Any) -> bytes:
-        return json.dumps({**whole, "id": f"forged{number}", "data": {**data, **fields}}, separators=(",", ":")).encode()
+        return json.dumps(
+            {**whole, "id": f"forged{number}", "data": {**data, **fields}}, separators=(",", ":")
+        ).encode()
 
     unknown = base64.urlsafe_b64encode(os.urandom(12)).decode()
     text = data["ciphertext"]
@@ -80,7 +90,11 @@ def forged(value: bytes) -> list[bytes]:
         {"more": {"kid": unknown}},
     ]
     made = [other(number, **change) for number, change in enumerate(changes)]
-    made.append(value.replace(b'"ciphertext":"', b'"ciphertext": "').replace(whole["id"].encode(), b"spaced"))
+    made.append(
+        value.replace(b'"ciphertext":"', b'"ciphertext": "').replace(
+            whole["id"].encode(), b"spaced"
+        )
+    )
     made.append(value[:-1] + b',"x":{"kid":"' + unknown.encode() + b'","ciphertext":"x"}}')
     made.append(value[: len(value) // 2])
     made.append(b'{"ciphertext":"' * 5000)
@@ -95,9 +109,14 @@ async def ready(client: httpx.AsyncClient) -> bool:
 async def answers(settings: Settings, key: str, paths: list[str]) -> list[httpx.Response]:
     app = create_gateway(settings)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://g") as client,
+    ):
         await until(lambda: ready(client))
-        return [await client.get(path, headers={"Authorization": f"Bearer {key}"}) for path in paths]
+        return [
+            await client.get(path, headers={"Authorization": f"Bearer {key}"}) for path in paths
+        ]
 
 
 async def key_of(settings: Settings) -> str:
@@ -113,7 +132,9 @@ async def the_same_as_the_log(backend: Backend) -> None:
     assert report.differing == []
 
 
-async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_stands_still(made: Settings) -> None:
+async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_stands_still(
+    made: Settings,
+) -> None:
     key = await key_of(made)
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "forged", talk(2))
@@ -123,7 +144,9 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
 
         async def put(conversation: str, value: bytes) -> None:
             partition = partition_of(Key("sealed", conversation), made.partitions)
-            await producer.send_and_wait(made.topic("events"), value, f"sealed/{conversation}".encode(), partition=partition)
+            await producer.send_and_wait(
+                made.topic("events"), value, f"sealed/{conversation}".encode(), partition=partition
+            )
 
         for _, value in rows[:60:7]:
             for one in forged(value):
@@ -132,16 +155,25 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
             if k == b"sealed/forged":
                 await put("other", value)
                 await put("other", value.replace(b"conversations/forged", b"conversations/other"))
-                await put("never-seen", value.replace(b"conversations/forged", b"conversations/never-seen"))
+                await put(
+                    "never-seen",
+                    value.replace(b"conversations/forged", b"conversations/never-seen"),
+                )
         await say(backend, "sealed", "forged", talk(1))
         await backend.caught_up(range(made.partitions), 30)
         names = ("forged", "other", "never-seen")
-        paths = [f"/v1/conversations/{name}/{what}" for name in names for what in ("context", "history?limit=500", "summaries")]
+        paths = [
+            f"/v1/conversations/{name}/{what}"
+            for name in names
+            for what in ("context", "history?limit=500", "summaries")
+        ]
         ends = await backend.log.ends()
         some = [f"{p}-{offset}" for p, end in ends.items() for offset in range(0, end, 3)]
         paths += [f"/v1/conversations/forged/events/{at}" for at in some]
         found = await answers(made, key, paths)
-        assert {answer.status_code for answer in found} <= {200, 404, 422}, [answer.text for answer in found]
+        assert {answer.status_code for answer in found} <= {200, 404, 422}, [
+            answer.text for answer in found
+        ]
         assert all(answer.status_code == 200 for answer in found[:2])
         assert SECRET not in found[3 * 2].text + found[3 * 2 + 1].text
         windows = {name: await backend.window("sealed", name) for name in names[:2]}
@@ -154,21 +186,33 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
         await backend.caught_up(range(made.partitions), 30)
         for name, window in windows.items():
             meta = (await backend.window("sealed", name)).meta
-            assert (meta.count, meta.unknown, meta.parked) == (window.meta.count, window.meta.unknown, window.meta.parked)
+            assert (meta.count, meta.unknown, meta.parked) == (
+                window.meta.count,
+                window.meta.unknown,
+                window.meta.parked,
+            )
         await the_same_as_the_log(backend)
 
 
-async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_over(made: Settings) -> None:
+async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_over(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "keyed", talk(3))
-        keys = [(k, v) for k, v in await raw_records(made, "keys") if v and k.startswith(b"sealed/keyed/")]
+        keys = [
+            (k, v)
+            for k, v in await raw_records(made, "keys")
+            if v and k.startswith(b"sealed/keyed/")
+        ]
         value = keys[0][1]
         junk: dict[bytes, bytes | None] = {
             b"sealed/keyed/" + base64.urlsafe_b64encode(os.urandom(12)): b"{",
             b"sealed/keyed/" + base64.urlsafe_b64encode(os.urandom(12)) + b"A": value,
             b"sealed/keyed/" + base64.urlsafe_b64encode(b"short"): value,
-            b"sealed/keyed/" + base64.urlsafe_b64encode(b"\x01" * 12): b'{"master":"first","wrapped":"AAAA"}',
-            b"sealed/keyed/" + base64.urlsafe_b64encode(b"\x02" * 12): b'{"master":"first","wrapped":"\xc3\xa9"}',
+            b"sealed/keyed/"
+            + base64.urlsafe_b64encode(b"\x01" * 12): b'{"master":"first","wrapped":"AAAA"}',
+            b"sealed/keyed/"
+            + base64.urlsafe_b64encode(b"\x02" * 12): b'{"master":"first","wrapped":"\xc3\xa9"}',
             b"sealed/keyed/" + base64.urlsafe_b64encode(b"\x03" * 12): b"\xff\xfe",
             b"sealed/keyed/erased": b'{"state":"maybe"}',
             b"sealed/keyed/later-kind": b"{}",
@@ -182,7 +226,9 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await say(backend, "sealed", "keyed", talk(1))
         window = await backend.window("sealed", "keyed")
         producer = await backend.log._producer.get()
-        snapshots = [(k, v) for k, v in await raw_records(made, "snapshots") if v and b"sealed\x00" in v]
+        snapshots = [
+            (k, v) for k, v in await raw_records(made, "snapshots") if v and b"sealed\x00" in v
+        ]
         assert snapshots
     async with Backend(made) as backend:
         producer = await backend.log._producer.get()
@@ -190,7 +236,9 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
             at = v.index(b"sealed\x00") + 7 + 12 + 12
             for bad in (v[: at + 3] + bytes([v[at + 3] ^ 1]) + v[at + 4 :], v[:at], v[: at - 15]):
                 for partition in range(made.partitions):
-                    await producer.send_and_wait(made.topic("snapshots"), bad, k, partition=partition)
+                    await producer.send_and_wait(
+                        made.topic("snapshots"), bad, k, partition=partition
+                    )
     await flush(made)
     async with stack(made) as (_, backend):
         await backend.caught_up(range(made.partitions), 30)
@@ -198,15 +246,27 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await the_same_as_the_log(backend)
 
 
-async def test_a_caller_in_the_same_process_that_cancels_its_request_is_cancelled(made: Settings) -> None:
+async def test_a_caller_in_the_same_process_that_cancels_its_request_is_cancelled(
+    made: Settings,
+) -> None:
     key = await key_of(made)
     app = create_gateway(made)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://g") as client,
+    ):
         await until(lambda: connected(client, key))
         # No worker runs, so this waits.
-        url, headers = "/v1/conversations/cancelled/events?wait=applied", {"Authorization": f"Bearer {key}"}
-        task = asyncio.create_task(client.post(url, json={"type": "message", "role": "user", "content": "x"}, headers=headers))
+        url, headers = (
+            "/v1/conversations/cancelled/events?wait=applied",
+            {"Authorization": f"Bearer {key}"},
+        )
+        task = asyncio.create_task(
+            client.post(
+                url, json={"type": "message", "role": "user", "content": "x"}, headers=headers
+            )
+        )
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -216,11 +276,17 @@ async def test_a_caller_in_the_same_process_that_cancels_its_request_is_cancelle
 async def connected(client: httpx.AsyncClient, key: str) -> bool:
     flat = {"type": "message", "role": "user", "content": "x"}
     return (
-        await client.post("/v1/conversations/cancelled/events", json=flat, headers={"Authorization": f"Bearer {key}"})
+        await client.post(
+            "/v1/conversations/cancelled/events",
+            json=flat,
+            headers={"Authorization": f"Bearer {key}"},
+        )
     ).status_code == 202
 
 
-async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_the_workers(made: Settings) -> None:
+async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_the_workers(
+    made: Settings,
+) -> None:
     hello = {"type": "message", "role": "user", "content": "x"}
     async with stack(made) as (_, backend):
         await backend.append("sealed", [("before", hello)])
@@ -232,13 +298,23 @@ async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_t
             with pytest.raises(KeyUnusable):
                 await backend.keys.rotate()
     assert await raw_records(made, "keys") == before
-    async with stack(msgspec.structs.replace(made, master_keys=f"{new_master('second')},{MASTER}")) as (_, backend):
+    async with stack(
+        msgspec.structs.replace(made, master_keys=f"{new_master('second')},{MASTER}")
+    ) as (_, backend):
         appended = await backend.append("sealed", [("new-one", hello)])
         await backend.wait_applied("sealed", "new-one", appended)
-        await backend.keys.write({key: None for key, _ in await raw_records(made, "keys") if key.startswith(b"sealed/new-one/")})
+        await backend.keys.write(
+            {
+                key: None
+                for key, _ in await raw_records(made, "keys")
+                if key.startswith(b"sealed/new-one/")
+            }
+        )
 
 
-async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(tmp_path: Path) -> None:
+async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(
+    tmp_path: Path,
+) -> None:
     with EmbeddedStack(tmp_path / "stack") as own:
         assert own.embedded_kafka is not None
         settings = fresh_settings(own, gateway_port=0, append_timeout=30.0)
@@ -253,22 +329,40 @@ async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_
         try:
             assert processes[0].stdout is not None
             url = (await processes[0].stdout.readline()).decode().strip().removeprefix("ready: ")
-            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers={"Authorization": f"Bearer {key}"}) as client:
+            async with httpx.AsyncClient(
+                base_url=url,
+                timeout=60,
+                trust_env=False,
+                headers={"Authorization": f"Bearer {key}"},
+            ) as client:
                 await until(lambda: ready(client), 60)
                 message = {"type": "message", "role": "user", "content": "x"}
-                (await client.post("/v1/conversations/c/events", params={"wait": "applied"}, json=message)).raise_for_status()
+                (
+                    await client.post(
+                        "/v1/conversations/c/events", params={"wait": "applied"}, json=message
+                    )
+                ).raise_for_status()
                 os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
-                under_way = [asyncio.create_task(client.post("/v1/conversations/c/events", json=message)) for _ in range(5)]
+                under_way = [
+                    asyncio.create_task(client.post("/v1/conversations/c/events", json=message))
+                    for _ in range(5)
+                ]
                 await asyncio.sleep(0.3)
                 begun = time.monotonic()
                 for process in processes:
                     process.terminate()
-                ended = await asyncio.gather(*(asyncio.wait_for(process.communicate(), 20) for process in processes))
+                ended = await asyncio.gather(
+                    *(asyncio.wait_for(process.communicate(), 20) for process in processes)
+                )
                 answers = await asyncio.gather(*under_way)
             assert time.monotonic() - begun < 20
-            assert [(answer.status_code, answer.json()["title"]) for answer in answers] == [(503, "Stopping")] * 5
+            assert [(answer.status_code, answer.json()["title"]) for answer in answers] == [
+                (503, "Stopping")
+            ] * 5
             assert all(answer.headers["retry-after"] for answer in answers)
-            assert [process.returncode for process in processes] == [0, 2], [err.decode()[-500:] for _, err in ended]
+            assert [process.returncode for process in processes] == [0, 2], [
+                err.decode()[-500:] for _, err in ended
+            ]
             assert b"Traceback" not in ended[0][1]
         finally:
             os.kill(own.embedded_kafka.pid, signal.SIGCONT)
@@ -278,7 +372,9 @@ async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_
                     await process.wait()
 
 
-async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing_of_them_is_written_openly(made: Settings) -> None:
+async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing_of_them_is_written_openly(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "mended", talk(2))
         await say(backend, "sealed", "erased-then-mended", talk(1))
@@ -297,15 +393,24 @@ async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing
         await client.aclose()
         rules = backend.control.state.rules(live)
         try:
-            report = await verify(backend.log, backend.store, live, rules, snapshots=topic, repair=True)
+            report = await verify(
+                backend.log, backend.store, live, rules, snapshots=topic, repair=True
+            )
         finally:
             await topic.stop()
         assert sorted(report.differing) == sorted(report.repaired)
         # The one whose data key a test above has deleted differs as well.
-        assert set(report.differing) - {"sealed/new-one"} == {"sealed/erased-then-mended", "sealed/mended"}
+        assert set(report.differing) - {"sealed/new-one"} == {
+            "sealed/erased-then-mended",
+            "sealed/mended",
+        }
         await the_same_as_the_log(backend)
         assert SECRET in str(await backend.context("sealed", "mended"))
         with pytest.raises(Erased):
             await backend.window("sealed", "erased-then-mended")
-    written = [value or b"" for key, value in await raw_records(made, "snapshots") if key == b"sealed/mended"]
+    written = [
+        value or b""
+        for key, value in await raw_records(made, "snapshots")
+        if key == b"sealed/mended"
+    ]
     assert written and not any(SECRET.encode() in value for value in written)

@@ -1,4 +1,6 @@
-"""Slow parts slow what depends on them, and nothing else: no queue grows without bound, no model is paid twice, others are not starved."""
+"""Slow parts slow what depends on them, and nothing else: no queue grows without bound, no model is
+paid twice, others are not starved.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def record(key: Key, number: int, content: str) -> Record:
-    return make_record(key, {"type": "message", "role": "user", "content": content}, where="event", now=NOW, new_id=f"m{number}")
+    return make_record(
+        key,
+        {"type": "message", "role": "user", "content": content},
+        where="event",
+        now=NOW,
+        new_id=f"m{number}",
+    )
 
 
 async def begin(settings: Settings, policy: dict[str, Any]) -> None:
@@ -46,17 +54,24 @@ class SlowStore(RedisStore):
 
     pause = 0.15
 
-    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+    async def apply(
+        self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
         await asyncio.sleep(self.pause)
         return await super().apply(generation, partition, checkpoint, writes)
 
 
 @pytest.fixture
-async def projecting(stack: EmbeddedStack) -> AsyncIterator[tuple[Settings, KafkaLog, SlowStore, Projector]]:
+async def projecting(
+    stack: EmbeddedStack,
+) -> AsyncIterator[tuple[Settings, KafkaLog, SlowStore, Projector]]:
     settings = fresh_settings(stack, batch_events=50, batch_bytes=32 << 10, snapshot_events=0)
     await begin(settings, {})
     control = await Control(settings).start()
-    log, store = KafkaLog(settings, settings.partitions), SlowStore(settings.redis, settings.topic_prefix)
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        SlowStore(settings.redis, settings.topic_prefix),
+    )
     yield settings, log, store, Projector(settings, control, log, store)
     await log.stop()
     await store.close()
@@ -81,7 +96,9 @@ async def test_a_slow_redis_slows_the_intake_and_what_waits_for_it_stays_bounded
         done = sum(p.checkpoint.offset + 1 for p in projector.partitions.values())
         assert 0 < done < len(records), "it goes on, slowly"
         # A feed that is not full yet takes one more fetch, whole.
-        bound = settings.partitions * (2 * settings.batch_bytes + FETCH_ROWS * (len(records[0].value) + 100))
+        bound = settings.partitions * (
+            2 * settings.batch_bytes + FETCH_ROWS * (len(records[0].value) + 100)
+        )
         assert settings.batch_bytes < most <= bound < sum(len(r.value) for r in records)
         store.pause = 0.0
         await all_applied(settings, log, store)
@@ -96,12 +113,18 @@ class Slow:
     def __init__(self) -> None:
         self.seconds = 0.3
 
-    async def __call__(self, server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    async def __call__(
+        self, server: ModelServer, request: web.Request, asked: dict[str, Any]
+    ) -> web.StreamResponse:
         await asyncio.sleep(self.seconds)
-        return web.json_response(completion("Mia Berg wants orders #W58201 and #W58202 in Oslo by 2026-03-14."))
+        return web.json_response(
+            completion("Mia Berg wants orders #W58201 and #W58202 in Oslo by 2026-03-14.")
+        )
 
 
-async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_the_request_is_repeated(stack: EmbeddedStack) -> None:
+async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_the_request_is_repeated(
+    stack: EmbeddedStack,
+) -> None:
     async with model_server(Slow()) as server:
         settings = fresh_settings(
             stack,
@@ -114,14 +137,19 @@ async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_th
             assert runtime.log is not None and runtime.projector is not None
             for key in keys:
                 await runtime.log.append(
-                    [make_record(key, flat, where="e", now=NOW, new_id=f"{key.conversation}-{i}") for i, flat in enumerate(talk())]
+                    [
+                        make_record(key, flat, where="e", now=NOW, new_id=f"{key.conversation}-{i}")
+                        for i, flat in enumerate(talk())
+                    ]
                 )
             await all_applied(settings, runtime.log, runtime.store)
             requests = KafkaLog(settings, settings.partitions, "compactions")
             summaries = KafkaLog(settings, settings.partitions, "summaries")
 
             async def settled() -> bool:
-                due = [await runtime.store.due(1, p, 2**52, 100) for p in range(settings.partitions)]
+                due = [
+                    await runtime.store.due(1, p, 2**52, 100) for p in range(settings.partitions)
+                ]
                 return not any(due)
 
             await until(settled, 60)
@@ -136,12 +164,16 @@ async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_th
             await summaries.stop()
 
 
-async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(stack: EmbeddedStack) -> None:
+async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(
+    stack: EmbeddedStack,
+) -> None:
     settings = fresh_settings(stack)
     await begin(settings, {"working_budget": 2000, "keep_recent_tokens": 800})
     rng = random.Random(5)
     hot = Key("acme", "hot")
-    near = [k for i in range(200) if partition_of(k := Key("acme", f"n{i}"), 4) == partition_of(hot, 4)][:10]
+    near = [
+        k for i in range(200) if partition_of(k := Key("acme", f"n{i}"), 4) == partition_of(hot, 4)
+    ][:10]
     waits: list[float] = []
     async with running_worker(settings) as runtime:
         assert runtime.log is not None
@@ -152,7 +184,9 @@ async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(st
             nonlocal sent
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                await log.append([record(hot, sent + i, f"number {rng.random()} of many") for i in range(100)])
+                await log.append(
+                    [record(hot, sent + i, f"number {rng.random()} of many") for i in range(100)]
+                )
                 sent += 100
                 await asyncio.sleep(0.05)
 
@@ -163,7 +197,9 @@ async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(st
         flood = asyncio.create_task(heat(3.0))
         number = 1_000_000
         while not flood.done():
-            (at,) = await log.append([record(near[number % len(near)], number, "is anybody there?")])
+            (at,) = await log.append(
+                [record(near[number % len(near)], number, "is anybody there?")]
+            )
             begun = time.monotonic()
             await until(lambda offset=at.offset: reached(offset), 30)  # type: ignore[misc]
             waits.append(time.monotonic() - begun)
@@ -171,5 +207,6 @@ async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(st
         await flood
         await all_applied(settings, log, store)
     assert sent >= 2_000 and len(waits) >= 10
-    # In the log's order nobody waits for more than what came before, and 2,000 events of one conversation are far from a second's work.
+    # In the log's order nobody waits for more than what came before, and 2,000 events of one
+    # conversation are far from a second's work.
     assert sorted(waits)[len(waits) // 2] < 1.0 and max(waits) < 5.0

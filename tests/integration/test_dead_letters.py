@@ -1,4 +1,6 @@
-"""Poison on a real stack: parked by itself, shown to readers, and listed, looked at, tried again and dropped by the commands."""
+"""Poison on a real stack: parked by itself, shown to readers, and listed, looked at, tried again
+and dropped by the commands.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.service.conversations import Backend
 
-FRAGILE = {**POLICY, "compaction": False, "reducers": [{"name": "compact_tool_results", "replacement": "callable:shorten"}]}
+FRAGILE = {
+    **POLICY,
+    "compaction": False,
+    "reducers": [{"name": "compact_tool_results", "replacement": "callable:shorten"}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +59,14 @@ async def command(data: Path, *args: str, release: str = "broken") -> Any:
     return await inside(*args, "--data", data, env=env)
 
 
-async def put_raw(runtime: Runtime, key: Key, value: bytes | None, name: bytes | None = None) -> Position:
+async def put_raw(
+    runtime: Runtime, key: Key, value: bytes | None, name: bytes | None = None
+) -> Position:
     producer = await runtime.projector.publisher._producer.get()
     partition = partition_of(key, runtime.log.partitions)
-    sent = await producer.send_and_wait(runtime.settings.topic("events"), value, name or str(key).encode(), partition=partition)
+    sent = await producer.send_and_wait(
+        runtime.settings.topic("events"), value, name or str(key).encode(), partition=partition
+    )
     return Position(partition, sent.offset)
 
 
@@ -72,7 +82,9 @@ async def parked_at(backend: Backend, key: Key) -> dict[str, Any] | None:
     return found
 
 
-async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(runtime: Runtime, poisoned: Settings, data: Path) -> None:
+async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
     key, other = Key("acme", "bytes"), Key("acme", "bytes-beside")
     await applied(runtime, (await append(runtime, key, [message("before")]))[0])
     bad = await put_raw(runtime, key, b"{not json, and a secret")
@@ -90,15 +102,23 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
         assert await check(runtime) == []
         listed = await command(data, "dead-letters", "list")
         assert listed.code == 0
-        assert any(line.startswith(f"{bad}  parked  {key}, 3 waiting: the value is not an event") for line in listed.lines)
+        assert any(
+            line.startswith(f"{bad}  parked  {key}, 3 waiting: the value is not an event")
+            for line in listed.lines
+        )
         assert "secret" not in listed.out
         shown = json.loads((await command(data, "dead-letters", "inspect", str(bad))).out)
         assert shown["kind"] == "poison" and shown["key"] == str(key) and shown["bytes"] == 23
         again = await command(data, "dead-letters", "retry", str(bad))
         assert again.code == 1 and f"{key}: still parked at {bad}" in again.out
         good = await command(data, "dead-letters", "drop", str(later[0]))
-        assert good.code == 2 and f"position {later[0]} only waits, until {key} goes on from {bad}" in good.err
-        dropped = await command(data, "dead-letters", "drop", str(bad), "--reason", "a broken producer")
+        assert (
+            good.code == 2
+            and f"position {later[0]} only waits, until {key} goes on from {bad}" in good.err
+        )
+        dropped = await command(
+            data, "dead-letters", "drop", str(bad), "--reason", "a broken producer"
+        )
         assert dropped.code == 0 and "it goes on" in dropped.out, dropped.out + dropped.err
         assert await parked_at(backend, key) is None
         assert (await backend.window("acme", "bytes")).meta.count == 5
@@ -106,7 +126,9 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
     assert await check(runtime) == []
 
 
-async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(runtime: Runtime, poisoned: Settings, data: Path) -> None:
+async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
     key = Key("acme", "twice")
     bad, worse = [await put_raw(runtime, key, value) for value in (b"{one", b"{two")]
     (last,) = await append(runtime, key, [message("the rest")])
@@ -116,28 +138,48 @@ async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(runtime:
     assert (await command(data, "dead-letters", "drop", str(bad))).code == 0
     async with Backend(poisoned) as backend:
         assert await parked_at(backend, key) is None
-        assert json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"] == "the rest"
+        assert (
+            json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"]
+            == "the rest"
+        )
 
 
-async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_no_retry_up(runtime: Runtime, data: Path) -> None:
+async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_no_retry_up(
+    runtime: Runtime, data: Path
+) -> None:
     key = Key("acme", "astray")
     wrong = (partition_of(key, runtime.log.partitions) + 1) % runtime.log.partitions
     producer = await runtime.projector.publisher._producer.get()
-    sent = await producer.send_and_wait(runtime.settings.topic("events"), b"{", str(key).encode(), partition=wrong)
+    sent = await producer.send_and_wait(
+        runtime.settings.topic("events"), b"{", str(key).encode(), partition=wrong
+    )
     at = Position(wrong, sent.offset)
     await applied(runtime, at)
     for act in ("drop", "retry"):
         ran = await command(data, "dead-letters", act, str(at))
-        assert ran.code == 2 and f"position {at} is in another partition than {key} belongs to" in ran.err
+        assert (
+            ran.code == 2
+            and f"position {at} is in another partition than {key} belongs to" in ran.err
+        )
     every = await command(data, "dead-letters", "retry", "--all", release="mended")
-    assert every.code == 0 and f"passed over: position {at} is in another partition" in every.out, every.out + every.err
+    assert every.code == 0 and f"passed over: position {at} is in another partition" in every.out, (
+        every.out + every.err
+    )
 
 
 async def trap(runtime: Runtime, key: Key) -> Position:
     """Fill a conversation until the worker's callable fails on it; returns where it is parked."""
-    call = {"type": "message", "role": "assistant", "tool_calls": [{"id": "a", "name": "look", "arguments": "{}"}]}
-    sent = await append(runtime, key, [call, {"type": "tool.result", "tool_call_id": "a", "content": "trap " * 60}])
-    sent = await append(runtime, key, [message("word " * 40) | {"role": "assistant"} for _ in range(20)], 2)
+    call = {
+        "type": "message",
+        "role": "assistant",
+        "tool_calls": [{"id": "a", "name": "look", "arguments": "{}"}],
+    }
+    sent = await append(
+        runtime, key, [call, {"type": "tool.result", "tool_call_id": "a", "content": "trap " * 60}]
+    )
+    sent = await append(
+        runtime, key, [message("word " * 40) | {"role": "assistant"} for _ in range(20)], 2
+    )
     await applied(runtime, sent[-1])
     (stored,) = await runtime.store.load(1, sent[0].partition, [key])
     assert stored is not None
@@ -146,7 +188,9 @@ async def trap(runtime: Runtime, key: Key) -> Position:
     return Position(sent[0].partition, parked.offset)
 
 
-async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(runtime: Runtime, poisoned: Settings, data: Path) -> None:
+async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
     key = Key("acme", "trapped")
     at = await trap(runtime, key)
     assert await check(runtime) == []
@@ -163,16 +207,23 @@ async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(runtime
         done = await append(runtime, key, [message("on")], 100)
         await applied(runtime, done[0])
         await until(lambda: _count(backend, key, 23))
-    # What the log says under the old code is another window: whoever repaired now would park it again.
+    # What the log says under the old code is another window: whoever repaired now would park it
+    # again.
     assert [found.partition(" at ")[0] for found in await check(runtime)] == [str(key)] * 2
-    assert (await command(data, "verify", "--deep", release="mended")).lines[-1].endswith("differing: 0")
+    assert (
+        (await command(data, "verify", "--deep", release="mended"))
+        .lines[-1]
+        .endswith("differing: 0")
+    )
 
 
 async def _count(backend: Backend, key: Key, count: int) -> bool:
     return (await backend.window(key.tenant, key.conversation)).meta.count == count
 
 
-async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(runtime: Runtime, data: Path) -> None:
+async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(
+    runtime: Runtime, data: Path
+) -> None:
     key = Key("acme", "records")
     places = [await put_raw(runtime, key, b"{}", b"no-slash"), await put_raw(runtime, key, None)]
     done = await append(runtime, key, [message("hello")])
@@ -183,7 +234,10 @@ async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(r
         return [one for one in map(json.loads, ran.lines) if one["position"] in map(str, places)]
 
     found = await until(listed)
-    assert [(one["kind"], one["key"]) for one in found] == [("record", "no-slash"), ("record", str(key))]
+    assert [(one["kind"], one["key"]) for one in found] == [
+        ("record", "no-slash"),
+        ("record", str(key)),
+    ]
     refused = await command(data, "dead-letters", "retry", str(places[0]))
     assert refused.code == 2 and "nobody's event" in refused.said
     assert (await command(data, "dead-letters", "drop", str(places[0]))).code == 0

@@ -20,14 +20,23 @@ COMMAND = [sys.executable, "-m", "threadfold.demo"]
 
 def run_demo(env: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
     """Runs in the temporary folder, so that nothing can hide in the checkout."""
-    return subprocess.run([*COMMAND, *options], env=env, cwd=env["TMPDIR"], capture_output=True, text=True, timeout=150)
+    return subprocess.run(
+        [*COMMAND, *options],
+        env=env,
+        cwd=env["TMPDIR"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
 
 
 def check_said(out: str) -> None:
     same = re.search(r"^(\d+) of (\d+) windows byte-identical$", out, re.MULTILINE)
     assert same, out
     assert same[1] == same[2] == "8"
-    compactions = re.search(r"compactions +([\d,]+) summaries in the log, ([\d,]+) accepted and received", out)
+    compactions = re.search(
+        r"compactions +([\d,]+) summaries in the log, ([\d,]+) accepted and received", out
+    )
     assert compactions, out
     assert int(compactions[2].replace(",", "")) >= 8
     assert re.search(r"reads now: [1-8] of 8 windows answer `healing`", out), out
@@ -35,13 +44,17 @@ def check_said(out: str) -> None:
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """The environment without a configured stack, and with a temporary folder in which what is left behind would be seen."""
+    """The environment without a configured stack, and with a temporary folder in which what is left
+    behind would be seen.
+    """
     named = ("THREADFOLD_KAFKA", "THREADFOLD_REDIS", "THREADFOLD_CONFIG", "THREADFOLD_POLICY")
     kept = {name: value for name, value in os.environ.items() if name not in named}
     return {**kept, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
 
 
-def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     done = run_demo(env, "--quick")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -49,7 +62,9 @@ def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(env: dict[st
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_configured_servers_are_used_and_left_as_they_were(env: dict[str, str], stack: EmbeddedStack) -> None:
+async def test_configured_servers_are_used_and_left_as_they_were(
+    env: dict[str, str], stack: EmbeddedStack
+) -> None:
     import redis.asyncio as aredis
     from aiokafka.admin import AIOKafkaAdminClient
 
@@ -61,7 +76,12 @@ async def test_configured_servers_are_used_and_left_as_they_were(env: dict[str, 
         await redis.flushdb()
         await redis.set("somebody", "else's")
         topics = set(await admin.list_topics())
-        env |= {"THREADFOLD_KAFKA": stack.kafka, "THREADFOLD_REDIS": url, "THREADFOLD_REPLICATION": "1", "THREADFOLD_MIN_ISR": "1"}
+        env |= {
+            "THREADFOLD_KAFKA": stack.kafka,
+            "THREADFOLD_REDIS": url,
+            "THREADFOLD_REPLICATION": "1",
+            "THREADFOLD_MIN_ISR": "1",
+        }
         done = await asyncio.to_thread(run_demo, env, "--quick")
         assert done.returncode == 0, done.stdout + done.stderr
         check_said(done.stdout)
@@ -73,10 +93,14 @@ async def test_configured_servers_are_used_and_left_as_they_were(env: dict[str, 
         await admin.close()
 
 
-def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(env: dict[str, str], tmp_path: Path) -> None:
+def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     out = tmp_path / "out.txt"
     with out.open("wb") as file:
-        demo = subprocess.Popen([*COMMAND, "--conversations", "20"], env=env, cwd=tmp_path, stdout=file, stderr=file)
+        demo = subprocess.Popen(
+            [*COMMAND, "--conversations", "20"], env=env, cwd=tmp_path, stdout=file, stderr=file
+        )
     try:
         until(lambda: " applied " in out.read_text() or demo.poll() is not None, 90)
         assert demo.poll() is None, out.read_text()
@@ -104,13 +128,24 @@ def test_a_wrong_size_is_one_clear_error(env: dict[str, str]) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_kept_demo_has_its_stack_where_up_looks_for_it(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_kept_demo_has_its_stack_where_up_looks_for_it(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     kept = tmp_path / "kept"
     done = run_demo(env, "--quick", "--keep", str(kept))
     assert done.returncode == 0, done.stdout + done.stderr
-    settings = {"THREADFOLD_PARTITIONS": "8", "THREADFOLD_REPLICATION": "1", "THREADFOLD_MIN_ISR": "1"}
+    settings = {
+        "THREADFOLD_PARTITIONS": "8",
+        "THREADFOLD_REPLICATION": "1",
+        "THREADFOLD_MIN_ISR": "1",
+    }
     with EmbeddedStack(kept / "stack") as stack:
-        reach = {**env, **settings, "THREADFOLD_KAFKA": stack.kafka, "THREADFOLD_REDIS": stack.redis}
+        reach = {
+            **env,
+            **settings,
+            "THREADFOLD_KAFKA": stack.kafka,
+            "THREADFOLD_REDIS": stack.redis,
+        }
         verify = [sys.executable, "-m", "threadfold.cli", "verify", "--all", "--deep"]
         verified = subprocess.run(verify, env=reach, capture_output=True, text=True, timeout=60)
     assert verified.stdout.splitlines()[-1] == "verified: 8, differing: 0", verified.stderr

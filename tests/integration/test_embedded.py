@@ -1,4 +1,6 @@
-"""The embedded stack as a user meets it: real Kafka, real Redis, restarts, sudden deaths, machines with and without Java."""
+"""The embedded stack as a user meets it: real Kafka, real Redis, restarts, sudden deaths, machines
+with and without Java.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ async def produce(address: str, *values: bytes) -> None:
             await admin.create_topics([NewTopic(TOPIC, 1, 1)])
     finally:
         await admin.close()
-    async with AIOKafkaProducer(bootstrap_servers=address, enable_idempotence=True, max_request_size=16 << 20) as producer:
+    async with AIOKafkaProducer(
+        bootstrap_servers=address, enable_idempotence=True, max_request_size=16 << 20
+    ) as producer:
         for value in values:
             await producer.send_and_wait(TOPIC, value)
 
@@ -79,11 +83,16 @@ async def consume(address: str) -> list[bytes]:
     """All of the topic, read to its present end."""
     partition = TopicPartition(TOPIC, 0)
     values: list[bytes] = []
-    async with AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
+    async with AIOKafkaConsumer(
+        bootstrap_servers=address, auto_offset_reset="earliest"
+    ) as consumer:
         consumer.assign([partition])
         end = (await consumer.end_offsets([partition]))[partition]
         while await consumer.position(partition) < end:
-            values += [record.value for record in (await consumer.getmany(partition, timeout_ms=200)).get(partition, [])]
+            values += [
+                record.value
+                for record in (await consumer.getmany(partition, timeout_ms=200)).get(partition, [])
+            ]
     return values
 
 
@@ -99,7 +108,9 @@ async def test_stack_serves_on_a_machine_with_java_and_one_without(machine: str)
             await redis.set("k", "v")
             assert await redis.get("k") == b"v"
             assert (await redis.config_get("maxmemory-policy"))["maxmemory-policy"] == "noeviction"
-        pids = [server.pid for server in stack.servers] + [server.guard_pid for server in stack.servers]
+        pids = [server.pid for server in stack.servers] + [
+            server.guard_pid for server in stack.servers
+        ]
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()
 
@@ -123,8 +134,12 @@ async def test_data_are_kept_across_a_restart_on_other_ports(tmp_path: Path) -> 
 
 
 def own_stack(data: Path) -> subprocess.Popen[str]:
-    """A process that has started a stack on the folder; its first line of output are the pids of servers and guards."""
-    return subprocess.Popen([sys.executable, "-c", OWNER, str(data)], stdout=subprocess.PIPE, text=True)
+    """A process that has started a stack on the folder; its first line of output are the pids of
+    servers and guards.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(data)], stdout=subprocess.PIPE, text=True
+    )
 
 
 async def test_killed_owner_leaves_no_server_and_its_folder_starts_at_once(tmp_path: Path) -> None:
@@ -175,8 +190,12 @@ async def test_killed_redis_keeps_what_it_answered(tmp_path: Path) -> None:
             assert await redis.get("k") == b"v"
 
 
-async def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(kafka: EmbeddedKafka) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=kafka.address, request_timeout_ms=600) as producer:
+async def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(
+    kafka: EmbeddedKafka,
+) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.address, request_timeout_ms=600
+    ) as producer:
         with pytest.raises(UnknownTopicOrPartitionError):
             await producer.send_and_wait("typo", b"x")
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.address)
@@ -188,7 +207,9 @@ async def test_producing_to_an_unknown_topic_fails_and_does_not_create_it(kafka:
 
 
 def test_configured_addresses_win_and_nothing_is_started(tmp_path: Path) -> None:
-    with EmbeddedStack(tmp_path / "data", kafka="broker:9092", redis="redis://cache:6379/1") as stack:
+    with EmbeddedStack(
+        tmp_path / "data", kafka="broker:9092", redis="redis://cache:6379/1"
+    ) as stack:
         assert (stack.kafka, stack.redis) == ("broker:9092", "redis://cache:6379/1")
         assert stack.servers == []
     assert not (tmp_path / "data").exists()
@@ -201,10 +222,14 @@ async def test_configured_kafka_goes_with_an_embedded_redis() -> None:
             assert await redis.ping()
 
 
-def test_wrong_java_is_one_clear_error_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_java_is_one_clear_error_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(java.VARIABLE, "/nowhere/java")
     stack = EmbeddedStack(tmp_path)
-    with pytest.raises(EmbeddedUnavailable, match="THREADFOLD_JAVA=/nowhere/java is not a Java that runs"):
+    with pytest.raises(
+        EmbeddedUnavailable, match="THREADFOLD_JAVA=/nowhere/java is not a Java that runs"
+    ):
         stack.start()
     assert stack.servers == []
     monkeypatch.delenv(java.VARIABLE)
@@ -228,7 +253,9 @@ def test_kafka_that_is_too_slow_is_one_clear_error_and_is_stopped(tmp_path: Path
 def test_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path / "a") as first:
         second = EmbeddedRedis(tmp_path / "b", port=first.port)
-        with pytest.raises(EmbeddedUnavailable, match=r"(?s)redis ended with exit code 1 while starting.*in use"):
+        with pytest.raises(
+            EmbeddedUnavailable, match=r"(?s)redis ended with exit code 1 while starting.*in use"
+        ):
             second.start()
         assert first.poll() is None
 
@@ -244,5 +271,7 @@ def test_redis_server_is_found_in_order(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("THREADFOLD_REDIS_SERVER", str(wheel))
     assert find_server() == wheel
     monkeypatch.setenv("THREADFOLD_REDIS_SERVER", "/nowhere/redis")
-    with pytest.raises(EmbeddedUnavailable, match="THREADFOLD_REDIS_SERVER=/nowhere/redis is not a Redis"):
+    with pytest.raises(
+        EmbeddedUnavailable, match="THREADFOLD_REDIS_SERVER=/nowhere/redis is not a Redis"
+    ):
         find_server()

@@ -1,4 +1,6 @@
-"""Encryption and erasure on real Kafka and Redis: what is sealed where, what erasing leaves, and what goes on beside it."""
+"""Encryption and erasure on real Kafka and Redis: what is sealed where, what erasing leaves, and
+what goes on beside it.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,15 @@ PARTIAL = "behind-the-clock"
 
 @pytest.fixture
 async def made(settings: Settings) -> AsyncIterator[Settings]:
-    """The module's topics, with a master key and snapshots taken soon; tenants `sealed` and `plain`."""
+    """The module's topics, with a master key and snapshots taken soon; tenants `sealed` and
+    `plain`.
+    """
     made = msgspec.structs.replace(settings, master_keys=MASTER, snapshot_events=20)
     control = await Control(made).start()
     if control.state.live is None:
-        await control.write({"generation/1": Generation(1, made.partitions, SMALL), "generation/live": 1})
+        await control.write(
+            {"generation/1": Generation(1, made.partitions, SMALL), "generation/live": 1}
+        )
     await control.ensure_tenant("sealed", {"encryption": True})
     await control.ensure_tenant("plain")
     await control.stop()
@@ -76,7 +82,9 @@ async def stack(settings: Settings) -> AsyncIterator[tuple[Runtime, Backend]]:
 async def healed(runtime: Runtime, settings: Settings) -> bool:
     projector = runtime.projector
     assert projector is not None
-    return len(projector.partitions) == settings.partitions and not any(p.checkpoint.healing for p in projector.partitions.values())
+    return len(projector.partitions) == settings.partitions and not any(
+        p.checkpoint.healing for p in projector.partitions.values()
+    )
 
 
 def talk(n: int, secret: str = SECRET) -> list[dict[str, Any]]:
@@ -88,17 +96,40 @@ def talk(n: int, secret: str = SECRET) -> list[dict[str, Any]]:
     for i in range(n):
         call = {"id": f"c{i}", "name": "look", "arguments": json.dumps({"where": secret, "i": i})}
         flats += [
-            {"type": "message", "role": "user", "content": f"{i}. Where is the {secret}? " + "Tell me of it again. " * 4},
-            {"type": "message", "role": "assistant", "content": f"Looking for {secret}", "tool_calls": [call]},
-            {"type": "tool.result", "tool_call_id": f"c{i}", "content": f"The {secret} is there. " * 3, "pinned": i == 0},
-            {"type": "message", "role": "assistant", "content": f"The {secret} number {i} is where it was. " * 2},
+            {
+                "type": "message",
+                "role": "user",
+                "content": f"{i}. Where is the {secret}? " + "Tell me of it again. " * 4,
+            },
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": f"Looking for {secret}",
+                "tool_calls": [call],
+            },
+            {
+                "type": "tool.result",
+                "tool_call_id": f"c{i}",
+                "content": f"The {secret} is there. " * 3,
+                "pinned": i == 0,
+            },
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": f"The {secret} number {i} is where it was. " * 2,
+            },
         ]
     spilled = f"{secret} line\n" * 400
     call = {"id": "big", "name": "look", "arguments": "{}"}
     flats += [
         {"type": "message", "role": "assistant", "content": None, "tool_calls": [call]},
         {"type": "tool.result", "tool_call_id": "big", "content": spilled},
-        {"type": "suspension", "suspension_id": "s", "kind": "approval", "prompt": f"May I tell of {secret}?"},
+        {
+            "type": "suspension",
+            "suspension_id": "s",
+            "kind": "approval",
+            "prompt": f"May I tell of {secret}?",
+        },
     ]
     return flats
 
@@ -127,12 +158,22 @@ async def flush(settings: Settings) -> None:
 
 
 def renders_body(position: str) -> dict[str, Any]:
-    return {"model": SECRET, "render_digest": "0" * 64, "position": position, "format": "openai", "tokens": 3}
+    return {
+        "model": SECRET,
+        "render_digest": "0" * 64,
+        "position": position,
+        "format": "openai",
+        "tokens": 3,
+    }
 
 
-async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_nothing_anywhere_after_its_erasure(made: Settings) -> None:
+async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_nothing_anywhere_after_its_erasure(
+    made: Settings,
+) -> None:
     async with stack(made) as (runtime, backend):
-        positions = {tenant: await say(backend, tenant, "talk", talk(6)) for tenant in ("sealed", "plain")}
+        positions = {
+            tenant: await say(backend, tenant, "talk", talk(6)) for tenant in ("sealed", "plain")
+        }
         for tenant in positions:
             await summarised(backend, tenant, "talk")
             await backend.ledger.record(tenant, "talk", renders_body(positions[tenant]))
@@ -146,20 +187,30 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         big = next(event for event in page["events"] if event.get("tool_call_id") == "big")
         whole = await backend.event_at("sealed", "talk", big["position"])
         assert whole["content"] == f"{SECRET} line\n" * 400
-        assert (await backend.event_at("sealed", "talk", big["position"], offset=3000, limit=30))["content"] == whole["content"][3000:3030]
+        assert (await backend.event_at("sealed", "talk", big["position"], offset=3000, limit=30))[
+            "content"
+        ] == whole["content"][3000:3030]
 
         async def snapshotted() -> bool:
             # A round may have come before the summary, in whose text the secret stands.
             rows = await raw_records(made, "snapshots")
-            said = any(key == b"plain/talk" and value is not None and SECRET.encode() in value for key, value in rows)
+            said = any(
+                key == b"plain/talk" and value is not None and SECRET.encode() in value
+                for key, value in rows
+            )
             return said and b"sealed/talk" in {key for key, _ in rows}
 
         # The partitions' rounds wait for some more events.
         filler = [{"type": "message", "role": "user", "content": "more"}] * 40
         for i in range(40):
-            await backend.append("plain", [(f"f{i}-{n}", flat) for n, flat in enumerate(filler[:20])])
+            await backend.append(
+                "plain", [(f"f{i}-{n}", flat) for n, flat in enumerate(filler[:20])]
+            )
         await until(snapshotted, 30)
-        for topic, rows in [(name, await raw_records(made, name)) for name in ("events", "summaries", "snapshots", "renders")]:
+        for topic, rows in [
+            (name, await raw_records(made, name))
+            for name in ("events", "summaries", "snapshots", "renders")
+        ]:
             of = {key for key, value in rows if value is not None and SECRET.encode() in value}
             assert b"plain/talk" in of, topic
             assert b"sealed/talk" not in of, topic
@@ -167,8 +218,12 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         for tenant in ("sealed", "plain"):
             await live.partial(tenant, "talk", "t1", f"In the attic, {PARTIAL}")
         assert await redis_keys_with(made, PARTIAL.encode())
-        assert await redis_keys_with(made, SECRET.encode())  # windows hold text, until they are erased
-        report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
+        assert await redis_keys_with(
+            made, SECRET.encode()
+        )  # windows hold text, until they are erased
+        report = await verify(
+            backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
+        )
         assert report.differing == []
 
         # -- erasing it
@@ -188,11 +243,20 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             "caches": "deleted",
             "dead_letters": "kept",
         }
-        assert receipt.stores["keys"].deadline is not None and receipt.stores["keys"].deadline > receipt.erased_at
-        assert msgspec.json.encode(await eraser.conversation("sealed", "talk")) == msgspec.json.encode(receipt)
+        assert (
+            receipt.stores["keys"].deadline is not None
+            and receipt.stores["keys"].deadline > receipt.erased_at
+        )
+        assert msgspec.json.encode(
+            await eraser.conversation("sealed", "talk")
+        ) == msgspec.json.encode(receipt)
         kept = await eraser.conversation("plain", "talk")
         assert kept.log == "kept"
-        assert (kept.stores["log"].state, kept.stores["summaries"].state, kept.stores["renders"].state) == ("kept", "kept", "kept")
+        assert (
+            kept.stores["log"].state,
+            kept.stores["summaries"].state,
+            kept.stores["renders"].state,
+        ) == ("kept", "kept", "kept")
         with pytest.raises(UnknownConversation):
             await eraser.conversation("sealed", "never-heard-of")
         assert await redis_keys_with(made, SECRET.encode()) == []
@@ -201,21 +265,39 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             await live.partial("sealed", "talk", "t1", "and more")
         await live.stop()
         with pytest.raises(Erased):
-            await backend.append("sealed", [("talk", {"type": "message", "role": "user", "content": "again"})])
+            await backend.append(
+                "sealed", [("talk", {"type": "message", "role": "user", "content": "again"})]
+            )
 
         async def announced() -> bool:
             rows = await raw_records(made, "summaries")
-            return sum(key == b"sealed/talk" and b"conversation.erased" in (value or b"") for key, value in rows) == 1
+            return (
+                sum(
+                    key == b"sealed/talk" and b"conversation.erased" in (value or b"")
+                    for key, value in rows
+                )
+                == 1
+            )
 
         await until(announced)
 
         async def overwritten() -> bool:
             latest = dict(await raw_records(made, "snapshots"))
-            return all(SECRET.encode() not in (latest[name] or b"") for name in (b"sealed/talk", b"plain/talk"))
+            return all(
+                SECRET.encode() not in (latest[name] or b"")
+                for name in (b"sealed/talk", b"plain/talk")
+            )
 
         await until(overwritten)
-        assert await topics_with(made, SECRET.encode()) == {"events", "summaries", "snapshots", "renders"}  # the plain tenant's
-        before = await backend.store.load(1, partition_of(Key("sealed", "talk"), made.partitions), [Key("sealed", "talk")])
+        assert await topics_with(made, SECRET.encode()) == {
+            "events",
+            "summaries",
+            "snapshots",
+            "renders",
+        }  # the plain tenant's
+        before = await backend.store.load(
+            1, partition_of(Key("sealed", "talk"), made.partitions), [Key("sealed", "talk")]
+        )
 
     # -- a replay from zero, by a worker and a gateway that know nothing
     await flush(made)
@@ -225,22 +307,37 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
         await backend.caught_up(range(made.partitions), 30)
         after = await backend.store.load(1, partition_of(key, made.partitions), [key])
         assert after == before
-        report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
+        report = await verify(
+            backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
+        )
         assert report.differing == []
         assert report.verified > 2
         assert await redis_keys_with(made, SECRET.encode()) == []
         assert runtime.log is not None
-        done = await rebuild(made, backend.control, backend.log, backend.store, policy={**SMALL, "min_messages": 5}, switch=True)
+        done = await rebuild(
+            made,
+            backend.control,
+            backend.log,
+            backend.store,
+            policy={**SMALL, "min_messages": 5},
+            switch=True,
+        )
         assert done.live
         assert await redis_keys_with(made, SECRET.encode()) == []
         for row in await raw_records(made, "events"):
             assert row[0] != b"sealed/talk" or SECRET.encode() not in (row[1] or b"")
-        assert msgspec.json.encode(await Eraser(backend, no_text).conversation("sealed", "talk")) == msgspec.json.encode(receipt)
+        assert msgspec.json.encode(
+            await Eraser(backend, no_text).conversation("sealed", "talk")
+        ) == msgspec.json.encode(receipt)
 
 
-async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_needs_its_scope(made: Settings) -> None:
+async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_needs_its_scope(
+    made: Settings,
+) -> None:
     control = await Control(made).start()
-    keys = {scope: await control.add_key("sealed", [scope]) for scope in ("append", "read", "erase")}
+    keys = {
+        scope: await control.add_key("sealed", [scope]) for scope in ("append", "read", "erase")
+    }
     other = await control.add_key("plain", ["erase"])
     await control.stop()
     app = create_gateway(made)
@@ -248,10 +345,17 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
         await open_.enter_async_context(running_worker(made))
         await open_.enter_async_context(app.router.lifespan_context(app))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        http = await open_.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://gateway"))
+        http = await open_.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url="http://gateway")
+        )
 
         async def call(scope: str, method: str, path: str, body: Any = None) -> httpx.Response:
-            return await http.request(method, f"/v1{path}", json=body, headers={"Authorization": f"Bearer {keys.get(scope, scope)}"})
+            return await http.request(
+                method,
+                f"/v1{path}",
+                json=body,
+                headers={"Authorization": f"Bearer {keys.get(scope, scope)}"},
+            )
 
         async def ready() -> bool:
             return (await http.get("/readyz")).status_code == 200
@@ -261,8 +365,12 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
         said = await call("append", "POST", f"{path}/events?wait=applied", talk(1))
         assert said.status_code == 200
         position = said.json()["position"]
-        render = (await call("append", "POST", f"{path}/renders", renders_body(position))).json()["id"]
-        assert (await call("read", "GET", f"{path}/context")).status_code == 200  # cached here from now on
+        render = (await call("append", "POST", f"{path}/renders", renders_body(position))).json()[
+            "id"
+        ]
+        assert (
+            await call("read", "GET", f"{path}/context")
+        ).status_code == 200  # cached here from now on
         assert (await call("read", "DELETE", path)).status_code == 403
         assert (await call(other, "DELETE", path)).status_code == 404
         erased = await call("erase", "DELETE", path)
@@ -306,16 +414,27 @@ async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) 
             receipt = await eraser.conversation("sealed", "cut")
         assert receipt.erased_at == "2026-01-31T12:00:00Z"
         assert not backend.keys.table.has(name)
-        # Died after the record that it is done, before the tombstones: whoever follows the topic deletes the keys.
+        # Died after the record that it is done, before the tombstones: whoever follows the topic
+        # deletes the keys.
         assert await eraser.conversation("sealed", "cut") == receipt
     rows = dict(await raw_records(made, "keys"))
-    assert [value for key, value in rows.items() if key.startswith(name + b"/") and not key.endswith(b"/erased")] == [None]
+    assert [
+        value
+        for key, value in rows.items()
+        if key.startswith(name + b"/") and not key.endswith(b"/erased")
+    ] == [None]
 
 
-async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever_sees_it(made: Settings) -> None:
+async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever_sees_it(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend), Backend(made) as late:
         await say(backend, "sealed", "race", talk(1))
-        stolen = next(value for key, value in await raw_records(made, "keys") if key.startswith(b"sealed/race/"))
+        stolen = next(
+            value
+            for key, value in await raw_records(made, "keys")
+            if key.startswith(b"sealed/race/")
+        )
         await Eraser(backend, no_text).conversation("sealed", "race")
         place = b"sealed/race/AAAAAAAAAAAAAAAA"
         await backend.keys.write({place: stolen})
@@ -327,7 +446,9 @@ async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever
         assert not late.keys.table.has(b"sealed/race")
 
 
-async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(made: Settings) -> None:
+async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend), Backend(made) as rival:
         await say(backend, "sealed", "busy", talk(1))
         stop = asyncio.Event()
@@ -337,7 +458,11 @@ async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(ma
             nonlocal refused
             while not stop.is_set():
                 try:
-                    await at.append("sealed", [("busy", {"type": "message", "role": "user", "content": f"late {SECRET}"})] * 3)
+                    await at.append(
+                        "sealed",
+                        [("busy", {"type": "message", "role": "user", "content": f"late {SECRET}"})]
+                        * 3,
+                    )
                 except Erased:
                     refused += 1
                     return
@@ -352,15 +477,25 @@ async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(ma
         await rival.keys.sync()
         assert not rival.keys.table.has(b"sealed/busy")
         await backend.caught_up(range(made.partitions))
-        assert not any(key == b"sealed/busy" and SECRET.encode() in (value or b"") for key, value in await raw_records(made, "events"))
-        report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
+        assert not any(
+            key == b"sealed/busy" and SECRET.encode() in (value or b"")
+            for key, value in await raw_records(made, "events")
+        )
+        report = await verify(
+            backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
+        )
         assert report.differing == []
 
 
-async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_again(made: Settings) -> None:
+async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_again(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
         for name, user in (("u1", "bob/1"), ("u2", "bob/1"), ("u3", "eve")):
-            await backend.append("sealed", [(name, {"type": "conversation.opened", "user": user}), (name, talk(1)[1])])
+            await backend.append(
+                "sealed",
+                [(name, {"type": "conversation.opened", "user": user}), (name, talk(1)[1])],
+            )
         eraser = Eraser(backend, no_text)
         # One was erased before the rest: as if it had been cut off in between.
         first = await eraser._erase(Key("sealed", "u1"), user_tag("sealed", "bob/1"))
@@ -372,22 +507,37 @@ async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_
         for tenant, user in (("sealed", "nobody"), ("plain", "bob/1")):
             with pytest.raises(UnknownUser):
                 await eraser.user(tenant, user)
-    assert not any(b"bob/1" in (value or b"") + key for key, value in await raw_records(made, "keys"))
+    assert not any(
+        b"bob/1" in (value or b"") + key for key, value in await raw_records(made, "keys")
+    )
 
 
-async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebuild_goes_on_beside_it(made: Settings) -> None:
+async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebuild_goes_on_beside_it(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "old", talk(2))
         policy = {**SMALL, "min_messages": 6}
         beside = await rebuild(made, backend.control, backend.log, backend.store, policy=policy)
         assert await redis_keys_with(made, SECRET.encode())
-        building = asyncio.create_task(rebuild(made, backend.control, backend.log, backend.store, policy={**SMALL, "min_messages": 7}))
+        building = asyncio.create_task(
+            rebuild(
+                made,
+                backend.control,
+                backend.log,
+                backend.store,
+                policy={**SMALL, "min_messages": 7},
+            )
+        )
         await Eraser(backend, no_text).conversation("sealed", "old")
         third = await building
         left = await redis_keys_with(made, SECRET.encode())
         assert not any(b"sealed/old" in name for name in left)
         # The erasure was folded into them early: when it comes in the log, nothing differs.
-        for number, rules in ((beside.generation, policy), (third.generation, {**SMALL, "min_messages": 7})):
+        for number, rules in (
+            (beside.generation, policy),
+            (third.generation, {**SMALL, "min_messages": 7}),
+        ):
             again = await rebuild(made, backend.control, backend.log, backend.store, policy=rules)
             assert (again.generation, again.resumed) == (number, True)
             state = await backend.control.sync()
@@ -396,7 +546,9 @@ async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebui
             assert report.differing == []
 
 
-async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(made: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(
+    made: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     async with stack(made) as (_, backend):
         kept = [f"kept{i}" for i in range(8)]
         for name in (*kept, "gone"):
@@ -409,13 +561,17 @@ async def test_a_lost_redis_heals_from_snapshots_beside_an_erased_conversation(m
         assert {name: await backend.context("sealed", name) for name in kept} == before
         with pytest.raises(Erased):
             await backend.context("sealed", "gone")
-        report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
+        report = await verify(
+            backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
+        )
         assert report.differing == []
     assert "are back from snapshots" in caplog.text
     assert "snapshots are set aside" not in caplog.text
 
 
-async def test_a_wrong_master_key_stops_the_worker_and_is_503_in_the_gateway(made: Settings) -> None:
+async def test_a_wrong_master_key_stops_the_worker_and_is_503_in_the_gateway(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "locked", talk(1))
     wrong = msgspec.structs.replace(made, master_keys=new_master("first"))
@@ -425,24 +581,34 @@ async def test_a_wrong_master_key_stops_the_worker_and_is_503_in_the_gateway(mad
     await runtime.stop()
     async with Backend(wrong) as backend:
         with pytest.raises(KeyUnusable):
-            await backend.append("sealed", [("locked", {"type": "message", "role": "user", "content": "x"})])
+            await backend.append(
+                "sealed", [("locked", {"type": "message", "role": "user", "content": "x"})]
+            )
         with pytest.raises(KeyUnusable):
             await backend.history("sealed", "locked")
     none = msgspec.structs.replace(made, master_keys="")
     async with Backend(none) as backend:
         with pytest.raises(KeyUnusable, match="no master key is configured"):
-            await backend.append("sealed", [("fresh", {"type": "message", "role": "user", "content": "x"})])
-        (appended,) = await backend.append("plain", [("fresh", {"type": "message", "role": "user", "content": "x"})])
+            await backend.append(
+                "sealed", [("fresh", {"type": "message", "role": "user", "content": "x"})]
+            )
+        (appended,) = await backend.append(
+            "plain", [("fresh", {"type": "message", "role": "user", "content": "x"})]
+        )
         assert appended.position
     assert KeyUnusable.problem == 503
 
 
-async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothing_of_it(settings: Settings, made: Settings) -> None:
+async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothing_of_it(
+    settings: Settings, made: Settings
+) -> None:
     second = msgspec.structs.replace(made, master_keys=f"{new_master('second')},{MASTER}")
     with pytest.raises(KeyUnusable, match="'second', which is not configured"):
         async with running_worker(made) as runtime, Backend(second) as backend:
             await until(lambda: healed(runtime, made))
-            await backend.append("sealed", [("unknown-master", {"type": "message", "role": "user", "content": "x"})])
+            await backend.append(
+                "sealed", [("unknown-master", {"type": "message", "role": "user", "content": "x"})]
+            )
             projector = runtime.projector
             assert projector is not None
             await until(lambda: asyncio.sleep(0, projector._failure is not None))
@@ -451,7 +617,9 @@ async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothin
         window = await backend.window("sealed", "unknown-master")
         assert window.meta.unknown == 0
         assert window.meta.count == 1
-        await Eraser(backend, no_text).conversation("sealed", "unknown-master")  # other tests have the first key only
+        await Eraser(backend, no_text).conversation(
+            "sealed", "unknown-master"
+        )  # other tests have the first key only
 
 
 async def test_rotating_wraps_all_keys_anew_and_the_old_master_key_may_go(made: Settings) -> None:
@@ -472,9 +640,14 @@ async def test_rotating_wraps_all_keys_anew_and_the_old_master_key_may_go(made: 
         assert all(one.master == "first" for _, one in backend.keys.table.all())
 
 
-async def test_two_gateways_that_begin_with_a_conversation_at_once_read_each_others_events(made: Settings) -> None:
+async def test_two_gateways_that_begin_with_a_conversation_at_once_read_each_others_events(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend), Backend(made) as other:
-        flats = [[{"type": "message", "role": "user", "content": f"from {name} {i}"} for i in range(5)] for name in ("a", "b")]
+        flats = [
+            [{"type": "message", "role": "user", "content": f"from {name} {i}"} for i in range(5)]
+            for name in ("a", "b")
+        ]
         both = await asyncio.gather(
             *(
                 at.append("sealed", [(f"both{i}", flat) for flat in part])
@@ -489,38 +662,61 @@ async def test_two_gateways_that_begin_with_a_conversation_at_once_read_each_oth
             assert (window.meta.count, window.meta.unknown) == (10, 0)
 
 
-async def test_a_key_that_is_gone_without_an_erasure_makes_events_opaque_and_counted(made: Settings) -> None:
+async def test_a_key_that_is_gone_without_an_erasure_makes_events_opaque_and_counted(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
-        (first,) = await backend.append("sealed", [("lost", {"type": "message", "role": "user", "content": SECRET, "id": "one"})])
+        (first,) = await backend.append(
+            "sealed",
+            [("lost", {"type": "message", "role": "user", "content": SECRET, "id": "one"})],
+        )
         await backend.wait_applied("sealed", "lost", [first])
-    rows = [key for key, value in await raw_records(made, "keys") if key.startswith(b"sealed/lost/")]
+    rows = [
+        key for key, value in await raw_records(made, "keys") if key.startswith(b"sealed/lost/")
+    ]
     async with Backend(made) as backend:
         await backend.keys.write(dict.fromkeys(rows))
     await flush(made)
     fresh = msgspec.structs.replace(made, snapshot_events=0, group=f"{made.group}.lost")
     async with stack(fresh) as (_, backend):
-        await backend.append("sealed", [("lost", {"type": "message", "role": "user", "content": "and on"})])
+        await backend.append(
+            "sealed", [("lost", {"type": "message", "role": "user", "content": "and on"})]
+        )
         await backend.caught_up(range(made.partitions), 30)
         window = await backend.window("sealed", "lost")
         assert (window.meta.count, window.meta.unknown) == (2, 1)
         page = await backend.history("sealed", "lost")
         assert [event.get("opaque", False) for event in page["events"]] == [False, True]
         assert SECRET not in json.dumps(page)
-    letters = [value for key, value in await raw_records(made, "dead-letters") if key == b"sealed/lost"]
+    letters = [
+        value for key, value in await raw_records(made, "dead-letters") if key == b"sealed/lost"
+    ]
     assert letters == []
 
 
-async def test_a_payload_that_was_changed_is_a_dead_letter_that_says_nothing_of_it(made: Settings) -> None:
+async def test_a_payload_that_was_changed_is_a_dead_letter_that_says_nothing_of_it(
+    made: Settings,
+) -> None:
     async with stack(made) as (_, backend):
         await say(backend, "sealed", "forged", talk(1))
-        rows = [value for key, value in await raw_records(made, "events") if key == b"sealed/forged" and value and b'"ciphertext"' in value]
+        rows = [
+            value
+            for key, value in await raw_records(made, "events")
+            if key == b"sealed/forged" and value and b'"ciphertext"' in value
+        ]
         forged = rows[1].replace(b'"id":"', b'"id":"x', 1)
         producer = await backend.log._producer.get()
         partition = partition_of(Key("sealed", "forged"), made.partitions)
-        await producer.send_and_wait(made.topic("events"), forged, b"sealed/forged", partition=partition)
+        await producer.send_and_wait(
+            made.topic("events"), forged, b"sealed/forged", partition=partition
+        )
 
         async def told() -> list[bytes]:
-            return [value or b"" for key, value in await raw_records(made, "dead-letters") if key == b"sealed/forged"]
+            return [
+                value or b""
+                for key, value in await raw_records(made, "dead-letters")
+                if key == b"sealed/forged"
+            ]
 
         (letter,) = await until(told)
         assert b"does not authenticate" in letter

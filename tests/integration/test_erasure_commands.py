@@ -18,13 +18,20 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.cli.up import _master_key_file
 
-ENCRYPTED = "encryption = true\nworking_budget = 400\nkeep_recent_tokens = 100\nmin_messages = 4\nsummary_max_tokens = 150\n"
+ENCRYPTED = (
+    "encryption = true\nworking_budget = 400\nkeep_recent_tokens = 100\nmin_messages ="
+    " 4\nsummary_max_tokens = 150\n"
+)
 SAID = "".join(
-    f'{{"role": "{("user", "assistant")[i % 2]}", "content": "the marmalade is in the attic, {i}: {"x y " * 40}"}}\n' for i in range(16)
+    f'{{"role": "{("user", "assistant")[i % 2]}", "content": "the marmalade is in the attic, {i}:'
+    f' {"x y " * 40}"}}\n'
+    for i in range(16)
 )
 
 
-async def test_a_conversation_is_sealed_summarised_rotated_and_erased_by_command(settings: Settings, tmp_path: Path) -> None:
+async def test_a_conversation_is_sealed_summarised_rotated_and_erased_by_command(
+    settings: Settings, tmp_path: Path
+) -> None:
     master, policy = tmp_path / "master.keys", tmp_path / "policy.toml"
     policy.write_text(ENCRYPTED)
     line = (await ok("keys", "new-master", "--id", "first")).out
@@ -36,15 +43,27 @@ async def test_a_conversation_is_sealed_summarised_rotated_and_erased_by_command
     async with running_worker(made) as runtime:
         await ok("tenants", "add", "vault", "--policy", policy, *at)
         await ok("append", "vault", "c1", "-", *at, text=SAID)
-        await ok("append", "vault", "c2", "-", *at, text='{"type": "conversation.opened", "user": "ann"}\n')
+        await ok(
+            "append",
+            "vault",
+            "c2",
+            "-",
+            *at,
+            text='{"type": "conversation.opened", "user": "ann"}\n',
+        )
 
         async def summaries() -> list[dict[str, object]]:
-            return [json.loads(found) for found in (await ok("summaries", "--tenant", "vault", *at)).lines]
+            return [
+                json.loads(found)
+                for found in (await ok("summaries", "--tenant", "vault", *at)).lines
+            ]
 
         while not (found := await summaries()):
             pass  # each look is a process of its own
         assert "marmalade" in json.dumps(found)
-        assert not any(b"marmalade" in (value or b"") for _, value in await raw_records(made, "summaries"))
+        assert not any(
+            b"marmalade" in (value or b"") for _, value in await raw_records(made, "summaries")
+        )
         assert "marmalade" in (await ok("history", "vault", "c1", *at)).out
         assert (await ok("verify", "--all", *at)).lines[-1].endswith("differing: 0")
 

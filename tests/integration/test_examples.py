@@ -22,7 +22,13 @@ from tests.support.platform import Platform, running_platform
 from threadfold.client import AsyncClient
 
 ROOT = Path(__file__).resolve().parents[2]
-POLICY = {"model_window": 4000, "reserve_tokens": 500, "working_budget": 400, "keep_recent_tokens": 150, "min_messages": 4}
+POLICY = {
+    "model_window": 4000,
+    "reserve_tokens": 500,
+    "working_budget": 400,
+    "keep_recent_tokens": 150,
+    "min_messages": 4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +57,17 @@ def command(kind: str) -> list[str]:
 
 
 async def run(command: list[str], platform: Platform, **more: str) -> asyncio.subprocess.Process:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "THREADFOLD_URL": platform.url, "THREADFOLD_KEY": platform.key, **more}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "THREADFOLD_URL": platform.url,
+        "THREADFOLD_KEY": platform.key,
+        **more,
+    }
     pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=env, limit=1 << 24)
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=pipe, stderr=pipe, env=env, limit=1 << 24
+    )
 
 
 async def heard(process: asyncio.subprocess.Process, count: int, name: str) -> list[dict[str, Any]]:
@@ -70,13 +84,18 @@ async def heard(process: asyncio.subprocess.Process, count: int, name: str) -> l
 
 
 async def talk(client: AsyncClient, name: str, part: int) -> None:
-    text = f"In part {part} the harvest of the northern field was good, and the barns were full before the rain. "
+    text = (
+        f"In part {part} the harvest of the northern field was good, and the barns were full before"
+        " the rain. "
+    )
     flats = [{"type": "message", "role": "user", "content": f"{i}: {text * 3}"} for i in range(12)]
     await client.append(name, flats, wait="applied")
 
 
 @pytest.mark.parametrize("kind", ["python", "node"])
-async def test_a_subscriber_prints_summaries_and_goes_on_where_it_was(platform: Platform, kind: str, tmp_path: Path) -> None:
+async def test_a_subscriber_prints_summaries_and_goes_on_where_it_was(
+    platform: Platform, kind: str, tmp_path: Path
+) -> None:
     name = f"ex-{uuid4().hex[:12]}"
     line = [*command(kind), str(tmp_path / "cursor")]
     async with AsyncClient(platform.url, platform.key) as client:
@@ -96,7 +115,9 @@ async def test_a_subscriber_prints_summaries_and_goes_on_where_it_was(platform: 
 
 
 @pytest.mark.parametrize("kind", ["python", "node"])
-async def test_a_subscriber_with_a_wrong_key_says_so_and_ends(platform: Platform, kind: str) -> None:
+async def test_a_subscriber_with_a_wrong_key_says_so_and_ends(
+    platform: Platform, kind: str
+) -> None:
     process = await run(command(kind), platform, THREADFOLD_KEY="wrong")
     async with asyncio.timeout(30):
         _, errors = await process.communicate()
@@ -115,7 +136,10 @@ async def test_the_agent_answers_within_a_turn(platform: Platform) -> None:
         await response.prepare(request)
         base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "small"}
         for text in ("We agreed ", "on Tuesday."):
-            chunk = {**base, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+            chunk = {
+                **base,
+                "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
+            }
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -128,13 +152,23 @@ async def test_the_agent_answers_within_a_turn(platform: Platform) -> None:
     name = f"ex-{uuid4().hex[:12]}"
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        program = [sys.executable, str(ROOT / "examples" / "agent.py"), name, "What did we agree on?"]
-        process = await run(program, platform, OPENAI_API_KEY="k", OPENAI_BASE_URL=url, MODEL="small")
+        program = [
+            sys.executable,
+            str(ROOT / "examples" / "agent.py"),
+            name,
+            "What did we agree on?",
+        ]
+        process = await run(
+            program, platform, OPENAI_API_KEY="k", OPENAI_BASE_URL=url, MODEL="small"
+        )
         async with asyncio.timeout(60):
             out, errors = await process.communicate()
     finally:
         await runner.cleanup()
-    assert (process.returncode, out.decode().strip()) == (0, "We agreed on Tuesday."), errors.decode()
+    assert (process.returncode, out.decode().strip()) == (
+        0,
+        "We agreed on Tuesday.",
+    ), errors.decode()
     assert asked[0]["messages"] == [{"role": "user", "content": "What did we agree on?"}]
     async with AsyncClient(platform.url, platform.key) as client:
         kinds = [event["type"] async for event in client.iter_history(name)]

@@ -29,7 +29,10 @@ from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.gateway import create_gateway, serve
 from threadfold.gateway.server import _listen
 
-RUN = "from streams.settings.settings import Settings; from threadfold.gateway import serve; serve(Settings.load())"
+RUN = (
+    "from streams.settings.settings import Settings; from threadfold.gateway import serve;"
+    " serve(Settings.load())"
+)
 
 
 class Process:
@@ -37,14 +40,25 @@ class Process:
 
     def __init__(self, settings: Settings, port: int = 0) -> None:
         env = {**os.environ, "THREADFOLD_KAFKA": settings.kafka, "THREADFOLD_REDIS": settings.redis}
-        env |= {"THREADFOLD_TOPIC_PREFIX": settings.topic_prefix, "THREADFOLD_GATEWAY_PORT": str(port)}
-        self.child = subprocess.Popen([sys.executable, "-c", RUN], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        env |= {
+            "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
+            "THREADFOLD_GATEWAY_PORT": str(port),
+        }
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", RUN],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def url(self) -> str:
         """Where it listens, as it says itself."""
         assert self.child.stdout is not None
         line = self.child.stdout.readline()
-        assert line.startswith("ready: http://127.0.0.1:"), line + (self.child.stderr.read() if self.child.stderr else "")
+        assert line.startswith("ready: http://127.0.0.1:"), line + (
+            self.child.stderr.read() if self.child.stderr else ""
+        )
         return line.removeprefix("ready: ").strip()
 
     def end(self, number: int) -> tuple[int, str]:
@@ -97,15 +111,26 @@ async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
     process = Process(settings)
     processes.append(process)
     url = await asyncio.to_thread(process.url)
-    async with running_worker(settings), httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as http:
+    async with (
+        running_worker(settings),
+        httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as http,
+    ):
         assert (await http.get("/healthz")).json() == {"status": "ok"}
         await is_ready(http)
-        assert (await http.get("/readyz")).json() == {"status": "ready", "generation": 1, "partitions": settings.partitions}
-        appended = await http.post("/v1/conversations/p/events?wait=applied", content=json.dumps([say("a"), say("b")]))
+        assert (await http.get("/readyz")).json() == {
+            "status": "ready",
+            "generation": 1,
+            "partitions": settings.partitions,
+        }
+        appended = await http.post(
+            "/v1/conversations/p/events?wait=applied", content=json.dumps([say("a"), say("b")])
+        )
         assert [event["status"] for event in appended.json()["events"]] == ["applied", "applied"]
         assert len((await http.get("/v1/conversations/p/context")).json()["messages"]) >= 2
         is_problem(await http.post("/v1/conversations/p/events", content=b"{"), 400, "line 1")
-        is_problem(await http.get("/v1/conversations/p/context", headers={"Authorization": ""}), 401)
+        is_problem(
+            await http.get("/v1/conversations/p/context", headers={"Authorization": ""}), 401
+        )
     code, errors = await asyncio.to_thread(process.end, number)
     assert code == 0, errors
     assert "Traceback" not in errors
@@ -120,16 +145,23 @@ def test_a_port_in_use_is_one_clear_error(settings: Settings, processes: list[Pr
 
 
 async def test_it_listens_without_kafka_and_says_so() -> None:
-    nowhere = Settings.load(env={}, kafka=f"127.0.0.1:{free_port()}", redis=f"redis://127.0.0.1:{free_port()}/0")
+    nowhere = Settings.load(
+        env={}, kafka=f"127.0.0.1:{free_port()}", redis=f"redis://127.0.0.1:{free_port()}/0"
+    )
     async with gateway(nowhere) as http:
         assert (await http.get("/healthz")).status_code == 200
         is_problem(await http.get("/readyz"), 503, "not connected")
-        is_problem(await http.get("/v1/conversations/c/context", headers={"Authorization": "Bearer x"}), 503, "not connected")
+        is_problem(
+            await http.get("/v1/conversations/c/context", headers={"Authorization": "Bearer x"}),
+            503,
+            "not connected",
+        )
         is_problem(await http.get("/v1/conversations/c/context"), 401)
 
 
 def test_answers_do_not_wait_for_the_peers_delayed_ack() -> None:
-    # asyncio sets TCP_NODELAY on what such a socket accepts only when its protocol is named; without it, measured answers took 40 ms more.
+    # asyncio sets TCP_NODELAY on what such a socket accepts only when its protocol is named;
+    # without it, measured answers took 40 ms more.
     with _listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
@@ -139,21 +171,35 @@ def test_without_addresses_it_does_not_begin() -> None:
         create_gateway(Settings.load(env={}, redis="redis://127.0.0.1:1/0"))
 
 
-async def test_redis_away_appends_go_on_and_reads_answer_503(settings: Settings, tmp_path: Path) -> None:
+async def test_redis_away_appends_go_on_and_reads_answer_503(
+    settings: Settings, tmp_path: Path
+) -> None:
     with EmbeddedRedis(tmp_path) as redis:
-        own = Settings.load(env={}, kafka=settings.kafka, redis=redis.url, topic_prefix=settings.topic_prefix, partitions=4)
+        own = Settings.load(
+            env={},
+            kafka=settings.kafka,
+            redis=redis.url,
+            topic_prefix=settings.topic_prefix,
+            partitions=4,
+        )
         headers = {"Authorization": f"Bearer {await make_key(own)}"}
         async with gateway(own) as http:
 
             async def append(query: str = "") -> httpx.Response:
-                return await http.post(f"/v1/conversations/r/events{query}", content=json.dumps(say("x")), headers=headers)
+                return await http.post(
+                    f"/v1/conversations/r/events{query}",
+                    content=json.dumps(say("x")),
+                    headers=headers,
+                )
 
             await until(lambda: _status(append, 202))
             redis.kill()
             assert (await append()).status_code == 202
             is_problem(await append("?wait=applied"), 503, "Redis")
             for path in ("context", "history"):
-                is_problem(await http.get(f"/v1/conversations/r/{path}", headers=headers), 503, "Redis")
+                is_problem(
+                    await http.get(f"/v1/conversations/r/{path}", headers=headers), 503, "Redis"
+                )
             is_problem(await http.get("/readyz"), 503, "Redis")
             assert (await http.get("/healthz")).status_code == 200
 
@@ -162,7 +208,9 @@ async def _status(request, status: int) -> bool:  # type: ignore[no-untyped-def]
     return bool((await request()).status_code == status)
 
 
-async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_back(tmp_path: Path) -> None:
+async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_back(
+    tmp_path: Path,
+) -> None:
     with EmbeddedKafka(tmp_path / "kafka") as kafka, EmbeddedRedis(tmp_path / "redis") as redis:
         own = Settings.load(
             env={}, kafka=kafka.address, redis=redis.url, topic_prefix="away", group="away", partitions=2, replication=1, min_isr=1,
@@ -173,7 +221,11 @@ async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_ba
         async with gateway(own) as http:
 
             async def append(query: str = "", text: str = "x") -> httpx.Response:
-                return await http.post(f"/v1/conversations/k/events{query}", content=json.dumps(say(text)), headers=headers)
+                return await http.post(
+                    f"/v1/conversations/k/events{query}",
+                    content=json.dumps(say(text)),
+                    headers=headers,
+                )
 
             async def context() -> httpx.Response:
                 return await http.get("/v1/conversations/k/context", headers=headers)

@@ -1,4 +1,6 @@
-"""The projector on real Kafka and Redis loses all its windows again and again: snapshots bring them back, and the log proves them."""
+"""The projector on real Kafka and Redis loses all its windows again and again: snapshots bring them
+back, and the log proves them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ KEYS = [Key("acme", f"c{i}") for i in range(10)]
 
 
 @pytest.fixture
-async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
+async def settings(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Settings]:
     """Topics of its own, and rounds every 30 events of a partition."""
     monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30)
@@ -56,7 +60,10 @@ async def covered(runtime: Runtime, settings: Settings, ends: dict[int, int]) ->
     taken = runtime.projector.rounds
 
     async def reached() -> bool:
-        return all(taken.covered(p) >= ends[p] - 1 - settings.snapshot_events for p in range(settings.partitions))
+        return all(
+            taken.covered(p) >= ends[p] - 1 - settings.snapshot_events
+            for p in range(settings.partitions)
+        )
 
     await until(reached)
 
@@ -68,7 +75,9 @@ async def folded(runtime: Runtime) -> int:
     return sum(c.applied + c.duplicate + c.rejected for c in counts)
 
 
-async def differing(settings: Settings, log: KafkaLog, store: RedisStore, number: int = 1) -> list[str]:
+async def differing(
+    settings: Settings, log: KafkaLog, store: RedisStore, number: int = 1
+) -> list[str]:
     control = await Control(settings).start()
     record = control.state.generations[number]
     report = await verify(log, store, record, control.state.rules(record))
@@ -77,7 +86,9 @@ async def differing(settings: Settings, log: KafkaLog, store: RedisStore, number
     return report.differing
 
 
-async def test_windows_come_back_from_snapshots_and_the_last_events_however_often_they_are_lost(settings: Settings) -> None:
+async def test_windows_come_back_from_snapshots_and_the_last_events_however_often_they_are_lost(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     rng = random.Random(3)
     sent = 0
@@ -94,7 +105,11 @@ async def test_windows_come_back_from_snapshots_and_the_last_events_however_ofte
         async with running_worker(settings, compact=False) as runtime:
             await all_applied(settings, log, runtime.store)
             ends = sum((await log.ends()).values())
-            assert await folded(runtime) <= settings.partitions * settings.snapshot_events * 2 + 40 < ends
+            assert (
+                await folded(runtime)
+                <= settings.partitions * settings.snapshot_events * 2 + 40
+                < ends
+            )
             assert await differing(settings, log, runtime.store) == []
     await log.stop()
 
@@ -104,7 +119,9 @@ class Leaky(RedisStore):
 
     left = 3
 
-    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+    async def apply(
+        self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
         if writes:
             self.left -= 1
             if self.left < 0:
@@ -132,7 +149,11 @@ async def test_a_worker_that_dies_while_it_heals_leaves_partitions_that_are_not_
             return leaky.left < 0
 
         await until(died)
-        unhealed = [p for p in range(settings.partitions) if (c := await leaky.checkpoint(1, p)) is None or c.healing]
+        unhealed = [
+            p
+            for p in range(settings.partitions)
+            if (c := await leaky.checkpoint(1, p)) is None or c.healing
+        ]
         assert unhealed
         await leaky.close()
     async with running_worker(settings) as runtime:
@@ -141,15 +162,23 @@ async def test_a_worker_that_dies_while_it_heals_leaves_partitions_that_are_not_
     await log.stop()
 
 
-async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_once_it_is_live(settings: Settings) -> None:
-    log, topic = KafkaLog(settings, settings.partitions), KafkaSnapshots(settings, settings.partitions)
+async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_once_it_is_live(
+    settings: Settings,
+) -> None:
+    log, topic = (
+        KafkaLog(settings, settings.partitions),
+        KafkaSnapshots(settings, settings.partitions),
+    )
     async with running_worker(settings) as runtime:
         await log.append(messages(random.Random(5), 0, 600))
         await all_applied(settings, log, runtime.store)
         await covered(runtime, settings, await log.ends())
     before = [await topic.bounds(p) for p in range(settings.partitions)]
     assert all(before[partition_of(key, settings.partitions)][1] > 0 for key in KEYS)
-    control, store = await Control(settings).start(), RedisStore(settings.redis, settings.topic_prefix)
+    control, store = (
+        await Control(settings).start(),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     await rebuild(settings, control, log, store, policy={**POLICY, "min_messages": 6}, switch=True)
     assert [await topic.bounds(p) for p in range(settings.partitions)] == before
     async with running_worker(settings) as runtime:
@@ -162,7 +191,10 @@ async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_onc
         async def healed() -> bool:
             ends = await log.ends()
             found = {p: await store.checkpoint(2, p) for p in ends}
-            return all(c is not None and not c.healing and c.offset == ends[p] - 1 for p, c in found.items())
+            return all(
+                c is not None and not c.healing and c.offset == ends[p] - 1
+                for p, c in found.items()
+            )
 
         await until(healed)
         assert await folded(runtime) < sum((await log.ends()).values())

@@ -1,4 +1,6 @@
-"""Idle conversations on real Kafka and Redis, behind a worker and a gateway: they leave Redis but for a stub, and nobody sees it."""
+"""Idle conversations on real Kafka and Redis, behind a worker and a gateway: they leave Redis but
+for a stub, and nobody sees it.
+"""
 
 from __future__ import annotations
 
@@ -47,16 +49,25 @@ NAMES = [f"0195d0b6-7c1a-7f3e-9d2b-{n:012x}" for n in range(8)]
 """Conversations are named by UUIDs: what a stub takes has their length in it."""
 SOON = 0.3
 WORKER = (
-    "import sys; from streams import rounds; rounds.LOOK_EVERY = 0.0; rounds.REST_AT_ONCE = 2;"
-    "from streams.worker import run_worker; from streams.settings.settings import Settings; sys.exit(run_worker(Settings.load()))"
+    "import sys; from streams import rounds; rounds.LOOK_EVERY = 0.0; rounds.REST_AT_ONCE = 2;from"
+    " streams.worker import run_worker; from streams.settings.settings import Settings;"
+    " sys.exit(run_worker(Settings.load()))"
 )
 
 
 @pytest.fixture
-async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
+async def settings(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Settings]:
     """Conversations that fall asleep soon; the tenant `sealed` is encrypted."""
     monkeypatch.setattr(snapshot_writer, "LOOK_EVERY", 0.0)
-    made = fresh_settings(stack, hibernate_after=SOON, snapshot_events=30, master_keys=new_master("first"), read_cache_bytes=0)
+    made = fresh_settings(
+        stack,
+        hibernate_after=SOON,
+        snapshot_events=30,
+        master_keys=new_master("first"),
+        read_cache_bytes=0,
+    )
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()
     await client.aclose()
@@ -67,8 +78,17 @@ async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 async def say(backend: Backend, tenant: str, name: str, n: int, seed: int = 1) -> None:
     rng = random.Random(f"{seed}{name}")
-    flats = [{"type": "message", "role": ("user", "assistant")[i % 2], "content": f"{SECRET} {sentence(rng)}"} for i in range(n)]
-    await backend.wait_applied(tenant, name, await backend.append(tenant, [(name, flat) for flat in flats]), 30)
+    flats = [
+        {
+            "type": "message",
+            "role": ("user", "assistant")[i % 2],
+            "content": f"{SECRET} {sentence(rng)}",
+        }
+        for i in range(n)
+    ]
+    await backend.wait_applied(
+        tenant, name, await backend.append(tenant, [(name, flat) for flat in flats]), 30
+    )
 
 
 class Bedroom:
@@ -109,13 +129,22 @@ async def bedroom(settings: Settings) -> AsyncIterator[Bedroom]:
 async def shown(backend: Backend, tenant: str, name: str) -> tuple[Any, ...]:
     """Everything a reader is told of a conversation."""
     window = await backend.window(tenant, name)
-    contexts = [await backend.context(tenant, name, fmt=fmt) for fmt in ("openai", "anthropic", "events")]
+    contexts = [
+        await backend.context(tenant, name, fmt=fmt) for fmt in ("openai", "anthropic", "events")
+    ]
     listed = (await lists.conversations(backend, tenant, limit=100))["conversations"]
-    return window.image(), contexts, await backend.history(tenant, name, limit=500), [one for one in listed if one["conversation"] == name]
+    return (
+        window.image(),
+        contexts,
+        await backend.history(tenant, name, limit=500),
+        [one for one in listed if one["conversation"] == name],
+    )
 
 
 async def differing(backend: Backend) -> list[str]:
-    report = await verify(backend.log, backend.store, backend.control.state.live_generation, backend.live_rules())
+    report = await verify(
+        backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
+    )
     assert report.verified > 0
     return report.differing
 
@@ -144,23 +173,38 @@ async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_even
             assert await differing(backend) == []
             for name, value in await raw_records(settings, "snapshots"):
                 if name is not None and name.startswith(b"sealed/") and value is not None:
-                    assert kid_of_body(body_of(value) or b"") is not None and SECRET.encode() not in value
+                    assert (
+                        kid_of_body(body_of(value) or b"") is not None
+                        and SECRET.encode() not in value
+                    )
             # A repeat of an id from before is one, and an event wakes its conversation.
             key = keys[3]
             page = await backend.history(key.tenant, key.conversation, limit=1)
-            repeat = {"type": "message", "role": "user", "content": "again", "id": page["events"][0]["id"]}
+            repeat = {
+                "type": "message",
+                "role": "user",
+                "content": "again",
+                "id": page["events"][0]["id"],
+            }
             (told,) = await backend.wait_applied(
-                key.tenant, key.conversation, await backend.append(key.tenant, [(key.conversation, repeat)]), 30
+                key.tenant,
+                key.conversation,
+                await backend.append(key.tenant, [(key.conversation, repeat)]),
+                30,
             )
             assert told.status == "duplicate"
             await say(backend, key.tenant, key.conversation, 2, seed=2)
-            assert (await backend.window(key.tenant, key.conversation)).meta.count == before[key][3][0]["count"] + 2
+            assert (await backend.window(key.tenant, key.conversation)).meta.count == before[key][
+                3
+            ][0]["count"] + 2
             assert await bedroom.sleeps(*(other for other in keys if other != key))
             assert await differing(backend) == []
 
 
 async def no_due(backend: Backend) -> bool:
-    return not any([await backend.store.due(1, p, 10**15, 1) for p in range(backend.log.partitions)])
+    return not any(
+        [await backend.store.due(1, p, 10**15, 1) for p in range(backend.log.partitions)]
+    )
 
 
 async def test_sleeping_conversations_come_back_asleep_when_redis_is_lost_and_from_the_log_when_snapshots_are(
@@ -205,11 +249,15 @@ async def test_a_worker_killed_while_it_puts_conversations_to_sleep_leaves_each_
         "THREADFOLD_MASTER_KEYS": settings.master_keys,
     }
     async with Backend(settings) as backend:
-        async with running_worker(msgspec.structs.replace(quick, hibernate_after=0.0), compact=False):
+        async with running_worker(
+            msgspec.structs.replace(quick, hibernate_after=0.0), compact=False
+        ):
             for key in keys:
                 await say(backend, key.tenant, key.conversation, 4)
             images = [(await backend.window(key.tenant, key.conversation)).image() for key in keys]
-        process = GuardedProcess([sys.executable, "-c", WORKER], env={**os.environ, **env}, log=tmp_path / "worker.log")
+        process = GuardedProcess(
+            [sys.executable, "-c", WORKER], env={**os.environ, **env}, log=tmp_path / "worker.log"
+        )
         process.start()
 
         async def some() -> bool:
@@ -217,28 +265,40 @@ async def test_a_worker_killed_while_it_puts_conversations_to_sleep_leaves_each_
 
         await until(some, 60)
         process.kill()
-        assert sum([await bedroom.sleeps(key) for key in keys]) < len(keys), "it was killed too late to tell"
+        assert sum([await bedroom.sleeps(key) for key in keys]) < len(keys), (
+            "it was killed too late to tell"
+        )
         async with running_worker(quick, compact=False):
             await bedroom.asleep(*keys)
-            assert [(await backend.window(key.tenant, key.conversation)).image() for key in keys] == images
+            assert [
+                (await backend.window(key.tenant, key.conversation)).image() for key in keys
+            ] == images
             assert await differing(backend) == []
 
 
-async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(settings: Settings, bedroom: Bedroom) -> None:
+async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
+    settings: Settings, bedroom: Bedroom
+) -> None:
     keys = [Key("acme", NAMES[0]), Key("sealed", NAMES[1])]
     back = Key("acme", NAMES[2])
     async with Backend(settings) as backend, running_worker(settings):
         for key in (*keys, back):
             await say(backend, key.tenant, key.conversation, 6)
         await bedroom.asleep(*keys, back)
-        first = (await backend.history("acme", back.conversation, limit=500))["events"][-1]["position"]
-        rolled = await backend.append("acme", [(back.conversation, {"type": "rollback", "to": first})])
+        first = (await backend.history("acme", back.conversation, limit=500))["events"][-1][
+            "position"
+        ]
+        rolled = await backend.append(
+            "acme", [(back.conversation, {"type": "rollback", "to": first})]
+        )
         await backend.wait_applied("acme", back.conversation, rolled, 30)
         assert len(json.loads(await backend.context("acme", back.conversation))["messages"]) == 1
         eraser = Eraser(backend, no_text)
         for key in keys:
             await backend.context(key.tenant, key.conversation)
-            assert (await eraser.conversation(key.tenant, key.conversation)).log == ("opaque" if key.tenant == "sealed" else "kept")
+            assert (await eraser.conversation(key.tenant, key.conversation)).log == (
+                "opaque" if key.tenant == "sealed" else "kept"
+            )
             with pytest.raises(Erased):
                 await backend.context(key.tenant, key.conversation)
 
@@ -251,14 +311,23 @@ async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
         assert await differing(backend) == []
 
 
-async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(settings: Settings, bedroom: Bedroom) -> None:
+async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(
+    settings: Settings, bedroom: Bedroom
+) -> None:
     key, other = Key("acme", NAMES[0]), Key("acme", NAMES[1])
     async with Backend(settings) as backend, running_worker(settings, compact=False):
         for one in (key, other):
             await say(backend, one.tenant, one.conversation, 6)
         await bedroom.asleep(key, other)
         image = (await backend.window(other.tenant, other.conversation)).image()
-        await rebuild(settings, backend.control, backend.log, backend.store, policy={**POLICY, "min_messages": 30}, switch=True)
+        await rebuild(
+            settings,
+            backend.control,
+            backend.log,
+            backend.store,
+            policy={**POLICY, "min_messages": 30},
+            switch=True,
+        )
         assert backend.control.state.live == 2
         await until(lambda: served(backend, other), 40)
         assert (await backend.window(other.tenant, other.conversation)).image() == image

@@ -37,7 +37,8 @@ from threadfold.service.conversations import Backend
 from threadfold.streaming.tail import Tail
 
 FULL = pytest.mark.skipif(
-    os.environ.get("THREADFOLD_FAULTS") != "full", reason="one of its kind is enough: THREADFOLD_FAULTS=full runs all"
+    os.environ.get("THREADFOLD_FAULTS") != "full",
+    reason="one of its kind is enough: THREADFOLD_FAULTS=full runs all",
 )
 
 
@@ -57,7 +58,9 @@ async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Set
 
 
 @pytest.fixture
-async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
+async def settings(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Settings]:
     """Two partitions, rounds of snapshots every 30 events of each, summaries."""
     yield await prepared(stack, monkeypatch)
 
@@ -99,7 +102,8 @@ async def reading(settings: Settings) -> AsyncIterator[Reader]:
         try:
             yield reader
         finally:
-            # Once is not enough: a client of Kafka's can swallow the cancellation in the moment of its answer, and the reader goes on.
+            # Once is not enough: a client of Kafka's can swallow the cancellation in the moment of
+            # its answer, and the reader goes on.
             await end_tasks([task])
 
 
@@ -116,7 +120,9 @@ async def ids_in(log: KafkaLog) -> set[str]:
 
 
 async def right(settings: Settings, log: KafkaLog, backend: Backend, sent: int) -> None:
-    """Wait until the windows have the log's events, which are ``sent`` beside summaries, and check each against a fold of the log."""
+    """Wait until the windows have the log's events, which are ``sent`` beside summaries, and check
+    each against a fold of the log.
+    """
     await all_applied(settings, log, backend.store)
     assert (await verified(settings, log, backend.store)).differing == []
     assert await count_messages(log, backend.store, settings) == sent
@@ -168,7 +174,9 @@ async def test_a_topic_made_anew_is_recognised_and_its_windows_are_those_of_the_
     await log.stop()
 
 
-async def changed(settings: Settings, log: KafkaLog, reader: Reader, again: list[Record], old: str) -> None:
+async def changed(
+    settings: Settings, log: KafkaLog, reader: Reader, again: list[Record], old: str
+) -> None:
     """The topic is made anew under a running worker."""
     former = sum((await log.ends()).values())
     await make_anew(settings)
@@ -230,7 +238,9 @@ class Heard:
         self.why = reason
 
 
-async def test_who_listens_to_a_topic_that_is_made_anew_is_told_to_begin_anew(settings: Settings) -> None:
+async def test_who_listens_to_a_topic_that_is_made_anew_is_told_to_begin_anew(
+    settings: Settings,
+) -> None:
     log, heard, rng = KafkaLog(settings, settings.partitions), Heard(), random.Random(1)
     of_one = [record for record in messages(rng, 0, 100) if record.key == KEYS[0]]
     number = partition_of(KEYS[0], settings.partitions)
@@ -291,7 +301,12 @@ async def accepted(log: KafkaLog, records: list[Record]) -> None:
     ],
 )
 async def test_a_log_that_lost_its_tail_is_recognised_and_what_is_appended_once_more_is_applied(
-    own_stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, running: bool, more: int, caplog: pytest.LogCaptureFixture
+    own_stack: EmbeddedStack,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    running: bool,
+    more: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = await prepared(own_stack, monkeypatch)
     log, rng = KafkaLog(settings, settings.partitions), random.Random(more)

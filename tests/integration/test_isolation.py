@@ -16,7 +16,11 @@ from tests.support.worker import running_worker, until
 
 
 def key_in(partition: int, partitions: int) -> Key:
-    return next(key for i in range(1000) if partition_of(key := Key("acme", f"c{i}"), partitions) == partition)
+    return next(
+        key
+        for i in range(1000)
+        if partition_of(key := Key("acme", f"c{i}"), partitions) == partition
+    )
 
 
 def records(key: Key, first: int, n: int) -> list[Record]:
@@ -36,7 +40,9 @@ def hold_writes(runtime: Runtime, partition: int) -> asyncio.Event:
     """Let the store take no batch of a partition before the event is set."""
     go, apply = asyncio.Event(), runtime.store.apply
 
-    async def held(generation: int, number: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+    async def held(
+        generation: int, number: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
         if number == partition and writes:
             await go.wait()
         return await apply(generation, number, checkpoint, writes)
@@ -45,10 +51,17 @@ def hold_writes(runtime: Runtime, partition: int) -> asyncio.Event:
     return go
 
 
-async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_it_is_bounded(settings: Settings) -> None:
+async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_it_is_bounded(
+    settings: Settings,
+) -> None:
     import msgspec
 
-    small = msgspec.structs.replace(settings, batch_events=50, topic_prefix=settings.topic_prefix, group=f"{settings.group}.held")
+    small = msgspec.structs.replace(
+        settings,
+        batch_events=50,
+        topic_prefix=settings.topic_prefix,
+        group=f"{settings.group}.held",
+    )
     async with running_worker(small, compact=False) as runtime:
         assert runtime.projector is not None and runtime.log is not None
         log, projector = runtime.log, runtime.projector
@@ -68,9 +81,15 @@ async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_i
         ends = await log.ends()
         await until(lambda: _reached(runtime, 0, ends[0] - 1))
         _, (parts,) = await runtime.store.read(1, 0, [slow])
-        rows: list[Any] = [(raw.offset, event_of(raw, slow, log.seals)) async for raw in log.scan(0, 0, ends[0] - 1)]
+        rows: list[Any] = [
+            (raw.offset, event_of(raw, slow, log.seals))
+            async for raw in log.scan(0, 0, ends[0] - 1)
+        ]
         assert parts is not None
-        assert parts.load(slow, 0, projector.rules).image() == replay(slow, 0, projector.rules, rows).image()
+        assert (
+            parts.load(slow, 0, projector.rules).image()
+            == replay(slow, 0, projector.rules, rows).image()
+        )
 
 
 async def _all_prepared(runtime: Runtime) -> bool:

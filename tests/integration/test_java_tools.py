@@ -1,4 +1,6 @@
-"""Kafka's own tools write and read the topics: Java's partitioner, records and headers are ours, and what is no event stops nothing."""
+"""Kafka's own tools write and read the topics: Java's partitioner, records and headers are ours,
+and what is no event stops nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,22 @@ def event(key: Key, number: int, text: str) -> dict[str, Any]:
     }
 
 
-async def read_by_java(settings: Settings, topic: str, count: int, folder: Path) -> list[tuple[str, str, str, str]]:
-    """Partition, headers, key and value of a topic's first records, as the console consumer prints them."""
+async def read_by_java(
+    settings: Settings, topic: str, count: int, folder: Path
+) -> list[tuple[str, str, str, str]]:
+    """Partition, headers, key and value of a topic's first records, as the console consumer prints
+    them.
+    """
     shown = ["partition", "headers", "key", "value"]
     out, _ = await tool(
         "consumer.ConsoleConsumer",
-        *("--bootstrap-server", settings.kafka, "--topic", settings.topic(topic), "--from-beginning"),
+        *(
+            "--bootstrap-server",
+            settings.kafka,
+            "--topic",
+            settings.topic(topic),
+            "--from-beginning",
+        ),
         *("--max-messages", str(count), "--timeout-ms", "30000", "--property", "key.separator=\t"),
         *(part for name in shown for part in ("--property", f"print.{name}=true")),
         folder=folder,
@@ -93,7 +105,12 @@ async def test_events_of_the_console_producer_land_in_the_right_window_and_the_c
     lines = []
     for number in range(30):
         for key in KEYS:
-            value = event(key, number, f"Said by Java as {number}: grüße 你好, order 4711 of {key.conversation} was shipped late")
+            value = event(
+                key,
+                number,
+                f"Said by Java as {number}: grüße 你好, order 4711 of {key.conversation} was"
+                " shipped late",
+            )
             lines.append(f"{HEADER}\t{key}\t{json.dumps(value, ensure_ascii=False)}")
     async with running_worker(settings) as runtime, Backend(settings) as backend:
         await tool(
@@ -115,7 +132,9 @@ async def test_events_of_the_console_producer_land_in_the_right_window_and_the_c
             window = await backend.window(key.tenant, key.conversation)
             assert window.meta.count >= 30
             shown = json.loads(await backend.context(key.tenant, key.conversation))["messages"]
-            wanted = f"Said by Java as 29: grüße 你好, order 4711 of {key.conversation} was shipped late"
+            wanted = (
+                f"Said by Java as 29: grüße 你好, order 4711 of {key.conversation} was shipped late"
+            )
             assert shown[-1] == {"role": "user", "content": wanted}
         assert (await verified(settings, log, runtime.store)).differing == []
         await log.stop()
@@ -124,10 +143,14 @@ async def test_events_of_the_console_producer_land_in_the_right_window_and_the_c
     assert sorted(by_java) == sorted(by_python)
     assert {headers for _, headers, _, _ in by_java} == {HEADER}
     # Java chose these partitions, for its own records.
-    assert {(key, int(partition)) for partition, _, key, _ in by_java} == {(str(key), partition_of(key, 7)) for key in KEYS}
+    assert {(key, int(partition)) for partition, _, key, _ in by_java} == {
+        (str(key), partition_of(key, 7)) for key in KEYS
+    }
     summaries = await read_by_python(settings, "summaries")
     assert summaries
-    assert sorted(await read_by_java(settings, "summaries", len(summaries), tmp_path)) == sorted(summaries)
+    assert sorted(await read_by_java(settings, "summaries", len(summaries), tmp_path)) == sorted(
+        summaries
+    )
 
 
 async def _summaries(settings: Settings) -> AsyncIterator[int]:
@@ -137,16 +160,33 @@ async def _summaries(settings: Settings) -> AsyncIterator[int]:
     await log.stop()
 
 
-async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_stops_nothing(settings: Settings, tmp_path: Path) -> None:
+async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_stops_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
     async with running_worker(settings) as runtime, Backend(settings) as backend:
         out, _ = await tool(
             "VerifiableProducer",
-            *("--bootstrap-server", settings.kafka, "--topic", settings.topic("events"), "--max-messages", "40", "--acks", "-1"),
+            *(
+                "--bootstrap-server",
+                settings.kafka,
+                "--topic",
+                settings.topic("events"),
+                "--max-messages",
+                "40",
+                "--acks",
+                "-1",
+            ),
             folder=tmp_path,
         )
         said = [json.loads(line) for line in out.splitlines()]
         assert sum(line["name"] == "producer_send_success" for line in said) == 40
-        await backend.append("acme", [(key.conversation, {"type": "message", "role": "user", "content": "after it"}) for key in KEYS])
+        await backend.append(
+            "acme",
+            [
+                (key.conversation, {"type": "message", "role": "user", "content": "after it"})
+                for key in KEYS
+            ],
+        )
         log = KafkaLog(settings, settings.partitions)
         await all_applied(settings, log, runtime.store)
         for key in KEYS:
@@ -154,10 +194,18 @@ async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_s
         letters = KafkaLog(settings, settings.partitions, "dead-letters")
         told: list[dict[str, str]] = []
         for partition, end in (await letters.ends()).items():
-            told += [json.loads(raw.value or b"") async for raw in letters.scan(partition, 0, end - 1)]
+            told += [
+                json.loads(raw.value or b"") async for raw in letters.scan(partition, 0, end - 1)
+            ]
         assert len(told) == 40
-        assert {letter["cause"] for letter in told} == {"the record's key is not tenant/conversation"}
-        sent = {f"{line['partition']}-{line['offset']}" for line in said if line["name"] == "producer_send_success"}
+        assert {letter["cause"] for letter in told} == {
+            "the record's key is not tenant/conversation"
+        }
+        sent = {
+            f"{line['partition']}-{line['offset']}"
+            for line in said
+            if line["name"] == "producer_send_success"
+        }
         assert {letter["position"] for letter in told} == sent
         await letters.stop()
         await log.stop()

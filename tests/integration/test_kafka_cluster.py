@@ -1,4 +1,6 @@
-"""Three brokers: one dies under load and appenders see latency only; below min ISR a clear 503, and nothing acknowledged is lost."""
+"""Three brokers: one dies under load and appenders see latency only; below min ISR a clear 503, and
+nothing acknowledged is lost.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 
-FULL = pytest.mark.skipif(os.environ.get("THREADFOLD_FAULTS") != "full", reason="three more JVMs: THREADFOLD_FAULTS=full runs it")
+FULL = pytest.mark.skipif(
+    os.environ.get("THREADFOLD_FAULTS") != "full",
+    reason="three more JVMs: THREADFOLD_FAULTS=full runs it",
+)
 TENANT = "acme"
 PRODUCERS = 4
 APPEND_TIMEOUT = 12.0
@@ -44,9 +49,17 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KafkaClu
 
 @pytest.fixture
 async def settings(stack: EmbeddedStack, cluster: KafkaCluster) -> AsyncIterator[Settings]:
-    """Topics on the cluster as ``topics create`` makes them, replicated threefold with two in sync at least."""
+    """Topics on the cluster as ``topics create`` makes them, replicated threefold with two in sync
+    at least.
+    """
     made = fresh_settings(
-        stack, kafka=cluster.address, partitions=6, replication=3, min_isr=2, append_timeout=APPEND_TIMEOUT, session_timeout=6.0
+        stack,
+        kafka=cluster.address,
+        partitions=6,
+        replication=3,
+        min_isr=2,
+        append_timeout=APPEND_TIMEOUT,
+        session_timeout=6.0,
     )
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()
@@ -63,7 +76,9 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 class Producers:
-    """Callers of the gateway, each with conversations of its own, that repeat what was not acknowledged under the same ids."""
+    """Callers of the gateway, each with conversations of its own, that repeat what was not
+    acknowledged under the same ids.
+    """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -123,7 +138,9 @@ async def producing(settings: Settings) -> AsyncIterator[Producers]:
     async with (
         running_worker(settings),
         served(create_gateway(settings)) as url,
-        httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0) as http,
+        httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0
+        ) as http,
     ):
 
         async def ready() -> bool:
@@ -144,15 +161,24 @@ async def leader_of_most(settings: Settings, among: set[int]) -> int:
 
 
 async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
-    """Every acknowledged event is in the log, and every window is the log's fold, each event in it once."""
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
+    """Every acknowledged event is in the log, and every window is the log's fold, each event in it
+    once.
+    """
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     control = await Control(settings).start()
     generation = control.state.live_generation
 
     async def applied() -> bool:
         ends = await log.ends()
         found = {p: await store.checkpoint(generation.number, p) for p in ends}
-        return all(c is not None and not c.healing and c.offset == ends[p] - 1 for p, c in found.items() if ends[p])
+        return all(
+            c is not None and not c.healing and c.offset == ends[p] - 1
+            for p, c in found.items()
+            if ends[p]
+        )
 
     await until(applied, 60.0)
     in_log: Counter[str] = Counter()
@@ -169,9 +195,13 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
     for number in range(PRODUCERS):
         for n in range(3):
             key = Key(TENANT, f"c{number}-{n}")
-            (stored,) = await store.load(generation.number, partition_of(key, settings.partitions), [key])
+            (stored,) = await store.load(
+                generation.number, partition_of(key, settings.partitions), [key]
+            )
             if stored is not None:
-                counted += stored.load(key, partition_of(key, settings.partitions), control.state.rules(generation)).meta.count
+                counted += stored.load(
+                    key, partition_of(key, settings.partitions), control.state.rules(generation)
+                ).meta.count
     assert counted == len(in_log)
     await log.stop()
     await control.stop()
@@ -193,7 +223,10 @@ async def test_one_broker_dies_and_appenders_see_latency_only_and_below_min_isr_
         assert producers.slowest < APPEND_TIMEOUT
         short = await cli("topics", "check", env=environment(settings))
         assert short.code == 1
-        assert f"under-replicated, one more failure may stop appends: broker {first} is down" in short.out
+        assert (
+            f"under-replicated, one more failure may stop appends: broker {first} is down"
+            in short.out
+        )
         second = 5 - first
         cluster.kill(second)
         await refused(producers, first, second)
@@ -201,7 +234,10 @@ async def test_one_broker_dies_and_appenders_see_latency_only_and_below_min_isr_
         assert read.status_code == 200, read.text
         doctor = await cli("doctor", env=environment(settings))
         assert doctor.code in (1, 2)
-        assert "fewer than min.insync.replicas=2 brokers in sync: nothing can be appended: brokers 2, 3 are down" in doctor.out
+        assert (
+            "fewer than min.insync.replicas=2 brokers in sync: nothing can be appended: brokers 2,"
+            " 3 are down" in doctor.out
+        )
         await asyncio.to_thread(cluster.start, first, second)
         await producers.more(50, 90.0)
         await producers.stop()
@@ -242,7 +278,9 @@ async def test_a_broker_that_is_a_controller_dies_or_hangs_under_load_and_append
         finally:
             if how == "freeze":
                 cluster.thaw(node)
-        print(f"{how} of a leader and controller: the slowest append took {producers.slowest:.1f} s")
+        print(
+            f"{how} of a leader and controller: the slowest append took {producers.slowest:.1f} s"
+        )
         assert producers.refused == []
         await producers.stop()
         await nothing_lost(settings, producers.acknowledged)

@@ -1,4 +1,6 @@
-"""The examples of the OpenAPI document, sent to a real gateway: each is answered as the document says."""
+"""The examples of the OpenAPI document, sent to a real gateway: each is answered as the document
+says.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ POSITION = "3-17"
 
 
 def document() -> dict[str, Any]:
-    return create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")).openapi()
+    return create_gateway(
+        Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    ).openapi()
 
 
 DOCUMENT = document()
@@ -36,7 +40,8 @@ NAMES = sorted(
         f"{method.upper()} {path}"
         for path, item in DOCUMENT["paths"].items()
         for method, operation in item.items()
-        if JSON in {kind for response in operation["responses"].values() for kind in response["content"]}
+        if JSON
+        in {kind for response in operation["responses"].values() for kind in response["content"]}
         or EVENT_STREAM in operation["responses"].get("200", {}).get("content", {})
     ),
     # What takes things away comes after what needs them.
@@ -48,7 +53,9 @@ class World:
     """What the examples need to be there, and the values that stand for theirs."""
 
     def __init__(self, served: Served) -> None:
-        self.http = httpx.Client(base_url=served.url, headers=served.headers, timeout=20, trust_env=False)
+        self.http = httpx.Client(
+            base_url=served.url, headers=served.headers, timeout=20, trust_env=False
+        )
         self.values: dict[str, Any] = {}
         self.numbers = itertools.count(2)
         self.tenant = served.tenant
@@ -61,11 +68,19 @@ class World:
         history = self.http.get(f"/v1/conversations/{CONVERSATION}/history").json()
         self.values["before"] = history["next_before"]
         context = self.http.get(f"/v1/conversations/{CONVERSATION}/context").json()
-        called = {"model": "m", "format": "openai", **{name: context[name] for name in ("render_digest", "position", "tokens")}}
-        self.values["render_id"] = self.http.post(f"/v1/conversations/{CONVERSATION}/renders", json=called).json()["id"]
+        called = {
+            "model": "m",
+            "format": "openai",
+            **{name: context[name] for name in ("render_digest", "position", "tokens")},
+        }
+        self.values["render_id"] = self.http.post(
+            f"/v1/conversations/{CONVERSATION}/renders", json=called
+        ).json()["id"]
 
         opened = {"type": "conversation.opened", "user": "u-7"}
-        self.http.post("/v1/conversations/of-u-7/events?wait=applied", json=opened).raise_for_status()
+        self.http.post(
+            "/v1/conversations/of-u-7/events?wait=applied", json=opened
+        ).raise_for_status()
         self.http.post("/v1/tenants", json={"name": "nord"}).raise_for_status()
 
     def ready(self, name: str) -> None:
@@ -78,7 +93,9 @@ class World:
             self.values["key"] = self.http.post("/v1/tenants/nord/keys", json={}).json()["id"]
 
     def real(self, value: Any) -> Any:
-        """A body with the log's own position where the example has one, and a tenant that is new."""
+        """A body with the log's own position where the example has one, and a tenant that is
+        new.
+        """
         if isinstance(value, dict) and value.get("name") == "nord":
             value = {**value, "name": f"nord-{next(self.numbers)}"}
         if isinstance(value, dict):
@@ -102,23 +119,40 @@ def check(name: str, operation: dict[str, Any], answer: httpx.Response) -> None:
     content = operation["responses"][str(answer.status_code)]["content"]
     assert media in content, name
     schema = {**content[media]["schema"], "components": DOCUMENT["components"]}
-    problems = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(answer.json())]
+    problems = [
+        f"{error.json_path}: {error.message}"
+        for error in Draft202012Validator(schema).iter_errors(answer.json())
+    ]
     assert problems == [], name
 
 
 def requests_of(name: str, operation: dict[str, Any], world: World) -> Iterator[dict[str, Any]]:
-    """The requests the examples make: each body with what must be given, then with all parameters."""
+    """The requests the examples make: each body with what must be given, then with all
+    parameters.
+    """
     known = TABLE[tuple(name.split(" ", 1))]  # type: ignore[index]
     bodies: list[Any] = [None] if known.body is None else list(known.body.examples.values())
-    parameters = [p for p in operation.get("parameters", ()) if p["in"] in ("query", "header") and p["name"] in known.parameters]
+    parameters = [
+        p
+        for p in operation.get("parameters", ())
+        if p["in"] in ("query", "header") and p["name"] in known.parameters
+    ]
     required = [p for p in parameters if p.get("required")]
     for body in bodies:
         for chosen in (required, parameters):
             world.ready(name)
-            given = {**known.parameters, **{n: v for n, v in world.values.items() if n in known.parameters}}
+            given = {
+                **known.parameters,
+                **{n: v for n, v in world.values.items() if n in known.parameters},
+            }
             path = re.sub(r"{(\w+)}", lambda match: str(given[match[1]]), name.split(" ", 1)[1])  # noqa: B023 (used at once)
-            request: dict[str, Any] = {"url": path, "params": {p["name"]: given[p["name"]] for p in chosen if p["in"] == "query"}}
-            request["headers"] = {p["name"]: str(world.real(given[p["name"]])) for p in chosen if p["in"] == "header"}
+            request: dict[str, Any] = {
+                "url": path,
+                "params": {p["name"]: given[p["name"]] for p in chosen if p["in"] == "query"},
+            }
+            request["headers"] = {
+                p["name"]: str(world.real(given[p["name"]])) for p in chosen if p["in"] == "header"
+            }
             if body is not None:
                 request["content"] = json.dumps(world.real(body))
             yield request
@@ -143,6 +177,11 @@ def test_every_example_is_answered_as_the_document_says(name: str, world: World)
 
 def test_the_examples_cover_every_route_with_a_key() -> None:
     told = {name for name in NAMES if " /v1/" in name}
-    routes = {f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item if path.startswith("/v1/")}
+    routes = {
+        f"{method.upper()} {path}"
+        for path, item in DOCUMENT["paths"].items()
+        for method in item
+        if path.startswith("/v1/")
+    }
     assert told == routes
     assert len(told) >= 10

@@ -1,4 +1,6 @@
-"""Workers, Redis and Kafka die under traffic: nothing acknowledged is lost or doubled, and every window equals the log's fold."""
+"""Workers, Redis and Kafka die under traffic: nothing acknowledged is lost or doubled, and every
+window equals the log's fold.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 
 KEYS = [Key("acme", f"c{i}") for i in range(10)]
-WORKER = "import sys; from streams.worker import run_worker; from streams.settings.settings import Settings; sys.exit(run_worker(Settings.load()))"
+WORKER = (
+    "import sys; from streams.worker import run_worker; from streams.settings.settings import"
+    " Settings; sys.exit(run_worker(Settings.load()))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +52,26 @@ async def settings(own_stack: EmbeddedStack) -> AsyncIterator[Settings]:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    names = ("kafka", "redis", "topic_prefix", "group", "partitions", "replication", "min_isr", "session_timeout")
-    return {**os.environ, **{f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in names}}
+    names = (
+        "kafka",
+        "redis",
+        "topic_prefix",
+        "group",
+        "partitions",
+        "replication",
+        "min_isr",
+        "session_timeout",
+    )
+    return {
+        **os.environ,
+        **{f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in names},
+    }
 
 
 def worker(settings: Settings, log: Path, *command: str) -> GuardedProcess:
-    process = GuardedProcess([sys.executable, *(command or ("-c", WORKER))], env=environment(settings), log=log)
+    process = GuardedProcess(
+        [sys.executable, *(command or ("-c", WORKER))], env=environment(settings), log=log
+    )
     process.start()
     return process
 
@@ -65,14 +84,19 @@ def messages(rng: random.Random, start: int, n: int) -> list[Record]:
     ]  # fmt: skip
 
 
-async def all_applied(settings: Settings, log: KafkaLog, store: RedisStore, limit: float = 60.0) -> None:
+async def all_applied(
+    settings: Settings, log: KafkaLog, store: RedisStore, limit: float = 60.0
+) -> None:
     async def reached() -> bool:
         try:
             ends = await log.ends()
             checkpoints = [await store.checkpoint(1, p) for p in range(settings.partitions)]
         except (KafkaUnavailable, RedisUnavailable):
             return False
-        return all(c is not None and not c.healing and c.offset == ends[p] - 1 for p, c in enumerate(checkpoints))
+        return all(
+            c is not None and not c.healing and c.offset == ends[p] - 1
+            for p, c in enumerate(checkpoints)
+        )
 
     await until(reached, limit)
 
@@ -110,7 +134,11 @@ async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -
                 (raw,) = [r async for r in log.scan(partition, offset, offset)]
                 event = decode_event(raw.value or b"")
                 assert isinstance(event, SummaryEvent)
-                offset = None if event.data.previous_position is None else int(event.data.previous_position.rpartition("-")[2])
+                offset = (
+                    None
+                    if event.data.previous_position is None
+                    else int(event.data.previous_position.rpartition("-")[2])
+                )
             total += window.meta.count - summaries
     return total
 
@@ -121,8 +149,13 @@ def log_partition(key: Key, settings: Settings) -> int:
     return partition_of(key, settings.partitions)
 
 
-async def test_workers_killed_mid_run_lose_and_double_nothing(settings: Settings, tmp_path: Path) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
+async def test_workers_killed_mid_run_lose_and_double_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     rng = random.Random(7)
     workers = [worker(settings, tmp_path / "w0.log"), worker(settings, tmp_path / "w1.log")]
     sent = 0
@@ -143,7 +176,9 @@ async def test_workers_killed_mid_run_lose_and_double_nothing(settings: Settings
     await store.close()
 
 
-async def test_redis_killed_under_traffic_comes_back_and_windows_heal(settings: Settings, own_stack: EmbeddedStack) -> None:
+async def test_redis_killed_under_traffic_comes_back_and_windows_heal(
+    settings: Settings, own_stack: EmbeddedStack
+) -> None:
     assert own_stack.embedded_redis is not None
     log = KafkaLog(settings, settings.partitions)
     rng = random.Random(8)
@@ -197,8 +232,13 @@ async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_sa
 
 
 async def test_the_app_runs_under_fausts_own_command(settings: Settings, tmp_path: Path) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
-    process = worker(settings, tmp_path / "faust.log", "-m", "faust", "-A", "streams.app", "worker", "-l", "warn")
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
+    process = worker(
+        settings, tmp_path / "faust.log", "-m", "faust", "-A", "streams.app", "worker", "-l", "warn"
+    )
     await log.append(messages(random.Random(10), 0, 200))
     await all_applied(settings, log, store)
     assert process.stop() == 0, (tmp_path / "faust.log").read_text()[-2000:]

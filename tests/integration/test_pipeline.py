@@ -1,4 +1,6 @@
-"""The whole way on real Kafka and Redis: append, project, compact, accept, announce, lose Redis, replay."""
+"""The whole way on real Kafka and Redis: append, project, compact, accept, announce, lose Redis,
+replay.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,14 @@ async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
 
 async def append(runtime: Runtime, key: Key, flats: list[dict], start: int = 0) -> list[Position]:
     records = [
-        make_record(key, flat, where=f"event {i}", now="2026-01-01T00:00:00Z", new_id=f"{key}-{start + i}", operator=True)
+        make_record(
+            key,
+            flat,
+            where=f"event {i}",
+            now="2026-01-01T00:00:00Z",
+            new_id=f"{key}-{start + i}",
+            operator=True,
+        )
         for i, flat in enumerate(flats)
     ]
     return await runtime.log.append(records)
@@ -78,7 +87,11 @@ async def append(runtime: Runtime, key: Key, flats: list[dict], start: int = 0) 
 async def applied(runtime: Runtime, position: Position) -> None:
     async def reached() -> bool:
         checkpoint = await runtime.store.checkpoint(1, position.partition)
-        return checkpoint is not None and checkpoint.offset >= position.offset and not checkpoint.healing
+        return (
+            checkpoint is not None
+            and checkpoint.offset >= position.offset
+            and not checkpoint.healing
+        )
 
     await until(reached)
 
@@ -102,16 +115,26 @@ async def settled(runtime: Runtime, key: Key) -> Window:
 async def folded_from_log(runtime: Runtime, key: Key) -> Window:
     partition = partition_of(key, runtime.log.partitions)
     end = (await runtime.log.ends())[partition]
-    rows = [(raw.position.offset, event_of(raw, key, runtime.log.seals)) async for raw in runtime.log.scan(partition, 0, end - 1)]
-    return replay(key, partition, runtime.projector.rules, [(o, e) for o, e in rows if e is not None])
+    rows = [
+        (raw.position.offset, event_of(raw, key, runtime.log.seals))
+        async for raw in runtime.log.scan(partition, 0, end - 1)
+    ]
+    return replay(
+        key, partition, runtime.projector.rules, [(o, e) for o, e in rows if e is not None]
+    )
 
 
-async def test_messages_go_the_whole_way_and_compactions_keep_the_window_bounded(runtime: Runtime) -> None:
+async def test_messages_go_the_whole_way_and_compactions_keep_the_window_bounded(
+    runtime: Runtime,
+) -> None:
     rng = random.Random(1)
     keys = [Key("acme", f"c{i}") for i in range(6)]
     for turn in range(12):
         for key in keys:
-            flats = [{"type": "message", "role": role, "content": sentence(rng)} for role in ("user", "assistant") * 4]
+            flats = [
+                {"type": "message", "role": role, "content": sentence(rng)}
+                for role in ("user", "assistant") * 4
+            ]
             positions = await append(runtime, key, flats, turn * 8)
     await applied(runtime, positions[-1])
     for key in keys:
@@ -121,7 +144,9 @@ async def test_messages_go_the_whole_way_and_compactions_keep_the_window_bounded
         assert window.image() == (await folded_from_log(runtime, key)).image()
 
 
-async def test_accepted_summaries_and_only_these_reach_the_summaries_topic(runtime: Runtime, settings: Settings) -> None:
+async def test_accepted_summaries_and_only_these_reach_the_summaries_topic(
+    runtime: Runtime, settings: Settings
+) -> None:
     consumer = make_consumer(settings)
     await consumer.start()
     from aiokafka import TopicPartition
@@ -146,7 +171,9 @@ async def test_accepted_summaries_and_only_these_reach_the_summaries_topic(runti
         assert chain[-1] == window.meta.summary.summary_id
 
 
-async def test_every_window_comes_back_byte_for_byte_when_redis_is_wiped(runtime: Runtime, settings: Settings) -> None:
+async def test_every_window_comes_back_byte_for_byte_when_redis_is_wiped(
+    runtime: Runtime, settings: Settings
+) -> None:
     keys = [Key("acme", f"c{i}") for i in range(6)]
     before = {key: (await settled(runtime, key)).image() for key in keys}
     client = aredis.Redis.from_url(settings.redis)
@@ -165,10 +192,15 @@ async def test_every_window_comes_back_byte_for_byte_when_redis_is_wiped(runtime
         assert window.image() == before[key]
 
 
-async def test_a_repeat_is_recognised_and_a_rollback_into_summarised_history_restores_it(runtime: Runtime) -> None:
+async def test_a_repeat_is_recognised_and_a_rollback_into_summarised_history_restores_it(
+    runtime: Runtime,
+) -> None:
     key = Key("acme", "back")
     rng = random.Random(2)
-    flats = [{"type": "message", "role": role, "content": sentence(rng)} for role in ("user", "assistant") * 30]
+    flats = [
+        {"type": "message", "role": role, "content": sentence(rng)}
+        for role in ("user", "assistant") * 30
+    ]
     positions = await append(runtime, key, flats)
     again = await append(runtime, key, flats[:3])
     await applied(runtime, again[-1])
@@ -184,7 +216,9 @@ async def test_a_repeat_is_recognised_and_a_rollback_into_summarised_history_res
     assert window.image() == (await folded_from_log(runtime, key)).image()
 
 
-async def test_poison_records_become_dead_letters_and_hold_nobody_up(runtime: Runtime, settings: Settings) -> None:
+async def test_poison_records_become_dead_letters_and_hold_nobody_up(
+    runtime: Runtime, settings: Settings
+) -> None:
     key = Key("acme", "poison")
     partition = partition_of(key, settings.partitions)
     from streams.log.clients import make_producer
@@ -195,9 +229,14 @@ async def test_poison_records_become_dead_letters_and_hold_nobody_up(runtime: Ru
     bad = [(b"no-slash", b"{}"), (b"acme/parked-beside", b"{not json"), (str(key).encode(), None)]
     bad.append((str(key).encode(), make_record(Key("other", "x"), {"type": "message", "role": "user", "content": "x"}, where="e",
                 now="2026-01-01T00:00:00Z", new_id="x").value))  # fmt: skip
-    places = [(await producer.send_and_wait(topic, value, k, partition=partition)).offset for k, value in bad]
+    places = [
+        (await producer.send_and_wait(topic, value, k, partition=partition)).offset
+        for k, value in bad
+    ]
     await producer.stop()
-    good = await append(runtime, key, [{"type": "message", "role": "user", "content": "still here"}])
+    good = await append(
+        runtime, key, [{"type": "message", "role": "user", "content": "still here"}]
+    )
     await applied(runtime, good[0])
     window = await stored(runtime, key)
     assert window is not None and window.meta.count == 1
@@ -219,12 +258,22 @@ async def test_poison_records_become_dead_letters_and_hold_nobody_up(runtime: Ru
     assert all(found.values())
 
 
-async def test_a_second_worker_shares_the_partitions_and_nothing_is_lost_or_doubled(runtime: Runtime, settings: Settings) -> None:
+async def test_a_second_worker_shares_the_partitions_and_nothing_is_lost_or_doubled(
+    runtime: Runtime, settings: Settings
+) -> None:
     keys = [Key("acme", f"shared{i}") for i in range(12)]
     async with running_worker(settings) as second:
         for turn in range(20):
             sent = await asyncio.gather(
-                *(append(runtime, key, [{"type": "message", "role": "user", "content": f"message {turn}"}], turn) for key in keys)
+                *(
+                    append(
+                        runtime,
+                        key,
+                        [{"type": "message", "role": "user", "content": f"message {turn}"}],
+                        turn,
+                    )
+                    for key in keys
+                )
             )
         await until(lambda: _both_work(runtime, second))
         for positions in sent:
@@ -239,7 +288,9 @@ async def _both_work(first: Runtime, second: Runtime) -> bool:
     return bool(first.projector.partitions) and bool(second.projector.partitions)
 
 
-async def test_a_window_that_cannot_be_read_makes_its_partition_fold_anew(runtime: Runtime, settings: Settings) -> None:
+async def test_a_window_that_cannot_be_read_makes_its_partition_fold_anew(
+    runtime: Runtime, settings: Settings
+) -> None:
     key = Key("acme", "spoiled")
     first = await append(runtime, key, [{"type": "message", "role": "user", "content": "one"}])
     await applied(runtime, first[0])
@@ -254,12 +305,19 @@ async def test_a_window_that_cannot_be_read_makes_its_partition_fold_anew(runtim
     assert window is not None and window.image() == (await folded_from_log(runtime, key)).image()
 
 
-async def test_a_control_record_of_nobodys_making_does_not_stop_the_follower(runtime: Runtime, settings: Settings) -> None:
+async def test_a_control_record_of_nobodys_making_does_not_stop_the_follower(
+    runtime: Runtime, settings: Settings
+) -> None:
     from streams.log.clients import make_producer
 
     producer = make_producer(settings)
     await producer.start()
-    for key, value in ((b"generation/x", b"{}"), (b"tenant/a", b"{not json"), (b"\xff", b"1"), (b"later/kind", b"?")):
+    for key, value in (
+        (b"generation/x", b"{}"),
+        (b"tenant/a", b"{not json"),
+        (b"\xff", b"1"),
+        (b"later/kind", b"?"),
+    ):
         await producer.send_and_wait(settings.topic("control"), value, key, partition=0)
     await producer.stop()
     await runtime.control.ensure_tenant("after-garbage")

@@ -1,4 +1,6 @@
-"""Projections of one's own on real Kafka and Redis: shared, killed, fenced, lost, rebuilt, verified; each event counts exactly once."""
+"""Projections of one's own on real Kafka and Redis: shared, killed, fenced, lost, rebuilt,
+verified; each event counts exactly once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ import pytest
 import redis.asyncio as aredis
 
 from examples.usage import Usage
-from projections.errors import Healing, InvalidProjection, ProjectionFailed, TopicMismatch, UnknownProjection
+from projections.errors import (
+    Healing,
+    InvalidProjection,
+    ProjectionFailed,
+    TopicMismatch,
+    UnknownProjection,
+)
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.custom.persistence import place_of
@@ -85,7 +93,9 @@ async def append(parts: Parts, count: int, mark: str) -> None:
 
 
 @asynccontextmanager
-async def running(settings: Settings, parts: Parts, projection: Projection, **how: Any) -> AsyncIterator[ViewRunner]:
+async def running(
+    settings: Settings, parts: Parts, projection: Projection, **how: Any
+) -> AsyncIterator[ViewRunner]:
     runner = ViewRunner(settings, parts.control, parts.log, parts.store, projection, **how)
     task = asyncio.create_task(runner.run())
     try:
@@ -98,7 +108,9 @@ async def running(settings: Settings, parts: Parts, projection: Projection, **ho
 def caught_up(parts: Parts, projection: Projection, generation: int = 1) -> Callable[[], Any]:
     async def look() -> bool:
         for partition, end in (await parts.log.ends()).items():
-            checkpoint = await parts.store.checkpoint(place_of(projection.name, generation, partition))
+            checkpoint = await parts.store.checkpoint(
+                place_of(projection.name, generation, partition)
+            )
             if checkpoint is None or checkpoint.offset < end - 1:
                 return False
         return True
@@ -123,42 +135,70 @@ async def in_log(parts: Parts) -> dict[str, int]:
     return {tenant: len(ids) for tenant, ids in seen.items()}
 
 
-async def test_every_event_counts_once_sealed_repeated_and_whoever_applies_it(parts: tuple[Settings, Parts]) -> None:
+async def test_every_event_counts_once_sealed_repeated_and_whoever_applies_it(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     projection = Counts("shared")
     await append(open_, 60, "first")
     async with running(settings, open_, projection) as one:
         await until(caught_up(open_, projection))
         async with running(settings, open_, Counts("shared")) as two:
-            await until(lambda: _truth(one.partitions and two.partitions and len(one.partitions) + len(two.partitions) == 4), 40)
+            await until(
+                lambda: _truth(
+                    one.partitions
+                    and two.partitions
+                    and len(one.partitions) + len(two.partitions) == 4
+                ),
+                40,
+            )
             await append(open_, 60, "first")  # a producer's repeat of all of it
             await append(open_, 60, "second")
             await until(caught_up(open_, projection))
         await append(open_, 30, "third")
         await until(caught_up(open_, projection), 40)
-    assert await message_counts(settings, projection) == await in_log(open_) == {"acme": 150, "sealed": 150}
+    assert (
+        await message_counts(settings, projection)
+        == await in_log(open_)
+        == {"acme": 150, "sealed": 150}
+    )
     async with View.open(settings, projection) as view:
         assert await view.get("sealed", "last:c1") == "third 29"
         assert len(await view.all("acme")) == 8
     report = await verify(settings, projection)
-    assert (report.verified, report.differing) == (8 + 8 + sum(len(p) - 1 for p in await _spread(open_, "shared")), [])
+    assert (report.verified, report.differing) == (
+        8 + 8 + sum(len(p) - 1 for p in await _spread(open_, "shared")),
+        [],
+    )
 
 
 async def _spread(parts: Parts, name: str) -> list[set[int]]:
     """Of each tenant the partitions that count for it."""
-    return [{p for p in range(4) if (await parts.store.all(place_of(name, 1, p), tenant))[1].get("messages")} for tenant in TENANTS]
+    return [
+        {
+            p
+            for p in range(4)
+            if (await parts.store.all(place_of(name, 1, p), tenant))[1].get("messages")
+        }
+        for tenant in TENANTS
+    ]
 
 
 async def _truth(value: Any) -> bool:
     return bool(value)
 
 
-async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(parts: tuple[Settings, Parts]) -> None:
+async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     projection = Counts("lost")
     await append(open_, 20, "lost")
     client = aredis.Redis.from_url(settings.redis)
-    async with running(settings, open_, projection) as runner, View.open(settings, projection) as view:
+    async with (
+        running(settings, open_, projection) as runner,
+        View.open(settings, projection) as view,
+    ):
         await until(caught_up(open_, projection))
         before = await message_counts(settings, projection)
         await client.flushdb()
@@ -168,8 +208,12 @@ async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(parts: 
         assert await message_counts(settings, projection) == before == await in_log(open_)
         # Another incarnation of the topic: what is at the checkpoint's offset is another record.
         place = place_of(projection.name, 1, 0)
-        await client.hset(f"{settings.topic_prefix}:view:{{{place}}}:state", mapping={"hash": "0" * 64})
-        await client.hset(f"{settings.topic_prefix}:view:{{{place}}}:t:acme", mapping={"messages": b'{"n":999}'})
+        await client.hset(
+            f"{settings.topic_prefix}:view:{{{place}}}:state", mapping={"hash": "0" * 64}
+        )
+        await client.hset(
+            f"{settings.topic_prefix}:view:{{{place}}}:t:acme", mapping={"messages": b'{"n":999}'}
+        )
         runner._unprepared.add(0)
         await until(lambda: _digest_is_right(open_, place), 40)
         assert await message_counts(settings, projection) == before
@@ -178,17 +222,27 @@ async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(parts: 
 
 async def _digest_is_right(parts: Parts, place: str) -> bool:
     checkpoint = await parts.store.checkpoint(place)
-    return checkpoint is not None and checkpoint.digest != "0" * 64 and not checkpoint.healing and checkpoint.offset >= 0
+    return (
+        checkpoint is not None
+        and checkpoint.digest != "0" * 64
+        and not checkpoint.healing
+        and checkpoint.offset >= 0
+    )
 
 
-async def test_an_older_copy_of_the_values_is_folded_on_before_anybody_reads_it(parts: tuple[Settings, Parts]) -> None:
+async def test_an_older_copy_of_the_values_is_folded_on_before_anybody_reads_it(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     projection = Counts("restored")
     client = aredis.Redis.from_url(settings.redis)
     await append(open_, 20, "old")
     async with running(settings, open_, projection):
         await until(caught_up(open_, projection))
-        names = [name async for name in client.scan_iter(match=f"{settings.topic_prefix}:view:{{restored:*")]
+        names = [
+            name
+            async for name in client.scan_iter(match=f"{settings.topic_prefix}:view:{{restored:*")
+        ]
         copies = {name: await client.dump(name) for name in names}
         await append(open_, 20, "new")
         await until(caught_up(open_, projection))
@@ -198,18 +252,25 @@ async def test_an_older_copy_of_the_values_is_folded_on_before_anybody_reads_it(
             pipe.restore(name, 0, raw, replace=True)
         await pipe.execute()
     read: list[dict[str, int]] = []
-    async with running(settings, open_, projection) as runner, View.open(settings, projection) as view:
+    async with (
+        running(settings, open_, projection) as runner,
+        View.open(settings, projection) as view,
+    ):
         await until(lambda: _truth(len(runner.partitions) == 4), 40)
         while len(read) < 3:
             try:
-                read.append({tenant: (await view.get(tenant, "messages"))["n"] for tenant in TENANTS})
+                read.append(
+                    {tenant: (await view.get(tenant, "messages"))["n"] for tenant in TENANTS}
+                )
             except Healing:
                 await asyncio.sleep(0.01)
     assert read == [truth] * 3, "values of the older copy were served"
     await client.aclose()
 
 
-async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_then(parts: tuple[Settings, Parts]) -> None:
+async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_then(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     await append(open_, 20, "version")
     old, new = Counts("versions"), Counts("versions", version=2, step=10)
@@ -217,9 +278,14 @@ async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_t
         await until(caught_up(open_, old))
         truth = await in_log(open_)
         async with running(settings, open_, new):
-            assert await message_counts(settings, old) in (truth, {tenant: 10 * n for tenant, n in truth.items()})
+            assert await message_counts(settings, old) in (
+                truth,
+                {tenant: 10 * n for tenant, n in truth.items()},
+            )
             await until(lambda: _live(open_, "versions", 2), 40)
-            assert await message_counts(settings, new) == {tenant: 10 * n for tenant, n in truth.items()}
+            assert await message_counts(settings, new) == {
+                tenant: 10 * n for tenant, n in truth.items()
+            }
             await append(open_, 5, "after")
             await until(caught_up(open_, new, 2))
             await until(lambda: _truth(first._outdated))
@@ -236,7 +302,9 @@ async def _live(parts: Parts, name: str, number: int) -> bool:
     return parts.control.state.views[name].live == number
 
 
-async def test_a_rebuild_mends_values_and_running_processes_go_over(parts: tuple[Settings, Parts]) -> None:
+async def test_a_rebuild_mends_values_and_running_processes_go_over(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     await append(open_, 20, "rebuild")
     projection = Counts("mended")
@@ -244,7 +312,10 @@ async def test_a_rebuild_mends_values_and_running_processes_go_over(parts: tuple
     async with running(settings, open_, projection) as runner:
         await until(caught_up(open_, projection))
         (partition, *_), _ = await _spread(open_, "mended")
-        await client.hset(f"{settings.topic_prefix}:view:{{mended:1:{partition}}}:t:acme", mapping={"messages": b'{"n":7}'})
+        await client.hset(
+            f"{settings.topic_prefix}:view:{{mended:1:{partition}}}:t:acme",
+            mapping={"messages": b'{"n":7}'},
+        )
         assert (await verify(settings, projection)).differing == ["acme/messages"]
         built = await rebuild(settings, projection)
         assert built == (2, True)
@@ -266,7 +337,10 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
     await append(open_, 3, "poison")
     projection.poison = "poison 2"
     runner = ViewRunner(settings, open_.control, open_.log, open_.store, projection)
-    with pytest.raises(ProjectionFailed, match=r"failed at position \d-\d+ \(message of (acme|sealed)/c2\): KeyError"):
+    with pytest.raises(
+        ProjectionFailed,
+        match=r"failed at position \d-\d+ \(message of (acme|sealed)/c2\): KeyError",
+    ):
         await asyncio.wait_for(runner.run(), 30)
     projection.poison = ""
     async with running(settings, open_, projection):
@@ -274,7 +348,9 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
     assert await message_counts(settings, projection) == await in_log(open_)
 
 
-async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_to(parts: tuple[Settings, Parts], tmp_path: Path) -> None:
+async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_to(
+    parts: tuple[Settings, Parts], tmp_path: Path
+) -> None:
     settings, open_ = parts
     await append(open_, 10, "cli")
     (tmp_path / "usage.py").write_text((ROOT / "examples" / "usage.py").read_text())
@@ -288,7 +364,11 @@ async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_t
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert (process.returncode, out.decode(), err.decode()) == (0, "running: usage, version 1\n", "")
+    assert (process.returncode, out.decode(), err.decode()) == (
+        0,
+        "running: usage, version 1\n",
+        "",
+    )
     ran, listed, unknown = await asyncio.gather(
         cli("projection", "verify", "usage:Usage", env=env),
         cli("projection", "list", env=env),
@@ -296,7 +376,10 @@ async def test_the_example_runs_from_the_command_line_and_ends_when_it_is_told_t
     )
     assert (ran.code, ran.lines[-1].endswith(", differing: 0")) == (0, True)
     assert "usage\t1\tlive\tversion: 1" in listed.lines
-    assert (unknown.code, unknown.said) == (2, "threadfold: usage:Nothing: module usage has no Nothing")
+    assert (unknown.code, unknown.said) == (
+        2,
+        "threadfold: usage:Nothing: module usage has no Nothing",
+    )
 
 
 def env_of(settings: Settings, folder: Path) -> dict[str, str]:
@@ -318,7 +401,9 @@ async def _usage(settings: Settings, name: str) -> bool:
     return sum(day["events"] for day in days.values()) >= 10
 
 
-async def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_before(parts: tuple[Settings, Parts]) -> None:
+async def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_before(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     projection = Counts("anew")
     await append(open_, 60, "before")
@@ -350,12 +435,21 @@ async def _counted(settings: Settings, projection: Projection, expected: int) ->
         return False  # folded anew, or nothing of a tenant yet
 
 
-@pytest.mark.skipif(not os.environ.get("THREADFOLD_LONG_TESTS"), reason="takes half a minute: set THREADFOLD_LONG_TESTS=1")
-async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_once(stack: EmbeddedStack, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not os.environ.get("THREADFOLD_LONG_TESTS"),
+    reason="takes half a minute: set THREADFOLD_LONG_TESTS=1",
+)
+async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_once(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
     settings = fresh_settings(stack, master_keys=KEY, session_timeout=6)
     await create_topics(settings)
     (tmp_path / "usage.py").write_text((ROOT / "examples" / "usage.py").read_text())
-    env = {**env_of(settings, tmp_path), "THREADFOLD_SESSION_TIMEOUT": "6", "THREADFOLD_BATCH_EVENTS": "20"}
+    env = {
+        **env_of(settings, tmp_path),
+        "THREADFOLD_SESSION_TIMEOUT": "6",
+        "THREADFOLD_BATCH_EVENTS": "20",
+    }
     ended = asyncio.Event()
     async with opened(settings) as open_:
 
@@ -373,7 +467,9 @@ async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_on
             for how in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL):
                 reached = await applied(open_, "usage")
                 await until(lambda reached=reached: _is_beyond(open_, "usage", reached), 60)
-                victim = next(p for p in processes if p.returncode is None and p.pid not in frozen(processes))
+                victim = next(
+                    p for p in processes if p.returncode is None and p.pid not in frozen(processes)
+                )
                 victim.send_signal(how)
                 if how == signal.SIGKILL:
                     await victim.wait()
@@ -386,7 +482,10 @@ async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_on
             await until(caught_up(open_, Usage()), 60)
             async with View.open(settings, Usage()) as view:
                 days = {tenant: await view.all(tenant) for tenant in TENANTS}
-            assert {tenant: sum(day["events"] for day in found.values()) for tenant, found in days.items()} == await in_log(open_)
+            assert {
+                tenant: sum(day["events"] for day in found.values())
+                for tenant, found in days.items()
+            } == await in_log(open_)
             assert (await verify(settings, Usage())).differing == []
         finally:
             ended.set()
@@ -398,7 +497,11 @@ async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_on
 
 def frozen(processes: list[asyncio.subprocess.Process]) -> set[int]:
     """Those that a signal has stopped."""
-    return {p.pid for p in processes if p.returncode is None and psutil.Process(p.pid).status() == psutil.STATUS_STOPPED}
+    return {
+        p.pid
+        for p in processes
+        if p.returncode is None and psutil.Process(p.pid).status() == psutil.STATUS_STOPPED
+    }
 
 
 async def applied(parts: Parts, name: str) -> int:
@@ -410,7 +513,9 @@ async def _is_beyond(parts: Parts, name: str, reached: int) -> bool:
     return await applied(parts, name) > reached + 50
 
 
-async def test_a_rebuild_of_what_never_ran_folds_all_of_the_log(parts: tuple[Settings, Parts]) -> None:
+async def test_a_rebuild_of_what_never_ran_folds_all_of_the_log(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     projection = Counts("first")
     await append(open_, 40, "of-first")
@@ -420,14 +525,18 @@ async def test_a_rebuild_of_what_never_ran_folds_all_of_the_log(parts: tuple[Set
     assert (await verify(settings, projection)).differing == []
 
 
-async def test_a_process_whose_results_are_dropped_ends_and_leaves_nothing_to_another_version(parts: tuple[Settings, Parts]) -> None:
+async def test_a_process_whose_results_are_dropped_ends_and_leaves_nothing_to_another_version(
+    parts: tuple[Settings, Parts],
+) -> None:
     settings, open_ = parts
     await append(open_, 20, "of-dropped")
     runner = ViewRunner(settings, open_.control, open_.log, open_.store, Counts("dropped"))
     task = asyncio.create_task(runner.run())
     await until(caught_up(open_, Counts("dropped")))
     assert await drop(settings, "dropped", everything=True) == [1]
-    with pytest.raises(InvalidProjection, match="generation 1, which this process kept up, was dropped"):
+    with pytest.raises(
+        InvalidProjection, match="generation 1, which this process kept up, was dropped"
+    ):
         await asyncio.wait_for(task, 20)
     with pytest.raises(UnknownProjection):
         await verify(settings, Counts("dropped"))

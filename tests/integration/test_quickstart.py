@@ -1,4 +1,6 @@
-"""docs/quickstart.md as a reader goes through it: every command is run, and what is printed below it is what it prints."""
+"""docs/quickstart.md as a reader goes through it: every command is run, and what is printed below
+it is what it prints.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ def whole(command: str) -> bool:
     here = re.search(r"<<'(\w+)'", command)
     if here:
         return command.rstrip().endswith(f"\n{here[1]}")
-    return subprocess.run(["bash", "-n"], input=command, text=True, capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["bash", "-n"], input=command, text=True, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 def commands(page: str) -> Iterator[tuple[str, list[str]]]:
@@ -51,7 +58,13 @@ def pattern(printed: list[str]) -> str:
 
 async def bash(command: str, folder: Path, env: dict[str, str]) -> str:
     process = await asyncio.create_subprocess_exec(
-        "bash", "-c", command, cwd=folder, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        "bash",
+        "-c",
+        command,
+        cwd=folder,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(60):
         out, err = await process.communicate()
@@ -59,11 +72,16 @@ async def bash(command: str, folder: Path, env: dict[str, str]) -> str:
     return out.decode().strip()
 
 
-@pytest.mark.skipif(not (shutil.which("bash") and shutil.which("curl")), reason="the page's commands need bash and curl")
+@pytest.mark.skipif(
+    not (shutil.which("bash") and shutil.which("curl")),
+    reason="the page's commands need bash and curl",
+)
 async def test_every_command_of_the_quickstart_does_what_the_page_says(tmp_path: Path) -> None:
     page = PAGE.read_text()
     programs = str(Path(sys.executable).parent)
-    env = clean_env({"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "no_proxy": "127.0.0.1"})
+    env = clean_env(
+        {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "no_proxy": "127.0.0.1"}
+    )
     async with running(tmp_path / "threadfold-data") as up:
         url = await up.ready()
         (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -77,7 +95,9 @@ async def go_through(page: str, up: Up, url: str, folder: Path, env: dict[str, s
     """Run the commands one after the other; returns what the stream that goes on meanwhile said."""
     found = list(commands(page))
     assert [command for command, _ in found][: len(FIRST)] == list(FIRST)
-    assert re.search(pattern(found[2][1]).replace(re.escape(ADDRESS), re.escape(url)), "\n".join(up.lines))
+    assert re.search(
+        pattern(found[2][1]).replace(re.escape(ADDRESS), re.escape(url)), "\n".join(up.lines)
+    )
     key = up.lines[0].rpartition(" ")[2]
     stream: asyncio.subprocess.Process | None = None
     try:
@@ -87,9 +107,13 @@ async def go_through(page: str, up: Up, url: str, folder: Path, env: dict[str, s
                 env[exported[1]] = key
             elif command.startswith("curl -N "):
                 watch = "exec " + command.replace(ADDRESS, url) + " 2>/dev/null"
-                stream = await asyncio.create_subprocess_exec("bash", "-c", watch, cwd=folder, env=env, stdout=asyncio.subprocess.PIPE)
+                stream = await asyncio.create_subprocess_exec(
+                    "bash", "-c", watch, cwd=folder, env=env, stdout=asyncio.subprocess.PIPE
+                )
                 assert stream.stdout is not None
-                await asyncio.wait_for(stream.stdout.readuntil(b"retry: "), 30)  # what is appended from here on is told
+                await asyncio.wait_for(
+                    stream.stdout.readuntil(b"retry: "), 30
+                )  # what is appended from here on is told
             elif command not in FIRST:
                 out = await bash(command.replace(ADDRESS, url), folder, env)
                 assert re.search(pattern(printed), out, re.DOTALL), f"{command} printed {out}"

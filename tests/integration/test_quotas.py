@@ -1,4 +1,6 @@
-"""Quotas over real Redis: gateways that share one admit no more than it together, and go on alone while it is away."""
+"""Quotas over real Redis: gateways that share one admit no more than it together, and go on alone
+while it is away.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ async def hammer(quotas: Quotas, tenant: str, end: float, pause: float = 0.0) ->
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(200.0, 0.5), (20.0, 2.0)])
-async def test_two_gateways_together_admit_the_quota_and_no_more(settings: Settings, rate: float, burst: float) -> None:
+async def test_two_gateways_together_admit_the_quota_and_no_more(
+    settings: Settings, rate: float, burst: float
+) -> None:
     quota = Quota(requests_per_second=rate, requests_burst=burst)
     one, two = gateway(settings, quota), gateway(settings, quota)
     await one.start()
@@ -45,7 +49,9 @@ async def test_two_gateways_together_admit_the_quota_and_no_more(settings: Setti
     try:
         begun = time.monotonic()
         ends = begun + 3
-        counts = await asyncio.gather(*(hammer(each, f"both{rate:g}", ends, 0.001) for each in (one, two) for _ in range(4)))
+        counts = await asyncio.gather(
+            *(hammer(each, f"both{rate:g}", ends, 0.001) for each in (one, two) for _ in range(4))
+        )
         seconds = time.monotonic() - begun
     finally:
         await one.stop()
@@ -53,14 +59,18 @@ async def test_two_gateways_together_admit_the_quota_and_no_more(settings: Setti
     admitted, refused = sum(a for a, _ in counts), sum(r for _, r in counts)
     portion = max(1.0, MOST * rate)
     assert refused > 0
-    assert admitted <= rate * burst + rate * seconds + 2 * (max(1.0, LEAST * rate) + 1), "burst, time, and each one's first portion"
+    assert admitted <= rate * burst + rate * seconds + 2 * (max(1.0, LEAST * rate) + 1), (
+        "burst, time, and each one's first portion"
+    )
     assert admitted >= rate * seconds + rate * burst - 2 * portion - 5
 
 
 async def test_a_burst_within_the_quota_is_admitted_whole_and_asks_redis_far_less_often_than_once_a_request(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quotas_module, "PATIENCE", 10.0)  # a busy machine may take longer to connect than a request is worth
+    monkeypatch.setattr(
+        quotas_module, "PATIENCE", 10.0
+    )  # a busy machine may take longer to connect than a request is worth
     quotas = gateway(settings, Quota(requests_per_second=1_000, requests_burst=2))
     asked, settle = 0, quotas._buckets.settle
 
@@ -78,14 +88,20 @@ async def test_a_burst_within_the_quota_is_admitted_whole_and_asks_redis_far_les
     assert 1 <= asked <= 30
 
 
-async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_for(settings: Settings) -> None:
-    quotas = await gateway(settings, Quota(tokens_per_minute=6_000, tokens_burst=10, events_per_second=100)).start()
+async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_for(
+    settings: Settings,
+) -> None:
+    quotas = await gateway(
+        settings, Quota(tokens_per_minute=6_000, tokens_burst=10, events_per_second=100)
+    ).start()
     try:
         await quotas.admit("tok", appends=True)
         quotas.charge("tok", 1, 3_000)
         with pytest.raises(QuotaExceeded, match=r"tokens_per_minute \(6000\)") as caught:
             await quotas.admit("tok", appends=True)
-        assert 15 <= caught.value.retry_after <= 22, "2,000 of 1,000 beyond its burst, at 100 a second"
+        assert 15 <= caught.value.retry_after <= 22, (
+            "2,000 of 1,000 beyond its burst, at 100 a second"
+        )
         await quotas.admit("tok", appends=False)
         other = await gateway(settings, Quota(tokens_per_minute=6_000, tokens_burst=10)).start()
         try:
@@ -105,7 +121,9 @@ async def test_tokens_are_charged_after_they_were_accepted_and_a_debt_is_waited_
         await quotas.stop()
 
 
-async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back_to_the_shared_bucket(settings: Settings) -> None:
+async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back_to_the_shared_bucket(
+    settings: Settings,
+) -> None:
     quota = Quota(requests_per_second=50, requests_burst=1)
     quotas = await gateway(settings, quota, f"redis://127.0.0.1:{closed_port()}/0").start()
     try:
@@ -115,7 +133,10 @@ async def test_without_redis_a_gateway_goes_on_at_the_quotas_rate_and_comes_back
         assert refused > 0
         assert 0.7 * 50 * (seconds - 0.5) <= admitted <= 50 * (seconds + 1) + 5
         assert quotas._tenants["alone"].leases["requests_per_second"].alone
-        away, quotas._buckets = quotas._buckets, SharedBuckets(settings.redis, settings.topic_prefix)
+        away, quotas._buckets = (
+            quotas._buckets,
+            SharedBuckets(settings.redis, settings.topic_prefix),
+        )
         await away.close()
 
         async def shared() -> bool:
@@ -151,7 +172,9 @@ async def test_a_bucket_goes_away_when_it_would_be_full_again(settings: Settings
     import redis.asyncio as aredis
 
     buckets = SharedBuckets(settings.redis, settings.topic_prefix)
-    first, second = await buckets.settle([Settling("ttl", "k", 10.0, 100.0, 0.0, 40.0), Settling("ttl", "k", 10.0, 100.0, 80.0, 5.0)])
+    first, second = await buckets.settle(
+        [Settling("ttl", "k", 10.0, 100.0, 0.0, 40.0), Settling("ttl", "k", 10.0, 100.0, 80.0, 5.0)]
+    )
     assert (first.granted, round(first.left)) == (40.0, 60)
     assert (second.granted, round(second.left)) == (0.0, -20)
     client = aredis.Redis.from_url(settings.redis)

@@ -1,4 +1,6 @@
-"""Rebuilding into another generation and switching, and verifying windows against the log, on real Kafka and Redis under traffic."""
+"""Rebuilding into another generation and switching, and verifying windows against the log, on real
+Kafka and Redis under traffic.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
         rng = random.Random(5)
         for turn in range(5):
             for key in KEYS:
-                flats = [{"type": "message", "role": role, "content": sentence(rng)} for role in ("user", "assistant") * 5]
+                flats = [
+                    {"type": "message", "role": role, "content": sentence(rng)}
+                    for role in ("user", "assistant") * 5
+                ]
                 positions = await append(running, key, flats, turn * 10)
         await applied(running, positions[-1])
         for key in KEYS:
@@ -40,14 +45,23 @@ async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
 
 async def check(runtime: Runtime, generation: int = 1, sample: int | None = None):  # type: ignore[no-untyped-def]
     record = runtime.control.state.generations[generation]
-    return await verify(runtime.log, runtime.store, record, runtime.control.state.rules(record), sample=sample)
+    return await verify(
+        runtime.log, runtime.store, record, runtime.control.state.rules(record), sample=sample
+    )
 
 
-async def test_verify_finds_every_window_as_the_log_says_while_traffic_runs(runtime: Runtime) -> None:
+async def test_verify_finds_every_window_as_the_log_says_while_traffic_runs(
+    runtime: Runtime,
+) -> None:
     async def traffic() -> None:
         rng = random.Random(6)
         for turn in range(200):
-            await append(runtime, rng.choice(KEYS), [{"type": "message", "role": "user", "content": sentence(rng)}], 5000 + turn)
+            await append(
+                runtime,
+                rng.choice(KEYS),
+                [{"type": "message", "role": "user", "content": sentence(rng)}],
+                5000 + turn,
+            )
 
     sending = asyncio.create_task(traffic())
     reports = [await check(runtime) for _ in range(3)]
@@ -57,14 +71,21 @@ async def test_verify_finds_every_window_as_the_log_says_while_traffic_runs(runt
     assert (await check(runtime, sample=3)).verified == 3
 
 
-async def test_verify_names_a_window_that_somebody_changed(runtime: Runtime, settings: Settings) -> None:
+async def test_verify_names_a_window_that_somebody_changed(
+    runtime: Runtime, settings: Settings
+) -> None:
     key = KEYS[3]
     partition = partition_of(key, settings.partitions)
     client = aredis.Redis.from_url(settings.redis)
     name = f"{settings.topic_prefix}:{{1:{partition}}}:w:{key}"
     before = await client.hgetall(name)
     chunk = min(field for field in before if field.isdigit())
-    for field, value in ((chunk, None), (chunk, before[chunk][:-3] + b'!"}'), (b"h", b"\x00garbage"), (b"b", None)):
+    for field, value in (
+        (chunk, None),
+        (chunk, before[chunk][:-3] + b'!"}'),
+        (b"h", b"\x00garbage"),
+        (b"b", None),
+    ):
         if value is None:
             await client.hdel(name, field)
         else:
@@ -78,10 +99,17 @@ async def test_verify_names_a_window_that_somebody_changed(runtime: Runtime, set
     assert (await check(runtime)).differing == []
 
 
-async def test_a_rebuild_under_the_same_rules_gives_the_same_windows_and_switches_readers(runtime: Runtime, settings: Settings) -> None:
+async def test_a_rebuild_under_the_same_rules_gives_the_same_windows_and_switches_readers(
+    runtime: Runtime, settings: Settings
+) -> None:
     seen: list[tuple[int, int]] = []
     report = await rebuild(
-        settings, runtime.control, runtime.log, runtime.store, switch=True, progress=lambda done, total: seen.append((done, total))
+        settings,
+        runtime.control,
+        runtime.log,
+        runtime.store,
+        switch=True,
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert report.live and report.generation == 2 and seen[-1][0] == seen[-1][1] > 0
     await runtime.control.sync()
@@ -93,12 +121,16 @@ async def test_a_rebuild_under_the_same_rules_gives_the_same_windows_and_switche
         rules = runtime.control.state.rules(runtime.control.state.generations[1])
         assert old is not None and new is not None
         assert old.load(key, partition, rules).image() == new.load(key, partition, rules).image()
-    done = await append(runtime, KEYS[0], [{"type": "message", "role": "user", "content": "after the switch"}], 9000)
+    done = await append(
+        runtime, KEYS[0], [{"type": "message", "role": "user", "content": "after the switch"}], 9000
+    )
     await until(lambda: _reached(runtime, 2, done[0].partition, done[0].offset))
     assert (await check(runtime, 2)).differing == []
 
 
-async def test_a_rebuild_under_other_rules_takes_effect_with_the_switch_only(runtime: Runtime, settings: Settings) -> None:
+async def test_a_rebuild_under_other_rules_takes_effect_with_the_switch_only(
+    runtime: Runtime, settings: Settings
+) -> None:
     policy = {**POLICY, "working_budget": 900, "keep_recent_tokens": 400}
     control, log, store = runtime.control, runtime.log, runtime.store
     await rebuild(settings, control, log, store, policy=policy)
@@ -113,7 +145,9 @@ async def test_a_rebuild_under_other_rules_takes_effect_with_the_switch_only(run
 
 
 async def stored_under(runtime: Runtime, generation: int, key: Key) -> object:
-    return (await runtime.store.load(generation, partition_of(key, runtime.log.partitions), [key]))[0]
+    return (await runtime.store.load(generation, partition_of(key, runtime.log.partitions), [key]))[
+        0
+    ]
 
 
 async def _generation_serves(runtime: Runtime, generation: int) -> bool:
@@ -127,7 +161,9 @@ async def _reached(runtime: Runtime, generation: int, partition: int, offset: in
     return checkpoint is not None and checkpoint.offset >= offset
 
 
-async def test_readers_never_step_back_when_generations_are_switched_under_traffic(runtime: Runtime, settings: Settings) -> None:
+async def test_readers_never_step_back_when_generations_are_switched_under_traffic(
+    runtime: Runtime, settings: Settings
+) -> None:
     key = KEYS[5]
     stop = asyncio.Event()
     answered: list[int] = []
@@ -137,7 +173,12 @@ async def test_readers_never_step_back_when_generations_are_switched_under_traff
         for turn in range(100_000):
             if stop.is_set():
                 return
-            await append(runtime, key, [{"type": "message", "role": "user", "content": f"tick {turn}"}], 50_000 + turn)
+            await append(
+                runtime,
+                key,
+                [{"type": "message", "role": "user", "content": f"tick {turn}"}],
+                50_000 + turn,
+            )
 
     async def read(backend: Backend) -> None:
         seen = -1
@@ -155,7 +196,9 @@ async def test_readers_never_step_back_when_generations_are_switched_under_traff
     async with Backend(settings) as backend:
         tasks = [asyncio.create_task(traffic()), asyncio.create_task(read(backend))]
         for _ in range(3):
-            report = await rebuild(settings, runtime.control, runtime.log, runtime.store, switch=True)
+            report = await rebuild(
+                settings, runtime.control, runtime.log, runtime.store, switch=True
+            )
             await until(lambda number=report.generation: _generation_serves(runtime, number))
         stop.set()
         await asyncio.gather(*tasks)

@@ -1,4 +1,6 @@
-"""Rebuilds in several processes that are killed, begun twice, switched to and back, and what they report; on real Kafka and Redis."""
+"""Rebuilds in several processes that are killed, begun twice, switched to and back, and what they
+report; on real Kafka and Redis.
+"""
 
 from __future__ import annotations
 
@@ -95,12 +97,17 @@ async def forgotten(settings: Settings, runtime: Runtime, number: int) -> None:
     await drop(runtime.control, runtime.store, number)
 
 
-async def test_rebuilds_begun_in_the_same_moment_never_share_a_number(runtime: Runtime, settings: Settings) -> None:
+async def test_rebuilds_begun_in_the_same_moment_never_share_a_number(
+    runtime: Runtime, settings: Settings
+) -> None:
     controls = [await Control(settings).start() for _ in range(4)]
     try:
         for turn in range(2):
             begun = await asyncio.gather(
-                *(begin(control, {**POLICY, "min_messages": 10 + 4 * turn + i}) for i, control in enumerate(controls))
+                *(
+                    begin(control, {**POLICY, "min_messages": 10 + 4 * turn + i})
+                    for i, control in enumerate(controls)
+                )
             )
             assert len({generation.number for generation, _ in begun}) == 4
             for control in controls:
@@ -118,10 +125,17 @@ async def test_rebuilds_begun_in_the_same_moment_never_share_a_number(runtime: R
             await control.stop()
 
 
-async def test_processes_build_the_same_windows_side_by_side(runtime: Runtime, settings: Settings) -> None:
+async def test_processes_build_the_same_windows_side_by_side(
+    runtime: Runtime, settings: Settings
+) -> None:
     seen: list[tuple[int, int]] = []
     report = await rebuild(
-        settings, runtime.control, runtime.log, runtime.store, jobs=2, progress=lambda done, total: seen.append((done, total))
+        settings,
+        runtime.control,
+        runtime.log,
+        runtime.store,
+        jobs=2,
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert report.events == EVENTS
     assert seen[-1] == (EVENTS, EVENTS)
@@ -131,9 +145,13 @@ async def test_processes_build_the_same_windows_side_by_side(runtime: Runtime, s
     await forgotten(settings, runtime, report.generation)
 
 
-async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_checkpoints(runtime: Runtime, settings: Settings) -> None:
+async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_checkpoints(
+    runtime: Runtime, settings: Settings
+) -> None:
     before = set(children(os.getpid()))
-    building = asyncio.create_task(rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2, bounds=OFTEN))
+    building = asyncio.create_task(
+        rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2, bounds=OFTEN)
+    )
     number = max(runtime.control.state.claims, default=1) + 1
     victim, other = await one_stopped(os.getpid(), before)
     await until(lambda: some(written(runtime, number)))
@@ -150,7 +168,9 @@ async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_
 
 
 async def one_stopped(parent: int, before: set[int]) -> list[int]:
-    """The two processes of a rebuild once they are there; the first is frozen, so that the rebuild is not done before it goes on."""
+    """The two processes of a rebuild once they are there; the first is frozen, so that the rebuild
+    is not done before it goes on.
+    """
 
     async def both() -> list[int]:
         found = sorted(set(children(parent)) - before)
@@ -185,7 +205,9 @@ asyncio.run(main())
 """
 
 
-async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(runtime: Runtime, settings: Settings) -> None:
+async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(
+    runtime: Runtime, settings: Settings
+) -> None:
     number = max(runtime.control.state.claims, default=1) + 1
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE)  # noqa: ASYNC220 (it is to be killed)
     try:
@@ -210,7 +232,11 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(run
         async with Hold(runtime.store, number, patience=0.0):
             raise AssertionError("a process that was killed a moment ago has let go")
     client = aredis.Redis.from_url(settings.redis)
-    assert 0 < await client.pttl(f"{settings.topic_prefix}:{{{number}:held}}") <= generations.HOLD * 1000
+    assert (
+        0
+        < await client.pttl(f"{settings.topic_prefix}:{{{number}:held}}")
+        <= generations.HOLD * 1000
+    )
     await client.delete(f"{settings.topic_prefix}:{{{number}:held}}")  # what its time does
     await client.aclose()
     report = await rebuild(settings, runtime.control, runtime.log, runtime.store)
@@ -219,10 +245,14 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(run
     await forgotten(settings, runtime, number)
 
 
-async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_its_processes(runtime: Runtime, settings: Settings) -> None:
+async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_its_processes(
+    runtime: Runtime, settings: Settings
+) -> None:
     before = set(children(os.getpid()))
     number = max(runtime.control.state.claims, default=1) + 1
-    building = asyncio.create_task(rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2))
+    building = asyncio.create_task(
+        rebuild(settings, runtime.control, runtime.log, runtime.store, jobs=2)
+    )
     frozen, _ = await one_stopped(os.getpid(), before)
     await until(lambda: some(written(runtime, number)))
     building.cancel()
@@ -248,22 +278,41 @@ async def test_a_generation_that_is_built_is_not_dropped_and_one_that_was_droppe
         with pytest.raises(GenerationBusy):
             await drop(runtime.control, runtime.store, generation.number)
         with pytest.raises(GenerationBusy):
-            await rebuild(settings, runtime.control, runtime.log, runtime.store, number=generation.number)
+            await rebuild(
+                settings, runtime.control, runtime.log, runtime.store, number=generation.number
+            )
     assert await drop(runtime.control, runtime.store, generation.number) == 0
     with pytest.raises(generations.UnknownGeneration):
-        await rebuild(settings, runtime.control, runtime.log, runtime.store, number=generation.number)
+        await rebuild(
+            settings, runtime.control, runtime.log, runtime.store, number=generation.number
+        )
 
 
-async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(runtime: Runtime, settings: Settings) -> None:
+async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
+    runtime: Runtime, settings: Settings
+) -> None:
     policy = {**POLICY, "working_budget": 900, "keep_recent_tokens": 400, "hard_ceiling": 0.02}
     report = await rebuild(settings, runtime.control, runtime.log, runtime.store, policy=policy)
     state = runtime.control.state
-    before, after = state.rules(state.generations[1]), state.rules(state.generations[report.generation])
+    before, after = (
+        state.rules(state.generations[1]),
+        state.rules(state.generations[report.generation]),
+    )
     preview = Preview(runtime.control, runtime.log, before, after)
     await preview.run()
     found = preview.document(price=2.0)
-    differing = [a != b for a, b in zip(await images(runtime, 1), await images(runtime, report.generation), strict=True)]
-    assert found["conversations"] == {"in_log": len(KEYS), "in_log_estimated": False, "compared": len(KEYS), "erased": 0}
+    differing = [
+        a != b
+        for a, b in zip(
+            await images(runtime, 1), await images(runtime, report.generation), strict=True
+        )
+    ]
+    assert found["conversations"] == {
+        "in_log": len(KEYS),
+        "in_log_estimated": False,
+        "compared": len(KEYS),
+        "erased": 0,
+    }
     assert found["differing"]["windows"] == sum(differing) > 0
     assert found["events"] == EVENTS
     assert found["tokens"]["after"]["sum"] < found["tokens"]["before"]["sum"]
@@ -283,30 +332,76 @@ async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
     await forgotten(settings, runtime, report.generation)
 
 
-async def test_commands_report_build_switch_and_go_back(runtime: Runtime, settings: Settings, tmp_path: Path) -> None:
+async def test_commands_report_build_switch_and_go_back(
+    runtime: Runtime, settings: Settings, tmp_path: Path
+) -> None:
     write_config(tmp_path / CONFIG_FILE, settings)
-    (tmp_path / "policy.json").write_text(json.dumps({**POLICY, "working_budget": 800, "keep_recent_tokens": 400, "hard_ceiling": 0.02}))
+    (tmp_path / "policy.json").write_text(
+        json.dumps(
+            {**POLICY, "working_budget": 800, "keep_recent_tokens": 400, "hard_ceiling": 0.02}
+        )
+    )
     there, before = ("--data", tmp_path), set(runtime.control.state.generations)
-    dry = await ok("rebuild", "--policy", tmp_path / "policy.json", "--dry-run", "--sample", "20", "--json", *there)
+    dry = await ok(
+        "rebuild",
+        "--policy",
+        tmp_path / "policy.json",
+        "--dry-run",
+        "--sample",
+        "20",
+        "--json",
+        *there,
+    )
     assert json.loads(dry.out)["report"]["conversations"]["compared"] == 20
     assert set((await runtime.control.sync()).generations) == before
-    built = await ok("rebuild", "--policy", tmp_path / "policy.json", "--sample", "20", "--price", "3", "--jobs", "2", *there)
-    for part in ("compared: 20 of about ", "tokens of contexts: ", "at 3 a million tokens", "compactions asked for at once", "note: "):
+    built = await ok(
+        "rebuild",
+        "--policy",
+        tmp_path / "policy.json",
+        "--sample",
+        "20",
+        "--price",
+        "3",
+        "--jobs",
+        "2",
+        *there,
+    )
+    for part in (
+        "compared: 20 of about ",
+        "tokens of contexts: ",
+        "at 3 a million tokens",
+        "compactions asked for at once",
+        "note: ",
+    ):
         assert part in built.out
     number = max(runtime.control.state.claims)
-    assert built.lines[-1] == f"generation {number}: {EVENTS} events folded, ready: `threadfold generations switch {number}` makes it live"
+    assert (
+        built.lines[-1]
+        == f"generation {number}: {EVENTS} events folded, ready: `threadfold generations switch"
+        f" {number}` makes it live"
+    )
     switched = await ok("generations", "switch", str(number), *there)
-    assert switched.lines == [f"generation {number} (went on with one that was begun): 0 events folded, live"]
+    assert switched.lines == [
+        f"generation {number} (went on with one that was begun): 0 events folded, live"
+    ]
     await until(lambda: caught_up(runtime))
     back = await ok("generations", "switch", "1", *there)
     assert back.lines == ["generation 1 (went on with one that was begun): 0 events folded, live"]
     missing = await cli("generations", "switch", "99", *there)
-    assert (missing.code, missing.said) == (1, "threadfold: there is no generation 99: `threadfold generations list` names those there are")
+    assert (missing.code, missing.said) == (
+        1,
+        (
+            "threadfold: there is no generation 99: `threadfold generations list` names those"
+            " there are"
+        ),
+    )
     await until(lambda: caught_up(runtime))
     await forgotten(settings, runtime, number)
 
 
-async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_and_goes_on(runtime: Runtime, settings: Settings) -> None:
+async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_and_goes_on(
+    runtime: Runtime, settings: Settings
+) -> None:
     control = await Control(settings).start()
     tenant = (await control.ensure_tenant("acme", {"min_messages": 5})).name
     write, writes = control.write, 0
@@ -337,24 +432,46 @@ async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_an
     assert report.live and state.live == report.generation
     assert lives[0] == first
     assert lives == sorted(lives)
-    assert (state.tenants[tenant].policy, state.tenants[tenant].next_policy) == ({"min_messages": 5}, None)
+    assert (state.tenants[tenant].policy, state.tenants[tenant].next_policy) == (
+        {"min_messages": 5},
+        None,
+    )
     await until(lambda: caught_up(runtime))
     await control.stop()
 
 
-async def test_readers_see_one_generation_or_the_other_through_switches_there_and_back(runtime: Runtime, settings: Settings) -> None:
+async def test_readers_see_one_generation_or_the_other_through_switches_there_and_back(
+    runtime: Runtime, settings: Settings
+) -> None:
     from threadfold.service.conversations import Backend
 
     state = await runtime.control.sync()
     first = state.live
-    report = await rebuild(settings, runtime.control, runtime.log, runtime.store, policy={**POLICY, "working_budget": 20_000})
+    report = await rebuild(
+        settings,
+        runtime.control,
+        runtime.log,
+        runtime.store,
+        policy={**POLICY, "working_budget": 20_000},
+    )
     numbers = (report.generation, first)
     answers, stop = Readers(), asyncio.Event()
     async with Backend(settings) as backend, Backend(settings) as other:
-        tasks = [asyncio.create_task(answers.read(each, key, stop)) for each in (backend, other) for key in KEYS[:2]]
+        tasks = [
+            asyncio.create_task(answers.read(each, key, stop))
+            for each in (backend, other)
+            for key in KEYS[:2]
+        ]
         tasks.append(asyncio.create_task(traffic(runtime, stop)))
         for turn in range(4):
-            await rebuild(settings, runtime.control, runtime.log, runtime.store, number=numbers[turn % 2], switch=True)
+            await rebuild(
+                settings,
+                runtime.control,
+                runtime.log,
+                runtime.store,
+                number=numbers[turn % 2],
+                switch=True,
+            )
             await until(lambda: served(runtime))
         stop.set()
         await asyncio.gather(*tasks)
@@ -366,7 +483,9 @@ async def test_readers_see_one_generation_or_the_other_through_switches_there_an
         if number != runtime.control.state.live:
             continue
         record = runtime.control.state.generations[number]
-        assert (await verify(runtime.log, runtime.store, record, runtime.control.state.rules(record))).differing == []
+        assert (
+            await verify(runtime.log, runtime.store, record, runtime.control.state.rules(record))
+        ).differing == []
 
 
 async def served(runtime: Runtime) -> bool:
@@ -380,11 +499,19 @@ async def traffic(runtime: Runtime, stop: asyncio.Event) -> None:
         if stop.is_set():
             return
         flat = {"type": "message", "role": "user", "content": f"tick {n}"}
-        await runtime.log.append([make_record(KEYS[n % 2], flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"tick{n}")])
+        await runtime.log.append(
+            [
+                make_record(
+                    KEYS[n % 2], flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"tick{n}"
+                )
+            ]
+        )
 
 
 class Readers:
-    """Reads windows all the time: how often it was answered, for how long it was not, and what must never be."""
+    """Reads windows all the time: how often it was answered, for how long it was not, and what must
+    never be.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -413,8 +540,19 @@ class Readers:
             self.count += 1
 
 
-async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_has_not(runtime: Runtime, settings: Settings) -> None:
+async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_has_not(
+    runtime: Runtime, settings: Settings
+) -> None:
     await until(lambda: caught_up(runtime))
     ends = await runtime.log.ends()
     assert await left_to_fold(runtime.control, runtime.log, runtime.store, 999) == ends
-    assert sum((await left_to_fold(runtime.control, runtime.log, runtime.store, runtime.control.state.live)).values()) == 0
+    assert (
+        sum(
+            (
+                await left_to_fold(
+                    runtime.control, runtime.log, runtime.store, runtime.control.state.live
+                )
+            ).values()
+        )
+        == 0
+    )

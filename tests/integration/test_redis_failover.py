@@ -1,4 +1,6 @@
-"""Redis loses what it held, or some of it, while everything runs: windows heal by themselves, and nobody is served an older one."""
+"""Redis loses what it held, or some of it, while everything runs: windows heal by themselves, and
+nobody is served an older one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import Backend
 
 HEALED = 30.0
-"""Seconds within which windows are served again; measured here: 2 to 5, most of it until the replica has taken over."""
+"""Seconds within which windows are served again; measured here: 2 to 5, most of it until the
+replica has taken over.
+"""
 FULL = os.environ.get("THREADFOLD_FAULTS") == "full"
 full = pytest.mark.skipif(not FULL, reason="THREADFOLD_FAULTS=full runs it")
 
@@ -67,7 +71,11 @@ async def test_a_shard_that_fails_over_without_its_last_writes_heals_while_the_o
             await watched.all_served()
             await asyncio.to_thread(cluster.masters[0].cut_replicas)
             cut = {name: watched.served[name][1] for name in hit}
-            await until(lambda: asyncio.sleep(0, all(watched.served[name][1] >= cut[name] + 5 for name in hit)))
+            await until(
+                lambda: asyncio.sleep(
+                    0, all(watched.served[name][1] >= cut[name] + 5 for name in hit)
+                )
+            )
             begun = time.monotonic()
             await asyncio.to_thread(cluster.fail_over, 0)
             healed_in("one shard of three, failed over", begun, await watched.all_served())
@@ -84,7 +92,8 @@ async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promote
 ) -> None:
     settings = await prepared(stack, cluster.url, 8)
     hit = names_where(lambda name: cluster.shard_of(state_key(settings, name)) == 1, 2)
-    # Nothing is appended, and the worker looks this rarely: until it does, nothing else would tell it.
+    # Nothing is appended, and the worker looks this rarely: until it does, nothing else would tell
+    # it.
     monkeypatch.setattr(projector, "DUE_EVERY", 1.5)
     async with serving(settings) as call, Backend(settings) as fresh:
         watched = Watched(call, fresh, hit, appends=False)
@@ -101,12 +110,16 @@ async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promote
         async with watched.running():
             healed_in("a shard that nobody writes to", begun, await watched.all_served())
         assert watched.wrong == []
-        assert "Healing" in watched.told, "the replica answered before the worker had noticed, and was not believed"
+        assert "Healing" in watched.told, (
+            "the replica answered before the worker had noticed, and was not believed"
+        )
         assert all(watched.served[name][1] == 8 for name in hit)
         await nothing_differs(settings, fresh, len(hit))
 
 
-async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(stack: EmbeddedStack, tmp_path: Path) -> None:
+async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
     with RedisSentinel(tmp_path) as sentinel:
         settings = await prepared(stack, sentinel.url)
         names = [f"c{i}" for i in range(4)]
@@ -118,18 +131,30 @@ async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(stack: E
                 await watched.all_served()
                 await asyncio.to_thread(sentinel.master.cut_replicas)
                 cut = dict(watched.served)
-                await until(lambda: asyncio.sleep(0, all(watched.served[name][1] >= cut[name][1] + 5 for name in names)))
+                await until(
+                    lambda: asyncio.sleep(
+                        0, all(watched.served[name][1] >= cut[name][1] + 5 for name in names)
+                    )
+                )
                 begun = time.monotonic()
                 await asyncio.to_thread(sentinel.fail_over)
-                healed_in("a master under sentinels, failed over", begun, await watched.all_served())
+                healed_in(
+                    "a master under sentinels, failed over", begun, await watched.all_served()
+                )
                 again = dict(watched.served)
-                await until(lambda: asyncio.sleep(0, all(watched.served[name] > again[name] for name in names)))
+                await until(
+                    lambda: asyncio.sleep(
+                        0, all(watched.served[name] > again[name] for name in names)
+                    )
+                )
             assert watched.wrong == []
             assert all(watched.refused[name] for name in names)
             await nothing_differs(settings, fresh, len(names))
 
 
-async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_heals_each_time(stack: EmbeddedStack, tmp_path: Path) -> None:
+async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_heals_each_time(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
     server = Server(tmp_path)
     server.start()
     try:
@@ -147,13 +172,21 @@ async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_hea
                 assert all(watched.refused[name] for name in names)
                 await asyncio.to_thread(server.ask, "SAVE")
                 old = dict(watched.served)
-                await until(lambda: asyncio.sleep(0, all(watched.served[name][1] >= old[name][1] + 5 for name in names)))
+                await until(
+                    lambda: asyncio.sleep(
+                        0, all(watched.served[name][1] >= old[name][1] + 5 for name in names)
+                    )
+                )
                 begun = time.monotonic()
                 await asyncio.to_thread(server.kill)
                 await asyncio.to_thread(server.start)  # from the snapshot
                 healed_in("set back to an old snapshot", begun, await watched.all_served())
                 again = dict(watched.served)
-                await until(lambda: asyncio.sleep(0, all(watched.served[name] > again[name] for name in names)))
+                await until(
+                    lambda: asyncio.sleep(
+                        0, all(watched.served[name] > again[name] for name in names)
+                    )
+                )
             assert watched.wrong == []
             await nothing_differs(settings, fresh, len(names))
     finally:
@@ -161,7 +194,9 @@ async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_hea
 
 
 class Vip:
-    """An address that moves: new connections go to ``port``, those that are there stay where they are."""
+    """An address that moves: new connections go to ``port``, those that are there stay where they
+    are.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -178,7 +213,9 @@ class Vip:
         target.close()
 
 
-async def test_behind_an_address_that_moves_the_former_master_is_left_for_the_new_one(tmp_path: Path) -> None:
+async def test_behind_an_address_that_moves_the_former_master_is_left_for_the_new_one(
+    tmp_path: Path,
+) -> None:
     old, new = Server(tmp_path / "old"), Server(tmp_path / "new")
     old.start()
     new.start()
@@ -190,7 +227,9 @@ async def test_behind_an_address_that_moves_the_former_master_is_left_for_the_ne
         first = await writer.apply(1, 0, Checkpoint("", 0, 0, "a", -1), [])
         assert await reader.checkpoint(1, 0) == Checkpoint(first.revision, 0, 0, "a", -1)
         await asyncio.to_thread(new.ask, "REPLICAOF", "127.0.0.1", old.port)
-        await until(lambda: asyncio.to_thread(lambda: new.info("replication")["master_link_status"] == "up"))
+        await until(
+            lambda: asyncio.to_thread(lambda: new.info("replication")["master_link_status"] == "up")
+        )
         await asyncio.to_thread(new.ask, "REPLICAOF", "NO", "ONE")
         await asyncio.to_thread(old.ask, "REPLICAOF", "127.0.0.1", new.port)
         vip.port = new.port
@@ -213,7 +252,9 @@ async def test_behind_an_address_that_moves_the_former_master_is_left_for_the_ne
 
 
 @full
-async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(stack: EmbeddedStack, tmp_path: Path) -> None:
+async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
+    stack: EmbeddedStack, tmp_path: Path
+) -> None:
     """It has nothing to go by: not what the one before served, and no committed offset."""
     server = Server(tmp_path)
     server.start()
@@ -233,9 +274,16 @@ async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
             await asyncio.to_thread(server.start)
             async with fresh_only(watched).running():
                 await until(lambda: asyncio.sleep(0, "Healing" in watched.told))
-                async with running_worker(msgspec.structs.replace(settings, group=f"{settings.group}.new")):
+                async with running_worker(
+                    msgspec.structs.replace(settings, group=f"{settings.group}.new")
+                ):
                     since = dict(watched.read)
-                    await until(lambda: asyncio.sleep(0, all(watched.read[name] > since[name] for name in since)), 60)
+                    await until(
+                        lambda: asyncio.sleep(
+                            0, all(watched.read[name] > since[name] for name in since)
+                        ),
+                        60,
+                    )
             assert watched.wrong == []
             assert {count for _, count in watched.served.values()} == {5}
     finally:
@@ -244,9 +292,17 @@ async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
 
 @full
 @pytest.mark.parametrize("kind", ["cluster", "sentinel"])
-async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(stack: EmbeddedStack, tmp_path: Path, kind: str) -> None:
-    """It hangs, its replica takes over and is written to; then it wakes up, and takes itself for the master until it is told."""
-    with RedisCluster(tmp_path, replicas=1) if kind == "cluster" else RedisSentinel(tmp_path) as place:
+async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(
+    stack: EmbeddedStack, tmp_path: Path, kind: str
+) -> None:
+    """It hangs, its replica takes over and is written to; then it wakes up, and takes itself for
+    the master until it is told.
+    """
+    with (
+        RedisCluster(tmp_path, replicas=1)
+        if kind == "cluster"
+        else RedisSentinel(tmp_path) as place
+    ):
         settings = await prepared(stack, place.url, 8)
         if isinstance(place, RedisCluster):
             names = names_where(lambda name: place.shard_of(state_key(settings, name)) == 0, 3)
@@ -261,12 +317,27 @@ async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(stack:
                 await watched.all_served()
                 begun = time.monotonic()
                 master.freeze()
-                await until(lambda: asyncio.to_thread(lambda: replica.info("replication")["role"] == "master"), 30)
+                await until(
+                    lambda: asyncio.to_thread(
+                        lambda: replica.info("replication")["role"] == "master"
+                    ),
+                    30,
+                )
                 healed_in(f"a frozen master ({kind})", begun, await watched.all_served())
                 master.thaw()
                 again = dict(watched.served)
-                await until(lambda: asyncio.to_thread(lambda: master.info("replication")["role"] == "slave"), 60)
-                await until(lambda: asyncio.sleep(0, all(watched.served[name][1] > again[name][1] + 20 for name in names)), 60)
+                await until(
+                    lambda: asyncio.to_thread(
+                        lambda: master.info("replication")["role"] == "slave"
+                    ),
+                    60,
+                )
+                await until(
+                    lambda: asyncio.sleep(
+                        0, all(watched.served[name][1] > again[name][1] + 20 for name in names)
+                    ),
+                    60,
+                )
             assert watched.wrong == []
             await nothing_differs(settings, fresh, len(names))
 
@@ -287,13 +358,21 @@ async def test_shard_after_shard_fails_over_and_back(stack: EmbeddedStack, tmp_p
                     master, replica = place.masters[shard], place.replicas[shard]
                     await asyncio.to_thread(master.cut_replicas)
                     cut = dict(watched.served)
-                    await until(lambda cut=cut: asyncio.sleep(0, all(watched.served[name][1] >= cut[name][1] + 5 for name in names)), 60)
+                    await until(
+                        lambda cut=cut: asyncio.sleep(
+                            0, all(watched.served[name][1] >= cut[name][1] + 5 for name in names)
+                        ),
+                        60,
+                    )
                     begun = time.monotonic()
                     await asyncio.to_thread(place.fail_over, shard)
                     healed_in(f"failover {round_}", begun, await watched.all_served())
                     await asyncio.to_thread(master.start)
                     await until(
-                        lambda master=master: asyncio.to_thread(lambda: master.info("replication").get("master_link_status") == "up"), 60
+                        lambda master=master: asyncio.to_thread(
+                            lambda: master.info("replication").get("master_link_status") == "up"
+                        ),
+                        60,
                     )
                     place.masters[shard], place.replicas[shard] = replica, master
             assert watched.wrong == []

@@ -1,9 +1,11 @@
 """Schemathesis over the whole API: a real gateway and worker, every operation, good and bad input.
 
-No answer may be a server error, of another status, content type or form than the document says, or an error that is no problem document.
-503 is one the document knows, for a stack that is away or heals; this one is neither, so here it is a failure like any other.
+No answer may be a server error, of another status, content type or form than the document says, or
+an error that is no problem document. 503 is one the document knows, for a stack that is away or
+heals; this one is neither, so here it is a failure like any other.
 
-``THREADFOLD_SCHEMATHESIS=full`` draws many examples of each operation; otherwise it is a minute's worth, always the same.
+``THREADFOLD_SCHEMATHESIS=full`` draws many examples of each operation; otherwise it is a minute's
+worth, always the same.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"
 EXAMPLES = 300 if FULL else 12
 LONGEST_URL = 60_000
-"""Characters; the HTTP parser refuses an address of 64 KiB before the application sees it, with 400 and no problem document."""
+"""Characters; the HTTP parser refuses an address of 64 KiB before the application sees it, with 400
+and no problem document.
+"""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -49,7 +53,9 @@ CHECKS = [
 pytestmark = pytest.mark.timeout(3600 if FULL else 240)
 """Seconds for one operation."""
 
-DOCUMENT = create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")).openapi()
+DOCUMENT = create_gateway(
+    Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+).openapi()
 STREAMS = {
     (method.upper(), path)
     for path, item in DOCUMENT["paths"].items()
@@ -78,17 +84,31 @@ class Api:
         self.conversation = "fuzzed"
         said = [{"type": "message", "role": "user", "content": f"line {i}"} for i in range(5)]
         url = f"{served.url}/v1/conversations/{self.conversation}/events?wait=applied"
-        self.position = self.session.post(url, json=said, headers=served.headers, timeout=20).json()["position"]
-        called = {"model": "m", "render_digest": "ab" * 32, "position": self.position, "format": "openai", "tokens": 1}
+        self.position = self.session.post(
+            url, json=said, headers=served.headers, timeout=20
+        ).json()["position"]
+        called = {
+            "model": "m",
+            "render_digest": "ab" * 32,
+            "position": self.position,
+            "format": "openai",
+            "tokens": 1,
+        }
         url = f"{served.url}/v1/conversations/{self.conversation}/renders"
-        self.render = self.session.post(url, json=called, headers=served.headers, timeout=20).json()["id"]
+        self.render = self.session.post(
+            url, json=called, headers=served.headers, timeout=20
+        ).json()["id"]
 
     def place(self, case: Case) -> None:
-        """Put what is there where an example stands; and no position that is not yet there, because that is rightly waited for."""
+        """Put what is there where an example stands; and no position that is not yet there, because
+        that is rightly waited for.
+        """
         known = {"3-17": self.position, EXAMPLES_RENDER: self.render}
         wait = case.body.get("wait") if isinstance(case.body, dict) else None
         if isinstance(wait, int | float) and not isinstance(wait, bool) and 0 < wait <= 30:
-            case.body["wait"] = wait / 100  # a turn that waits for another one rightly takes as long as it was told to
+            case.body["wait"] = (
+                wait / 100
+            )  # a turn that waits for another one rightly takes as long as it was told to
         for values in (case.query, case.path_parameters, case.body):
             if not isinstance(values, dict):
                 continue
@@ -110,10 +130,16 @@ def api(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def left_out(case: Case) -> bool:
-    """Whether a short run passes this one over: a list of events has some 2,800 boundary cases, of which it sends every sixth."""
+    """Whether a short run passes this one over: a list of events has some 2,800 boundary cases, of
+    which it sends every sixth.
+    """
     many = case.method == "POST" and case.path.endswith("/events")
     return (
-        not FULL and many and case.meta is not None and case.meta.phase.name.name == "COVERAGE" and crc32(repr(case.body).encode()) % 6 > 0
+        not FULL
+        and many
+        and case.meta is not None
+        and case.meta.phase.name.name == "COVERAGE"
+        and crc32(repr(case.body).encode()) % 6 > 0
     )
 
 
@@ -121,20 +147,28 @@ def is_problem(response: Any) -> None:
     """What is no success is a problem document that says what and where."""
     if response.status_code < 400:
         return
-    assert response.headers["content-type"][0] == PROBLEM if isinstance(response.headers["content-type"], list) else True
+    assert (
+        response.headers["content-type"][0] == PROBLEM
+        if isinstance(response.headers["content-type"], list)
+        else True
+    )
     document = response.json()
     assert set(document) >= {"type", "title", "status", "detail"}, document
     assert document["status"] == response.status_code
     assert len(document["detail"]) > 10, document
 
 
-@schema.exclude(lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS).parametrize()
+@schema.exclude(
+    lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS
+).parametrize()
 @drawn
 def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> None:
     if left_out(case):
         return
     api.place(case)
-    response = case.call(base_url=api.served.url, session=api.session, headers=api.served.headers, timeout=30)
+    response = case.call(
+        base_url=api.served.url, session=api.session, headers=api.served.headers, timeout=30
+    )
     if len(response.request.url or "") > LONGEST_URL:
         assert response.status_code == 400
         return
@@ -144,7 +178,9 @@ def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> N
 
 if STREAMS:
 
-    @schema.include(lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS).parametrize()
+    @schema.include(
+        lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS
+    ).parametrize()
     @drawn
     def test_every_stream_begins_or_is_refused_as_its_document_says(case: Case, api: Api) -> None:
         """A stream has no end, so of one that begins only the head is read."""
@@ -169,8 +205,14 @@ def test_without_a_key_or_with_another_ones_nothing_is_done(api: Api) -> None:
             if "security" not in operation:
                 continue
             address = f"{api.served.url}{path.format_map(Anything())}"
-            for headers in ({}, {"Authorization": "Bearer tf_nobody"}, {"Authorization": "Basic dGY6dGY="}):
-                with api.session.request(method, address, headers=headers, timeout=20, stream=True) as response:
+            for headers in (
+                {},
+                {"Authorization": "Bearer tf_nobody"},
+                {"Authorization": "Basic dGY6dGY="},
+            ):
+                with api.session.request(
+                    method, address, headers=headers, timeout=20, stream=True
+                ) as response:
                     assert response.status_code == 401, (method, path)
                     assert response.headers["www-authenticate"].startswith("Bearer")
                     is_problem(response)

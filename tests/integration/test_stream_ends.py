@@ -1,4 +1,6 @@
-"""How streams end, and what they do while Kafka or Redis is away: slow readers, revoked keys, erasure, a gateway's stop, outages."""
+"""How streams end, and what they do while Kafka or Redis is away: slow readers, revoked keys,
+erasure, a gateway's stop, outages.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +29,31 @@ from threadfold.streaming.catchup import missed
 __all__ = ["pair"]
 
 
-async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_others_get_everything(pair: Pair) -> None:
+async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_others_get_everything(
+    pair: Pair,
+) -> None:
     live = pair.a.app.state.live
     host, port = pair.a.url.removeprefix("http://").split(":")
     path = "/v1/conversations/slow/stream"
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         slow.connect((host, int(port)))
-        slow.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {pair.keys['acme']}\r\n\r\n".encode())
+        slow.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {pair.keys['acme']}\r\n\r\n".encode()
+        )
         await until(lambda: _is(live.count() == 1))
         async with subscribed(pair.a, path, pair.keys["acme"]) as quick:
             positions: list[str] = []
             for _ in range(32):
-                positions += await pair.append("slow", *({"type": "acme.blob.v1", "blob": "x" * 20_000} for _ in range(25)))
+                positions += await pair.append(
+                    "slow", *({"type": "acme.blob.v1", "blob": "x" * 20_000} for _ in range(25))
+                )
             await quick.until(lambda: len(quick.events()) >= 800)
             assert [event.id for event in quick.events()] == positions
             # Its queue holds 4 MiB, the system's buffers some more: 16 MB were sent.
-            await until(lambda: _is(any(r.ended is not None for r in live._readers) or live.count() == 1))
+            await until(
+                lambda: _is(any(r.ended is not None for r in live._readers) or live.count() == 1)
+            )
         slow.settimeout(20)
         got = bytearray()
         while not got.endswith(b"0\r\n\r\n"):
@@ -104,21 +114,34 @@ async def test_a_key_that_is_revoked_ends_its_stream_and_no_other(pair: Pair) ->
     await control.stop()
 
 
-async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_told_410(pair: Pair) -> None:
+async def test_erasing_ends_the_stream_with_its_event_and_who_comes_later_is_told_410(
+    pair: Pair,
+) -> None:
     path = "/v1/conversations/erased/stream"
     (position,) = await pair.append("erased", say("forget me"))
-    async with subscribed(pair.a, path, pair.keys["acme"]) as one, subscribed(pair.b, path, pair.keys["acme"]) as two:
-        await pair.a.app.state.live.backend.append("acme", [("erased", {"type": "conversation.erased"})], operator=True)
+    async with (
+        subscribed(pair.a, path, pair.keys["acme"]) as one,
+        subscribed(pair.b, path, pair.keys["acme"]) as two,
+    ):
+        await pair.a.app.state.live.backend.append(
+            "acme", [("erased", {"type": "conversation.erased"})], operator=True
+        )
         for subscriber in (one, two):
             await subscriber.until(subscriber.ended.is_set)
             assert subscriber.events()[-1].data["type"] == "conversation.erased"
             assert subscriber.got[-1].data == "the conversation is erased"
 
     async def gone() -> bool:
-        return (await pair.a.http.get(f"{path}?after={position}", headers=pair.auth())).status_code == 410
+        return (
+            await pair.a.http.get(f"{path}?after={position}", headers=pair.auth())
+        ).status_code == 410
 
     await until(gone)
-    piece = await pair.a.http.post("/v1/conversations/erased/partial", content=b'{"turn_id":"t","delta":"x"}', headers=pair.auth())
+    piece = await pair.a.http.post(
+        "/v1/conversations/erased/partial",
+        content=b'{"turn_id":"t","delta":"x"}',
+        headers=pair.auth(),
+    )
     assert piece.status_code == 410
 
 
@@ -132,13 +155,18 @@ async def test_a_repeated_event_is_sent_once(pair: Pair) -> None:
         assert [event.data["id"] for event in one.events()] == ["one", "two"]
 
 
-async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_refused(pair: Pair) -> None:
+async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_refused(
+    pair: Pair,
+) -> None:
     backend = pair.a.app.state.live.backend
     key = make_key("acme", "far")
     partition = partition_of(key, backend.log.partitions)
     positions: list[str] = []
     for i in range(12):
-        positions += await pair.append("far", *(say(f"{i} {j}: {'word ' * 30}", "assistant" if j % 2 else "user") for j in range(10)))
+        positions += await pair.append(
+            "far",
+            *(say(f"{i} {j}: {'word ' * 30}", "assistant" if j % 2 else "user") for j in range(10)),
+        )
         await pair.append(f"other{i}", say("noise"), wait=i % 4 == 3)
     await backend.reach(parse_position(positions[-1]))
     upto = (await backend.log.ends())[partition]
@@ -149,7 +177,9 @@ async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_re
         expected = [parse_position(p).offset for p in positions[positions.index(after) + 1 :]]
         summaries = set(offsets) - set(expected)
         assert set(expected) <= set(offsets)
-        rows = await backend.log.read(type(parse_position(after))(partition, offset) for offset in summaries)
+        rows = await backend.log.read(
+            type(parse_position(after))(partition, offset) for offset in summaries
+        )
         assert all(b"summary" in (raw.value or b"") for raw in rows.values())
     with pytest.raises(TooFarBehind, match="read its history first"):
         await missed(backend, key, partition, parse_position(positions[0]).offset, upto, 5, most=30)
@@ -157,10 +187,15 @@ async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_re
         await pair.a.app.state.live.open("acme", "far", f"{partition}-{upto + 5}")
 
 
-async def test_a_gateway_that_stops_ends_its_streams_at_once_and_the_other_goes_on_from_there(pair: Pair) -> None:
+async def test_a_gateway_that_stops_ends_its_streams_at_once_and_the_other_goes_on_from_there(
+    pair: Pair,
+) -> None:
     path = "/v1/conversations/stopping/stream"
     async with serving(pair.settings) as third:  # noqa: SIM117
-        async with subscribed(third, path, pair.keys["acme"]) as one, subscribed(third, "/v1/summaries/stream", pair.keys["acme"]) as two:
+        async with (
+            subscribed(third, path, pair.keys["acme"]) as one,
+            subscribed(third, "/v1/summaries/stream", pair.keys["acme"]) as two,
+        ):
             (position,) = await pair.append("stopping", say("a"))
             await one.until(lambda: one.events())
             began = time.monotonic()
@@ -183,7 +218,14 @@ async def own(tmp_path: Path) -> AsyncIterator[tuple[Settings, EmbeddedKafka, Em
     await asyncio.to_thread(redis.start)
     try:
         made = Settings.load(
-            env={}, kafka=kafka.address, redis=redis.url, partitions=2, replication=1, min_isr=1, stream_heartbeat=0.3, partial_timeout=60
+            env={},
+            kafka=kafka.address,
+            redis=redis.url,
+            partitions=2,
+            replication=1,
+            min_isr=1,
+            stream_heartbeat=0.3,
+            partial_timeout=60,
         )
         await create_topics(made)
         yield made, kafka, redis
@@ -235,5 +277,11 @@ async def test_kafka_and_redis_away_the_stream_stays_open_and_goes_on_without_ga
             assert [event.data["content"] for event in one.events()] == ["b", "c", "d", "e"]
             states = len(one.of("state"))
             async with running_worker(settings):
-                await one.until(lambda: len(one.of("state")) > states and one.of("state")[-1]["position"] == positions[-1], 60)
+                await one.until(
+                    lambda: (
+                        len(one.of("state")) > states
+                        and one.of("state")[-1]["position"] == positions[-1]
+                    ),
+                    60,
+                )
             assert not one.ended.is_set()

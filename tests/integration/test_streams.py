@@ -31,10 +31,14 @@ class Pair(NamedTuple):
     def auth(self, name: str = "acme") -> dict[str, str]:
         return {"Authorization": f"Bearer {self.keys[name]}"}
 
-    async def append(self, conversation: str, *flats: Any, gateway: Gateway | None = None, wait: bool = False) -> list[str]:
+    async def append(
+        self, conversation: str, *flats: Any, gateway: Gateway | None = None, wait: bool = False
+    ) -> list[str]:
         """Append and return the positions."""
         path = f"/v1/conversations/{conversation}/events" + ("?wait=applied" if wait else "")
-        answer = await (gateway or self.a).http.post(path, content=json.dumps(flats), headers=self.auth())
+        answer = await (gateway or self.a).http.post(
+            path, content=json.dumps(flats), headers=self.auth()
+        )
         assert answer.status_code in (200, 202), answer.text
         return [event["position"] for event in answer.json()["events"]]
 
@@ -47,9 +51,15 @@ def say(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
 async def pair(settings: Settings) -> AsyncIterator[Pair]:
     quick = msgspec.structs.replace(settings, stream_heartbeat=0.3, partial_timeout=1.5)
     control = await Control(quick).start()
-    await control.write({"generation/1": Generation(1, quick.partitions, POLICY), "generation/live": 1})
+    await control.write(
+        {"generation/1": Generation(1, quick.partitions, POLICY), "generation/live": 1}
+    )
     keys = {}
-    for name, tenant, scopes in (("acme", "acme", None), ("rival", "rival", None), ("reader", "acme", ["read"])):
+    for name, tenant, scopes in (
+        ("acme", "acme", None),
+        ("rival", "rival", None),
+        ("reader", "acme", ["read"]),
+    ):
         await control.ensure_tenant(tenant)
         keys[name] = await control.add_key(tenant, scopes)
     await control.stop()
@@ -60,15 +70,22 @@ async def pair(settings: Settings) -> AsyncIterator[Pair]:
 async def test_events_come_in_order_on_both_gateways_as_history_gives_them(pair: Pair) -> None:
     await pair.append("order", say("before"))
     path = "/v1/conversations/order/stream"
-    async with subscribed(pair.a, path, pair.keys["acme"]) as one, subscribed(pair.b, path, pair.keys["acme"]) as two:
+    async with (
+        subscribed(pair.a, path, pair.keys["acme"]) as one,
+        subscribed(pair.b, path, pair.keys["acme"]) as two,
+    ):
         positions = await pair.append("order", *(say(f"line {i}") for i in range(5)))
         for subscriber in (one, two):
             await subscriber.until(lambda s=subscriber: len(s.events()) >= 5)
             assert [event.id for event in subscriber.events()] == positions
             assert [event.kind for event in subscriber.events()] == ["event"] * 5
-    page = await pair.a.http.get(f"/v1/conversations/order/context?after={positions[-1]}", headers=pair.auth())
+    page = await pair.a.http.get(
+        f"/v1/conversations/order/context?after={positions[-1]}", headers=pair.auth()
+    )
     assert page.status_code == 200
-    history = (await pair.a.http.get("/v1/conversations/order/history?limit=5", headers=pair.auth())).json()["events"]
+    history = (
+        await pair.a.http.get("/v1/conversations/order/history?limit=5", headers=pair.auth())
+    ).json()["events"]
     assert [event.data for event in one.events()] == history[::-1]
 
 
@@ -85,14 +102,19 @@ async def test_a_stream_resumes_after_a_position_by_header_and_by_parameter(pair
         assert [event.id for event in two.events()] == [positions[7], *more]
 
 
-async def test_reconnecting_at_random_points_under_appends_misses_and_repeats_nothing(pair: Pair) -> None:
+async def test_reconnecting_at_random_points_under_appends_misses_and_repeats_nothing(
+    pair: Pair,
+) -> None:
     rng = random.Random(7)
     positions = await pair.append("random", say("first"))
     path, seen, done = "/v1/conversations/random/stream", [positions[0]], asyncio.Event()
 
     async def appending() -> None:
         for i in range(60):
-            names = [f"noise{rng.randrange(20)}" if rng.random() < 0.5 else "random" for _ in range(rng.randrange(1, 6))]
+            names = [
+                f"noise{rng.randrange(20)}" if rng.random() < 0.5 else "random"
+                for _ in range(rng.randrange(1, 6))
+            ]
             for name in names:
                 found = await pair.append(name, say(f"{i}"), gateway=rng.choice([pair.a, pair.b]))
                 if name == "random":
@@ -103,7 +125,9 @@ async def test_reconnecting_at_random_points_under_appends_misses_and_repeats_no
     connections = 0
     while not done.is_set() or positions[-1] not in seen:
         connections += 1
-        async with subscribed(rng.choice([pair.a, pair.b]), path, pair.keys["acme"], Last_Event_ID=seen[-1]) as one:
+        async with subscribed(
+            rng.choice([pair.a, pair.b]), path, pair.keys["acme"], Last_Event_ID=seen[-1]
+        ) as one:
             wanted = rng.randrange(1, 9)
             await one.until(partial(_enough, one, wanted, done, seen[-1], positions))
             taken = one.events() if rng.random() < 0.5 else one.events()[:wanted]
@@ -115,7 +139,9 @@ async def test_reconnecting_at_random_points_under_appends_misses_and_repeats_no
     assert len(set(seen)) == len(seen)
 
 
-def _enough(one: Subscriber, wanted: int, done: asyncio.Event, last: str, positions: list[str]) -> bool:
+def _enough(
+    one: Subscriber, wanted: int, done: asyncio.Event, last: str, positions: list[str]
+) -> bool:
     got = [event.id for event in one.events()]
     return len(got) >= wanted or (done.is_set() and positions[-1] in (last, *got))
 
@@ -125,7 +151,11 @@ async def _summaries(pair: Pair, conversation: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor = ""
     while cursor is not None:
-        page = (await pair.a.http.get(f"/v1/conversations/{conversation}/history?limit=100{cursor}", headers=pair.auth())).json()
+        page = (
+            await pair.a.http.get(
+                f"/v1/conversations/{conversation}/history?limit=100{cursor}", headers=pair.auth()
+            )
+        ).json()
         found += [event for event in page["events"] if event["type"] == "summary"]
         cursor = page["next_before"] and f"&before={page['next_before']}"
     return found
@@ -144,7 +174,12 @@ async def test_a_subscriber_that_leaves_leaves_nothing_behind(pair: Pair) -> Non
 
     async def gone() -> bool:
         names = {task.get_name() for task in asyncio.all_tasks()}
-        return live.count() == 0 and not names & {"stream", "stream-client", "state-acme/leave", "judging-acme/leave"}
+        return live.count() == 0 and not names & {
+            "stream",
+            "stream-client",
+            "state-acme/leave",
+            "judging-acme/leave",
+        }
 
     await until(gone, 5)
     assert live._channels == {}

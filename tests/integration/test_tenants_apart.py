@@ -1,7 +1,8 @@
-"""No route tells one tenant anything of another: with another's conversation, positions, cursors and ids it answers as if there were none.
+"""No route tells one tenant anything of another: with another's conversation, positions, cursors
+and ids it answers as if there were none.
 
-Every route of the application is walked, by its OpenAPI document; a route without an entry in :data:`TABLE` fails the test, so that none is
-added without being tried here.
+Every route of the application is walked, by its OpenAPI document; a route without an entry in
+:data:`TABLE` fails the test, so that none is added without being tried here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ SECRET = "the-tide-is-at-nine"
 
 @dataclass(frozen=True)
 class Place:
-    """What a request may name: a conversation and what belongs to it. Compared are those of a tenant and nobody's."""
+    """What a request may name: a conversation and what belongs to it. Compared are those of a
+    tenant and nobody's.
+    """
 
     conversation: str
     position: str
@@ -49,7 +52,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A request by the other tenant. ``live``: its answer does not end, so what comes in a short time is what counts."""
+    """A request by the other tenant. ``live``: its answer does not end, so what comes in a short
+    time is what counts.
+    """
 
     path: str
     body: Any = None
@@ -62,7 +67,10 @@ Entry = Callable[[Place], list[Attempt]]
 
 def at(path: str, *bodies: Any) -> Entry:
     """Attempts at a path of a conversation, one without and one with each body."""
-    return lambda p: [Attempt(path.format(c=p.conversation, p=p), None if b is None else b(p)) for b in (bodies or (None,))]
+    return lambda p: [
+        Attempt(path.format(c=p.conversation, p=p), None if b is None else b(p))
+        for b in (bodies or (None,))
+    ]
 
 
 TABLE: dict[tuple[str, str], Entry] = {
@@ -70,18 +78,31 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("GET", "/readyz"): at("/readyz"),
     ("GET", "/v1/conversations/{conversation}/context"): lambda p: [
         Attempt(f"/v1/conversations/{p.conversation}/context{query}")
-        for query in ("", f"?after={p.position}", "?format=events", "?format=anthropic&max_tokens=2000")
+        for query in (
+            "",
+            f"?after={p.position}",
+            "?format=events",
+            "?format=anthropic&max_tokens=2000",
+        )
     ],
     ("GET", "/v1/conversations/{conversation}/history"): lambda p: [
-        Attempt(f"/v1/conversations/{p.conversation}/history{query}") for query in ("", f"?before={p.cursor}", "?limit=500")
+        Attempt(f"/v1/conversations/{p.conversation}/history{query}")
+        for query in ("", f"?before={p.cursor}", "?limit=500")
     ],
     ("GET", "/v1/conversations/{conversation}/events/{position}"): lambda p: [
-        Attempt(f"/v1/conversations/{p.conversation}/events/{p.position}{query}") for query in ("", "?offset=0&limit=10")
+        Attempt(f"/v1/conversations/{p.conversation}/events/{p.position}{query}")
+        for query in ("", "?offset=0&limit=10")
     ],
     ("GET", "/v1/renders/{render_id}"): at("/v1/renders/{p.render}"),
     ("POST", "/v1/conversations/{conversation}/renders"): at(
         "/v1/conversations/{c}/renders",
-        lambda p: {"model": "m", "render_digest": "0" * 64, "position": p.position, "format": "openai", "tokens": 3},
+        lambda p: {
+            "model": "m",
+            "render_digest": "0" * 64,
+            "position": p.position,
+            "format": "openai",
+            "tokens": 3,
+        },
     ),
     ("POST", "/v1/conversations/{conversation}/events"): at(
         "/v1/conversations/{c}/events?wait=applied",
@@ -95,37 +116,62 @@ TABLE: dict[tuple[str, str], Entry] = {
         "/v1/conversations/{c}/messages?wait=applied", lambda p: {"role": "user", "content": "mine"}
     ),
     ("POST", "/v1/conversations/{conversation}/rollback"): at(
-        "/v1/conversations/{c}/rollback?wait=applied", lambda p: {"to": p.event}, lambda p: {"to": p.position}
+        "/v1/conversations/{c}/rollback?wait=applied",
+        lambda p: {"to": p.event},
+        lambda p: {"to": p.position},
     ),
     ("DELETE", "/v1/conversations/{conversation}"): at("/v1/conversations/{c}"),
     ("DELETE", "/v1/users/{user}"): at("/v1/users/{p.tenant}"),
-    ("POST", "/v1/conversations/{conversation}/close"): at("/v1/conversations/{c}/close?wait=applied"),
+    ("POST", "/v1/conversations/{conversation}/close"): at(
+        "/v1/conversations/{c}/close?wait=applied"
+    ),
     ("POST", "/v1/events"): at(
         "/v1/events?wait=applied",
         lambda p: {"conversation": p.conversation, **say("mine")},
         lambda p: {"conversation": f"{p.tenant}/{p.conversation}", **say("mine")},
-        lambda p: {"conversation": p.conversation, "type": "resolution", "suspension_id": p.suspension, "outcome": "approved"},
+        lambda p: {
+            "conversation": p.conversation,
+            "type": "resolution",
+            "suspension_id": p.suspension,
+            "outcome": "approved",
+        },
     ),
-    ("POST", "/v1/conversations/{conversation}/compact"): at("/v1/conversations/{c}/compact?wait=applied"),
-    ("GET", "/v1/conversations"): lambda p: [Attempt(f"/v1/conversations{query}") for query in ("", f"?before={p.listed}")],
-    ("GET", "/v1/suspensions"): lambda p: [Attempt(f"/v1/suspensions{query}") for query in ("", f"?before={p.listed}")],
+    ("POST", "/v1/conversations/{conversation}/compact"): at(
+        "/v1/conversations/{c}/compact?wait=applied"
+    ),
+    ("GET", "/v1/conversations"): lambda p: [
+        Attempt(f"/v1/conversations{query}") for query in ("", f"?before={p.listed}")
+    ],
+    ("GET", "/v1/suspensions"): lambda p: [
+        Attempt(f"/v1/suspensions{query}") for query in ("", f"?before={p.listed}")
+    ],
     ("GET", "/v1/conversations/{conversation}/summaries"): lambda p: [
-        Attempt(f"/v1/conversations/{p.conversation}/summaries{query}") for query in ("", f"?before={p.cursor}")
+        Attempt(f"/v1/conversations/{p.conversation}/summaries{query}")
+        for query in ("", f"?before={p.cursor}")
     ],
     ("GET", "/v1/conversations/{conversation}/turns"): at("/v1/conversations/{c}/turns"),
     ("POST", "/v1/conversations/{conversation}/turns"): at(
-        "/v1/conversations/{c}/turns", lambda p: {"turn_id": "mine"}, lambda p: {"turn_id": "mine", "policy": "interrupt"}
+        "/v1/conversations/{c}/turns",
+        lambda p: {"turn_id": "mine"},
+        lambda p: {"turn_id": "mine", "policy": "interrupt"},
     ),
     ("POST", "/v1/conversations/{conversation}/turns/{turn_id}/renew"): lambda p: [
-        Attempt(f"/v1/conversations/{p.conversation}/turns/{p.turn}/renew", headers={"Fencing-Token": p.token})
+        Attempt(
+            f"/v1/conversations/{p.conversation}/turns/{p.turn}/renew",
+            headers={"Fencing-Token": p.token},
+        )
     ],
     ("POST", "/v1/conversations/{conversation}/turns/{turn_id}/end"): lambda p: [
-        Attempt(f"/v1/conversations/{p.conversation}/turns/{p.turn}/end", headers=headers) for headers in ({"Fencing-Token": p.token}, {})
+        Attempt(f"/v1/conversations/{p.conversation}/turns/{p.turn}/end", headers=headers)
+        for headers in ({"Fencing-Token": p.token}, {})
     ],
     ("GET", "/v1/conversations/{conversation}/stream"): lambda p: [
-        Attempt(f"/v1/conversations/{p.conversation}/stream{query}", live=True) for query in ("", f"?after={p.position}")
+        Attempt(f"/v1/conversations/{p.conversation}/stream{query}", live=True)
+        for query in ("", f"?after={p.position}")
     ],
-    ("GET", "/v1/summaries/stream"): lambda p: [Attempt(f"/v1/summaries/stream{q}", live=True) for q in ("", "?from=beginning")],
+    ("GET", "/v1/summaries/stream"): lambda p: [
+        Attempt(f"/v1/summaries/stream{q}", live=True) for q in ("", "?from=beginning")
+    ],
     ("POST", "/v1/conversations/{conversation}/partial"): at(
         "/v1/conversations/{c}/partial", lambda p: {"turn_id": p.turn, "delta": "mine", "offset": 0}
     ),
@@ -135,9 +181,13 @@ TABLE: dict[tuple[str, str], Entry] = {
     ("GET", "/v1/tenants"): at("/v1/tenants"),
     ("POST", "/v1/tenants"): at("/v1/tenants", lambda p: {"name": p.tenant}),
     ("GET", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}"),
-    ("PATCH", "/v1/tenants/{tenant}"): at("/v1/tenants/{p.tenant}", lambda p: {"quota": {"requests_per_second": 1}}),
+    ("PATCH", "/v1/tenants/{tenant}"): at(
+        "/v1/tenants/{p.tenant}", lambda p: {"quota": {"requests_per_second": 1}}
+    ),
     ("GET", "/v1/tenants/{tenant}/keys"): at("/v1/tenants/{p.tenant}/keys"),
-    ("POST", "/v1/tenants/{tenant}/keys"): at("/v1/tenants/{p.tenant}/keys", lambda p: {"scopes": ["read"]}),
+    ("POST", "/v1/tenants/{tenant}/keys"): at(
+        "/v1/tenants/{p.tenant}/keys", lambda p: {"scopes": ["read"]}
+    ),
     ("DELETE", "/v1/tenants/{tenant}/keys"): at("/v1/tenants/{p.tenant}/keys"),
     ("DELETE", "/v1/tenants/{tenant}/keys/{key}"): at("/v1/tenants/{p.tenant}/keys/{p.key}"),
 }
@@ -153,15 +203,26 @@ class World:
         self.nobodys: Place
 
     def routes(self) -> list[tuple[str, str]]:
-        """All routes, those that only read first: appends make the other tenant a conversation of the same name."""
+        """All routes, those that only read first: appends make the other tenant a conversation of
+        the same name.
+        """
         paths = self.app.openapi()["paths"]
-        found = [(method.upper(), path) for path, methods in paths.items() for method in methods if path != "/metrics"]
+        found = [
+            (method.upper(), path)
+            for path, methods in paths.items()
+            for method in methods
+            if path != "/metrics"
+        ]
         return sorted(found, key=lambda route: (route[0] != "GET", route[1], route[0]))
 
     async def view(self) -> list[str]:
         """All that acme sees of its conversation."""
         c, p = self.theirs.conversation, self.theirs
-        paths = [f"conversations/{c}/context", f"conversations/{c}/history?limit=500", f"conversations/{c}/events/{p.position}"]
+        paths = [
+            f"conversations/{c}/context",
+            f"conversations/{c}/history?limit=500",
+            f"conversations/{c}/events/{p.position}",
+        ]
         answers = [await self.acme.get(f"/v1/{path}") for path in (*paths, f"renders/{p.render}")]
         assert [answer.status_code for answer in answers] == [200] * 4
         return [answer.text for answer in answers]
@@ -170,11 +231,15 @@ class World:
 @pytest.fixture(scope="module")
 async def world(settings: Settings) -> AsyncIterator[World]:
     control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
+    await control.write(
+        {"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1}
+    )
     keys = {}
     for tenant in ("acme", "rival"):
         await control.ensure_tenant(tenant)
-        keys[tenant] = {"Authorization": f"Bearer {await control.add_key(tenant, [*DEFAULT_SCOPES, 'erase'])}"}
+        keys[tenant] = {
+            "Authorization": f"Bearer {await control.add_key(tenant, [*DEFAULT_SCOPES, 'erase'])}"
+        }
     known = control.state.keys_of("acme")
     await control.stop()
     app = create_gateway(settings)
@@ -195,28 +260,68 @@ async def world(settings: Settings) -> AsyncIterator[World]:
 
 
 async def _talk(world: World, partitions: int, key: str) -> None:
-    """Let acme have a conversation whose name, as the other tenant's, falls into the same partition as one that nobody has."""
+    """Let acme have a conversation whose name, as the other tenant's, falls into the same partition
+    as one that nobody has.
+    """
     name = next(
-        n for i in range(999) if partition_of(Key("acme", n := f"secret{i}"), partitions) == partition_of(Key("rival", n), partitions)
+        n
+        for i in range(999)
+        if partition_of(Key("acme", n := f"secret{i}"), partitions)
+        == partition_of(Key("rival", n), partitions)
     )
     wanted = partition_of(Key("acme", name), partitions)
-    missing = next(n for i in range(999) if partition_of(Key("rival", n := f"nobody{i}"), partitions) == wanted)
-    said = [say(SECRET), say(f"{SECRET} again"), {"type": "suspension", "suspension_id": "sus-1", "kind": "input", "prompt": SECRET}]
-    answer = (await world.acme.post(f"/v1/conversations/{name}/events?wait=applied", json=said)).json()
-    cursor = (await world.acme.get(f"/v1/conversations/{name}/history?limit=1")).json()["next_before"]
+    missing = next(
+        n for i in range(999) if partition_of(Key("rival", n := f"nobody{i}"), partitions) == wanted
+    )
+    said = [
+        say(SECRET),
+        say(f"{SECRET} again"),
+        {"type": "suspension", "suspension_id": "sus-1", "kind": "input", "prompt": SECRET},
+    ]
+    answer = (
+        await world.acme.post(f"/v1/conversations/{name}/events?wait=applied", json=said)
+    ).json()
+    cursor = (await world.acme.get(f"/v1/conversations/{name}/history?limit=1")).json()[
+        "next_before"
+    ]
     context = (await world.acme.get(f"/v1/conversations/{name}/context")).json()
-    called = {"model": "m", "render_digest": context["render_digest"], "position": context["position"], "format": "openai"}
-    render = (await world.acme.post(f"/v1/conversations/{name}/renders", json={**called, "tokens": context["tokens"]})).json()["id"]
+    called = {
+        "model": "m",
+        "render_digest": context["render_digest"],
+        "position": context["position"],
+        "format": "openai",
+    }
+    render = (
+        await world.acme.post(
+            f"/v1/conversations/{name}/renders", json={**called, "tokens": context["tokens"]}
+        )
+    ).json()["id"]
     turn = {"turn_id": "turn-1", "seconds": 3600}
-    token = str((await world.acme.post(f"/v1/conversations/{name}/turns", json=turn)).json()["fencing_token"])
+    token = str(
+        (await world.acme.post(f"/v1/conversations/{name}/turns", json=turn)).json()[
+            "fencing_token"
+        ]
+    )
     await world.acme.post("/v1/conversations/another/events?wait=applied", json=say("another"))
     listed = (await world.acme.get("/v1/conversations?limit=1")).json()["next_before"]
     event = answer["events"][0]
     assert cursor
     assert listed
     assert render
-    world.theirs = Place(name, event["position"], event["id"], cursor, render, "sus-1", "acme", key, token=token, listed=listed)
-    # The same positions and cursor, but of a conversation that never was; ids like theirs that nothing has.
+    world.theirs = Place(
+        name,
+        event["position"],
+        event["id"],
+        cursor,
+        render,
+        "sus-1",
+        "acme",
+        key,
+        token=token,
+        listed=listed,
+    )
+    # The same positions and cursor, but of a conversation that never was; ids like theirs that
+    # nothing has.
     world.nobodys = Place(
         missing,
         event["position"],
@@ -240,10 +345,14 @@ def _other(render: str) -> str:
 async def _try(world: World, method: str, attempt: Attempt) -> tuple[int, str]:
     content = None if attempt.body is None else json.dumps(attempt.body).encode()
     if not attempt.live:
-        answer = await world.rival.request(method, attempt.path, content=content, headers=attempt.headers)
+        answer = await world.rival.request(
+            method, attempt.path, content=content, headers=attempt.headers
+        )
         return answer.status_code, answer.text
     got = b""
-    async with world.rival.stream(method, attempt.path, content=content, headers=attempt.headers) as answer:
+    async with world.rival.stream(
+        method, attempt.path, content=content, headers=attempt.headers
+    ) as answer:
         try:
             async with asyncio.timeout(0.7):
                 async for chunk in answer.aiter_bytes():
@@ -254,8 +363,18 @@ async def _try(world: World, method: str, attempt: Attempt) -> tuple[int, str]:
 
 
 def _plain(text: str, place: Place) -> str:
-    """An answer without the ids of its own request: what it is called, and where in the other tenant's own conversation it landed."""
-    for name in (place.conversation, place.event, place.render, place.suspension, place.tenant, place.key, place.turn):
+    """An answer without the ids of its own request: what it is called, and where in the other
+    tenant's own conversation it landed.
+    """
+    for name in (
+        place.conversation,
+        place.event,
+        place.render,
+        place.suspension,
+        place.tenant,
+        place.key,
+        place.turn,
+    ):
         text = text.replace(name, "X")
     text = re.sub(r'"fencing_token":[0-9]+|token [0-9]+', "token", text)
     text = re.sub(r'"(id|position|time|after|next_before|cursor)":"[^"]*"', r'"\1":"…"', text)
@@ -287,12 +406,17 @@ async def test_another_tenants_answers_equal_those_for_what_does_not_exist(world
         for theirs, nobodys in zip(entry(world.theirs), entry(world.nobodys), strict=True):
             found, expected = await _try(world, method, theirs), await _try(world, method, nobodys)
             assert found[0] == expected[0], (method, theirs.path, found, expected)
-            assert _plain(found[1], world.theirs) == _plain(expected[1], world.nobodys), (method, theirs.path)
+            assert _plain(found[1], world.theirs) == _plain(expected[1], world.nobodys), (
+                method,
+                theirs.path,
+            )
             assert SECRET not in found[1], (method, theirs.path)
             assert found[0] < 500, (method, theirs.path, found)
             tried += 1
     assert tried >= len(TABLE)
-    assert await world.view() == before, "nothing that the other tenant did is seen in this one's conversation"
+    assert await world.view() == before, (
+        "nothing that the other tenant did is seen in this one's conversation"
+    )
 
 
 async def test_the_other_tenants_own_conversation_of_that_name_is_its_own(world: World) -> None:
@@ -305,4 +429,6 @@ async def test_the_other_tenants_own_conversation_of_that_name_is_its_own(world:
         assert "mine alone" in answer.text
     other = await world.rival.get(f"{path}/events/{world.theirs.position}")
     assert other.status_code == 422
-    assert (await world.rival.get(f"{path}/history?before={world.theirs.cursor}")).status_code == 422
+    assert (
+        await world.rival.get(f"{path}/history?before={world.theirs.cursor}")
+    ).status_code == 422

@@ -1,4 +1,6 @@
-"""A producer with transactions writes to the log: each leaves a marker, an offset without a record, which nobody may wait for."""
+"""A producer with transactions writes to the log: each leaves a marker, an offset without a record,
+which nobody may wait for.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     async with producer.transaction():
         for i in range(30):
             flat = {"type": "message", "role": "user", "content": f"message {i}"}
-            record = make_record(KEYS[i % 6], flat, where="event", now="2026-01-01T00:00:00Z", new_id=f"m{i}")
+            record = make_record(
+                KEYS[i % 6], flat, where="event", now="2026-01-01T00:00:00Z", new_id=f"m{i}"
+            )
             await producer.send(made.topic("events"), record.value, str(record.key).encode())
     await producer.stop()
     log = KafkaLog(made, made.partitions)
@@ -55,14 +59,19 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     yield made
 
 
-async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt(settings: Settings) -> None:
+async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     ends = await log.ends()
     rows = [raw for p in ends for raw in [raw async for raw in log.scan(p, 0, ends[p] - 1)]]
     assert len(rows) == 30
     assert await log.tops() == {p: end - 1 for p, end in ends.items()}
     begun = time.monotonic()
-    assert sum([len(batch) async for _, batch in log.stream({p: (0, ends[p] - 1) for p in ends})]) == 30
+    assert (
+        sum([len(batch) async for _, batch in log.stream({p: (0, ends[p] - 1) for p in ends})])
+        == 30
+    )
     assert time.monotonic() - begun < settings.append_timeout / 2
     async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
         assert runtime.projector is not None and runtime.log is not None
@@ -70,14 +79,20 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
         looks = FoldProgress(runtime.projector, runtime.log, runtime.store)
 
         async def nothing_left() -> bool:
-            return {name: look.lag for name, look in (await looks()).items()} == {"partition 0": 0, "partition 1": 0}
+            return {name: look.lag for name, look in (await looks()).items()} == {
+                "partition 0": 0,
+                "partition 1": 0,
+            }
 
         await until(nothing_left, 10, "the watchdog sees nothing that waits")
         await runtime.store.drop_generation(1, settings.partitions)
 
         async def back() -> bool:
             checkpoints = [await runtime.store.checkpoint(1, p) for p in range(settings.partitions)]
-            return all(c is not None and not c.healing and c.offset == ends[p] - 2 for p, c in enumerate(checkpoints))
+            return all(
+                c is not None and not c.healing and c.offset == ends[p] - 2
+                for p, c in enumerate(checkpoints)
+            )
 
         await until(back, 20, "a lost Redis heals up to the last record")
         assert (await backend.window("acme", "c0")).meta.count == 5
@@ -104,11 +119,17 @@ async def test_a_worker_without_partitions_is_not_held_up_by_a_marker(settings: 
         runtime.projector.assignment = assignment  # type: ignore[method-assign]
 
 
-async def test_what_an_aborted_transaction_wrote_counts_as_it_stands_in_the_log(settings: Settings) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka, transactional_id=f"{settings.topic_prefix}-2")
+async def test_what_an_aborted_transaction_wrote_counts_as_it_stands_in_the_log(
+    settings: Settings,
+) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=settings.kafka, transactional_id=f"{settings.topic_prefix}-2"
+    )
     await producer.start()
     flat = {"type": "message", "role": "user", "content": "taken back"}
-    record = make_record(KEYS[0], flat, where="event", now="2026-01-01T00:00:00Z", new_id="taken-back")
+    record = make_record(
+        KEYS[0], flat, where="event", now="2026-01-01T00:00:00Z", new_id="taken-back"
+    )
     await producer.begin_transaction()
     await producer.send_and_wait(settings.topic("events"), record.value, str(record.key).encode())
     await producer.abort_transaction()

@@ -1,4 +1,6 @@
-"""The log has lost its first events: it is said, and no window is served that would lack its beginning."""
+"""The log has lost its first events: it is said, and no window is served that would lack its
+beginning.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from projections.errors import Healing, LogTruncated, UnknownProjection
 from projections.names import partition_of
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
-from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, snapshot_offsets, stamp_of
+from projections.storage.snapshots import (
+    MARKER_KEY,
+    decode_marker,
+    decode_snapshot,
+    snapshot_offsets,
+    stamp_of,
+)
 from streams.control.follower import Control
 from streams.log.clients import admin_client, make_producer
 from streams.log.log import KafkaLog
@@ -44,7 +52,9 @@ from threadfold.service.conversations import Backend
 
 
 @pytest.fixture
-async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Settings]:
+async def settings(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Settings]:
     """Two partitions; a partition that is held back is looked at again at once."""
     monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
     monkeypatch.setattr(projector, "TRUNCATED_PAUSE", 0.2)
@@ -60,21 +70,32 @@ async def settings(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Asy
 async def eaten(settings: Settings, before: dict[int, int], topic: str = "events") -> None:
     """Delete a topic's records before these offsets, as retention does."""
     async with admin_client(settings) as admin:
-        wanted = {TopicPartition(settings.topic(topic), p): RecordsToDelete(before_offset=offset) for p, offset in before.items()}
+        wanted = {
+            TopicPartition(settings.topic(topic), p): RecordsToDelete(before_offset=offset)
+            for p, offset in before.items()
+        }
         await admin.delete_records(wanted)
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    return {f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in ("kafka", "redis", "topic_prefix", "group")}
+    return {
+        f"THREADFOLD_{name.upper()}": str(getattr(settings, name))
+        for name in ("kafka", "redis", "topic_prefix", "group")
+    }
 
 
 def but(settings: Settings, **others: object) -> Settings:
     """These settings with some others."""
-    return Settings.load(env={}, **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, **others})
+    return Settings.load(
+        env={},
+        **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, **others},
+    )
 
 
 async def needed(settings: Settings, partition: int) -> int:
-    """The first offset that the latest snapshots of a partition, or their marker, need of the log."""
+    """The first offset that the latest snapshots of a partition, or their marker, need of the
+    log.
+    """
     topic, stamp = KafkaSnapshots(settings, settings.partitions), stamp_of(1, Rules(POLICY))
     latest: dict[bytes, int] = {}
     begin, end = await topic.bounds(partition)
@@ -96,7 +117,9 @@ async def held_back(runtime: Runtime, settings: Settings) -> None:
     """Wait until every partition is marked as healing with nothing folded."""
 
     async def held() -> bool:
-        found: list[Checkpoint | None] = [await runtime.store.checkpoint(1, p) for p in range(settings.partitions)]
+        found: list[Checkpoint | None] = [
+            await runtime.store.checkpoint(1, p) for p in range(settings.partitions)
+        ]
         return all(c is not None and c.healing and c.offset == -1 for c in found)
 
     await until(held)
@@ -108,7 +131,9 @@ async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Set
     assert await check_topics(settings) == []
     await eaten(settings, {0: 5})
     async with admin_client(settings) as admin:
-        resource = ConfigResource(ConfigResourceType.TOPIC, settings.topic("events"), {"retention.ms": "86400000"})
+        resource = ConfigResource(
+            ConfigResourceType.TOPIC, settings.topic("events"), {"retention.ms": "86400000"}
+        )
         await admin.alter_configs([resource])
     env = environment(settings)
     checked, doctor = await cli("topics", "check", env=env), await cli("doctor", env=env)
@@ -125,7 +150,9 @@ async def test_what_is_gone_and_what_will_go_is_said_by_the_checks(settings: Set
     await log.stop()
 
 
-async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
     await log.stop()
@@ -135,7 +162,9 @@ async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(settings: 
     assert "has lost its beginning, in partition 0" in capsys.readouterr().err
 
 
-async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_beginning_has(settings: Settings) -> None:
+async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_beginning_has(
+    settings: Settings,
+) -> None:
     """A rebuild switched right results away for wrong ones, and said nothing."""
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
@@ -145,7 +174,11 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
     assert sum(day["events"] for day in before.values()) == 60
     await eaten(settings, {0: 5})
     ran = await cli("projection", "rebuild", "examples.usage:Usage", env=environment(settings))
-    assert ran.code == 2 and "projection usage cannot be folded anew" in ran.err and "THREADFOLD_ACCEPT_TRUNCATED_LOG" in ran.err
+    assert (
+        ran.code == 2
+        and "projection usage cannot be folded anew" in ran.err
+        and "THREADFOLD_ACCEPT_TRUNCATED_LOG" in ran.err
+    )
     with pytest.raises(LogTruncated):
         await views.verify(settings, Usage())
     running = asyncio.create_task(views.run(settings, Usage()))
@@ -174,22 +207,40 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
     await log.stop()
 
 
-async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(settings: Settings) -> None:
+async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(
+    settings: Settings,
+) -> None:
     log, key = KafkaLog(settings, settings.partitions), KEYS[0]
     number = partition_of(key, settings.partitions)
     async with running_worker(settings, compact=False) as runtime:
         producer = make_producer(settings)
         await producer.start()
-        bad = await producer.send_and_wait(settings.topic("events"), b"{", str(key).encode(), partition=number)
+        bad = await producer.send_and_wait(
+            settings.topic("events"), b"{", str(key).encode(), partition=number
+        )
         await producer.stop()
         await log.append(messages(random.Random(1), 0, 40))
         await all_applied(settings, log, runtime.store)
     await eaten(settings, {number: bad.offset + 3})
     ran = await cli("dead-letters", "retry", str(key), env=environment(settings))
-    assert ran.code == 1 and f"{key}: it is parked at {number}-{bad.offset}, and the log begins at offset {bad.offset + 3}" in ran.out
-    shown = await cli("dead-letters", "inspect", f"{number}-{bad.offset}", env=environment(settings))
-    assert shown.code == 2 and f"is not in the log any more, which begins at offset {bad.offset + 3}" in shown.err
-    accepted = await cli("dead-letters", "retry", str(key), env={**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"})
+    assert (
+        ran.code == 1
+        and f"{key}: it is parked at {number}-{bad.offset}, and the log begins at offset {bad.offset + 3}"
+        in ran.out
+    )
+    shown = await cli(
+        "dead-letters", "inspect", f"{number}-{bad.offset}", env=environment(settings)
+    )
+    assert (
+        shown.code == 2
+        and f"is not in the log any more, which begins at offset {bad.offset + 3}" in shown.err
+    )
+    accepted = await cli(
+        "dead-letters",
+        "retry",
+        str(key),
+        env={**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"},
+    )
     assert accepted.code == 0 and f"{key}: goes on" in accepted.out, accepted.out + accepted.err
     await log.stop()
 
@@ -199,8 +250,12 @@ async def counted(view: views.View) -> int:
 
 
 @pytest.mark.parametrize("accept", [False, True])
-async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(settings: Settings, accept: bool) -> None:
-    """A checkpoint whose record retention took was held for another log's, and right results were dropped."""
+async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
+    settings: Settings, accept: bool
+) -> None:
+    """A checkpoint whose record retention took was held for another log's, and right results were
+    dropped.
+    """
     settings = but(settings, accept_truncated_log=accept)
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
@@ -218,7 +273,9 @@ async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(setti
     await log.stop()
 
 
-async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_where_that_is_accepted(settings: Settings) -> None:
+async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_where_that_is_accepted(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
     await eaten(settings, await log.ends())
@@ -240,7 +297,9 @@ async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_w
     await log.stop()
 
 
-async def test_windows_that_were_folded_stay_and_snapshots_bring_them_back(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_windows_that_were_folded_stay_and_snapshots_bring_them_back(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     async with running_worker(settings) as runtime:
         for lot in range(10):
@@ -278,11 +337,16 @@ async def test_where_the_beginning_is_gone_nothing_is_served_until_the_operator_
         await held_back(runtime, settings)
         with pytest.raises(Healing):
             await backend.window("acme", KEYS[0].conversation)
-        await backend.append("acme", [(KEYS[0].conversation, {"type": "message", "role": "user", "content": "goes on"})])
+        await backend.append(
+            "acme",
+            [(KEYS[0].conversation, {"type": "message", "role": "user", "content": "goes on"})],
+        )
         await held_back(runtime, settings)
     assert "begins at offset 20, its windows were folded up to -1" in caplog.text
     control = await Control(settings).start()
-    with pytest.raises(LogTruncated, match=r"partitions 0 \(begins at offset 20\), 1 \(begins at offset 20\)"):
+    with pytest.raises(
+        LogTruncated, match=r"partitions 0 \(begins at offset 20\), 1 \(begins at offset 20\)"
+    ):
         await rebuild(settings, control, log, runtime.store)
     with pytest.raises(LogTruncated):
         await check_whole(log, settings.topic("events"), accept=False)
@@ -296,7 +360,9 @@ async def test_where_the_beginning_is_gone_nothing_is_served_until_the_operator_
     await log.stop()
 
 
-async def test_events_that_were_eaten_before_they_were_folded_hold_the_partition_back(settings: Settings) -> None:
+async def test_events_that_were_eaten_before_they_were_folded_hold_the_partition_back(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     async with running_worker(settings) as runtime:
         await log.append(messages(random.Random(5), 0, 60))
@@ -308,7 +374,9 @@ async def test_events_that_were_eaten_before_they_were_folded_hold_the_partition
 
         async def held() -> bool:
             found = [await runtime.store.checkpoint(1, p) for p in range(settings.partitions)]
-            return all(c is not None and c.healing and c.target == ends[p] - 1 for p, c in enumerate(found))
+            return all(
+                c is not None and c.healing and c.target == ends[p] - 1 for p, c in enumerate(found)
+            )
 
         await until(held)
     await log.stop()

@@ -1,4 +1,6 @@
-"""``threadfold up`` as a user meets it: real processes, from nothing to `ready:`, restarts, sudden deaths."""
+"""``threadfold up`` as a user meets it: real processes, from nothing to `ready:`, restarts, sudden
+deaths.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None
         config = tomllib.loads((data / "threadfold.toml").read_text())
         assert config["gateway_url"] == url
         assert (config["replication"], config["min_isr"], config["partitions"]) == (1, 1, 16)
-        assert json.loads((await ok("context", "demo", "c", "--data", data)).out)["messages"][0]["content"] == "hello"
+        assert (
+            json.loads((await ok("context", "demo", "c", "--data", data)).out)["messages"][0][
+                "content"
+            ]
+            == "hello"
+        )
         assert (await ok("doctor", env={"THREADFOLD_CONFIG": str(data / "threadfold.toml")})).lines[
             -1
         ] == "ok    lag: none: 1 events applied"
@@ -42,7 +49,13 @@ async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None
         assert f"is in use by process {first.process.pid}" in second.said
 
         family = first.children()
-        assert sum(args.endswith("threadfold.cli worker") and "guard.py" not in args for args in family.values()) == 2
+        assert (
+            sum(
+                args.endswith("threadfold.cli worker") and "guard.py" not in args
+                for args in family.values()
+            )
+            == 2
+        )
         code, said = await first.end()
         assert code == 0, said
         assert said.splitlines()[-1] == "stopping"
@@ -85,13 +98,20 @@ async def test_a_service_or_server_that_dies_is_started_again(tmp_path: Path) ->
         before = {name: up.service(name) for name in ("worker", "gateway")}
         for pid in before.values():
             os.kill(pid, signal.SIGKILL)
-        (redis,) = (pid for pid, args in up.children().items() if "valkey" in args or "redis-server" in args if "guard.py" not in args)
+        (redis,) = (
+            pid
+            for pid, args in up.children().items()
+            if "valkey" in args or "redis-server" in args
+            if "guard.py" not in args
+        )
         os.kill(redis, signal.SIGKILL)
 
         async def back() -> bool:
             try:
                 sent = await request(
-                    f"{url}/v1/conversations/d/events?wait=applied", key, {"type": "message", "role": "user", "content": "x"}
+                    f"{url}/v1/conversations/d/events?wait=applied",
+                    key,
+                    {"type": "message", "role": "user", "content": "x"},
                 )
             except OSError:  # also 503: not all of it is back
                 return False
@@ -121,11 +141,17 @@ async def test_up_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None
         assert not [args for pid, args in family.items() if alive(pid)]
 
 
-async def test_services_that_cannot_start_are_given_up_with_the_end_of_their_log(tmp_path: Path) -> None:
+async def test_services_that_cannot_start_are_given_up_with_the_end_of_their_log(
+    tmp_path: Path,
+) -> None:
     # A setting of Faust alone: `up` itself does not look at it, the worker ends by it.
     async with running(tmp_path / "data", env={"STREAM_BUFFER_MAXSIZE": "nonsense"}) as up:
         async with asyncio.timeout(100):
             _, err = await up.process.communicate()
         assert up.process.returncode == 2
         last = err.decode().splitlines()[-1]
-        assert re.search(r"threadfold: (worker-1|gateway) ended 3 times \(exit code \d+\) and is given up: .*; see .*\.log", last)
+        assert re.search(
+            r"threadfold: (worker-1|gateway) ended 3 times \(exit code \d+\) and is given up: .*;"
+            r" see .*\.log",
+            last,
+        )

@@ -1,4 +1,6 @@
-"""Verify on a real stack with a worker and its snapshots: what is planted in Redis is found, from snapshots and deep, and mended."""
+"""Verify on a real stack with a worker and its snapshots: what is planted in Redis is found, from
+snapshots and deep, and mended.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,15 @@ async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
         rng = random.Random(3)
         for turn in range(4):
             for key in KEYS:
-                flats: list[dict[str, Any]] = [{"type": "message", "role": "user", "content": sentence(rng)} for _ in range(12)]
-                flats[0] = {"type": "suspension", "suspension_id": f"s{turn}", "kind": "input", "prompt": "well?"}
+                flats: list[dict[str, Any]] = [
+                    {"type": "message", "role": "user", "content": sentence(rng)} for _ in range(12)
+                ]
+                flats[0] = {
+                    "type": "suspension",
+                    "suspension_id": f"s{turn}",
+                    "kind": "input",
+                    "prompt": "well?",
+                }
                 sent = await append(running, key, flats, turn * 20)
         await applied(running, sent[-1])
         for key in KEYS:
@@ -48,7 +57,14 @@ async def check(runtime: Runtime, **options: Any) -> VerifyReport:
     record = runtime.control.state.generations[1]
     topic = KafkaSnapshots(runtime.settings, runtime.log.partitions)
     try:
-        return await verify(runtime.log, runtime.store, record, runtime.control.state.rules(record), snapshots=topic, **options)
+        return await verify(
+            runtime.log,
+            runtime.store,
+            record,
+            runtime.control.state.rules(record),
+            snapshots=topic,
+            **options,
+        )
     finally:
         await topic.stop()
 
@@ -59,12 +75,18 @@ async def plant(runtime: Runtime, settings: Settings) -> dict[Key, str]:
 
     def name(key: Key, what: str) -> str:
         tag = f"{settings.topic_prefix}:{{1:{partition_of(key, settings.partitions)}}}"
-        return f"{tag}:{what}" if what in ("due", "timers", "recent:acme", "waiting:acme") else f"{tag}:{what}:{key}"
+        return (
+            f"{tag}:{what}"
+            if what in ("due", "timers", "recent:acme", "waiting:acme")
+            else f"{tag}:{what}:{key}"
+        )
 
     k = KEYS
     try:
         chunk = min(field for field in await client.hkeys(name(k[0], "w")) if field.isdigit())
-        await client.hset(name(k[0], "w"), chunk, (await client.hget(name(k[0], "w"), chunk))[:-3] + b'!"}')
+        await client.hset(
+            name(k[0], "w"), chunk, (await client.hget(name(k[0], "w"), chunk))[:-3] + b'!"}'
+        )
         await client.hdel(name(k[1], "w"), "b")
         await client.delete(name(k[2], "w"), name(k[2], "r"))
         await client.hset(name(k[3], "w"), "h", b"\x00garbage")
@@ -101,7 +123,9 @@ async def test_what_is_planted_is_found_from_snapshots_and_deep_and_mended_under
     async def covered() -> bool:
         projector = runtime.projector
         owned = projector.partitions.values()
-        return all(projector.rounds.covered(p.number) >= 0 for p in owned if p.checkpoint.offset >= 20)
+        return all(
+            projector.rounds.covered(p.number) >= 0 for p in owned if p.checkpoint.offset >= 20
+        )
 
     await until(covered)
     deep, quick = await check(runtime, deep=True), await check(runtime)
@@ -122,20 +146,29 @@ async def test_what_is_planted_is_found_from_snapshots_and_deep_and_mended_under
         for turn in range(10_000):
             if stop.is_set():
                 return
-            await append(runtime, Key("acme", f"t{turn % 9}"), [{"type": "message", "role": "user", "content": sentence(rng)}], turn)
+            await append(
+                runtime,
+                Key("acme", f"t{turn % 9}"),
+                [{"type": "message", "role": "user", "content": sentence(rng)}],
+                turn,
+            )
 
     sending = asyncio.create_task(traffic())
     write_config(tmp_path / CONFIG_FILE, runtime.settings)
     ran = await inside("verify", "--repair", "--data", tmp_path)
     assert ran.code == 1, ran.err
-    assert sorted(line for line in ran.lines if "repaired" in line) == sorted(f"repaired: {key}" for key in expected)
+    assert sorted(line for line in ran.lines if "repaired" in line) == sorted(
+        f"repaired: {key}" for key in expected
+    )
     assert ran.lines[-1].endswith(f"differing: {len(expected)}")
     ran = await inside("verify", "--deep", "--data", tmp_path)
     stop.set()
     await sending
     assert ran.code == 0 and len(ran.lines) == 1, ran.out
     for key in KEYS:
-        sent = await append(runtime, key, [{"type": "message", "role": "user", "content": "and on"}], 900)
+        sent = await append(
+            runtime, key, [{"type": "message", "role": "user", "content": "and on"}], 900
+        )
         await applied(runtime, sent[0])
     assert (await check(runtime, deep=True)).differences == []
     assert (await check(runtime, sample=4)).verified == 4

@@ -1,4 +1,6 @@
-"""Workers on real Kafka and Redis: one that stops in silence ends itself; one that is told to end drains, and others go on at once."""
+"""Workers on real Kafka and Redis: one that stops in silence ends itself; one that is told to end
+drains, and others go on at once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 
-WORKER = "import sys; from streams.worker import run_worker; from streams.settings.settings import Settings; sys.exit(run_worker(Settings.load()))"
+WORKER = (
+    "import sys; from streams.worker import run_worker; from streams.settings.settings import"
+    " Settings; sys.exit(run_worker(Settings.load()))"
+)
 SILENT = f"""
 import asyncio
 from streams import projector
@@ -58,15 +63,32 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
 
 
 def start_worker(settings: Settings, log: Path, code: str = WORKER) -> GuardedProcess:
-    names = ("kafka", "redis", "topic_prefix", "group", "partitions", "session_timeout", "watchdog_seconds", "summary_time_cap")
-    env = {**os.environ, **{f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in names}}
+    names = (
+        "kafka",
+        "redis",
+        "topic_prefix",
+        "group",
+        "partitions",
+        "session_timeout",
+        "watchdog_seconds",
+        "summary_time_cap",
+    )
+    env = {
+        **os.environ,
+        **{f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in names},
+    }
     process = GuardedProcess([sys.executable, "-c", code], env=env, log=log)
     process.start()
     return process
 
 
-async def test_a_worker_whose_consumer_went_silent_ends_itself_and_says_what_stands_still(settings: Settings, tmp_path: Path) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
+async def test_a_worker_whose_consumer_went_silent_ends_itself_and_says_what_stands_still(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     rng = random.Random(1)
     path = tmp_path / "silent.log"
     await log.append(messages(rng, 0, 100))
@@ -79,7 +101,11 @@ async def test_a_worker_whose_consumer_went_silent_ends_itself_and_says_what_sta
 
     await until(ended, 60)
     said = path.read_text()
-    assert "the worker ends: partition" in said and "waiting) did not move for" in said and "Traceback" not in said, said[-2000:]
+    assert (
+        "the worker ends: partition" in said
+        and "waiting) did not move for" in said
+        and "Traceback" not in said
+    ), said[-2000:]
     await log.stop()
     await store.close()
 
@@ -87,7 +113,10 @@ async def test_a_worker_whose_consumer_went_silent_ends_itself_and_says_what_sta
 async def test_a_worker_told_to_end_under_load_drains_and_the_next_goes_on_without_a_session_time_out(
     settings: Settings, tmp_path: Path
 ) -> None:
-    log, store = KafkaLog(settings, settings.partitions), RedisStore(settings.redis, settings.topic_prefix)
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     rng = random.Random(2)
     first = start_worker(settings, tmp_path / "first.log")
     sent = 0
@@ -96,7 +125,10 @@ async def test_a_worker_told_to_end_under_load_drains_and_the_next_goes_on_witho
         sent += 200
 
     async def begun() -> bool:
-        return any(c is not None and c.offset > 0 for c in [await store.checkpoint(1, p) for p in range(settings.partitions)])
+        return any(
+            c is not None and c.offset > 0
+            for c in [await store.checkpoint(1, p) for p in range(settings.partitions)]
+        )
 
     await until(begun, 60)
     await log.append(messages(rng, sent, 200))
@@ -110,7 +142,9 @@ async def test_a_worker_told_to_end_under_load_drains_and_the_next_goes_on_witho
     await log.append(messages(rng, sent, 200))
     sent += 200
     await all_applied(settings, log, store)
-    assert time.monotonic() - begin < settings.session_timeout, "the partitions were given back, not waited for"
+    assert time.monotonic() - begin < settings.session_timeout, (
+        "the partitions were given back, not waited for"
+    )
     assert second.stop() == 0
     generation = Generation(1, settings.partitions, POLICY)
     report = await verify(log, store, generation, (await live_rules(settings)), sample=None)
@@ -127,14 +161,18 @@ async def live_rules(settings: Settings):  # type: ignore[no-untyped-def]
         await control.stop()
 
 
-async def test_the_folds_progress_is_what_the_brokers_and_the_checkpoints_say(settings: Settings) -> None:
+async def test_the_folds_progress_is_what_the_brokers_and_the_checkpoints_say(
+    settings: Settings,
+) -> None:
     async with running_worker(settings, compact=False) as runtime:
         assert runtime.log is not None and runtime.projector is not None
         progress = FoldProgress(runtime.projector, runtime.log, runtime.store)
         await runtime.log.append(messages(random.Random(3), 0, 100))
         await all_applied(settings, runtime.log, runtime.store)
         before = await progress()
-        assert set(before) == {f"partition {p}" for p in range(settings.partitions)} and {look.lag for look in before.values()} == {0}
+        assert set(before) == {f"partition {p}" for p in range(settings.partitions)} and {
+            look.lag for look in before.values()
+        } == {0}
         await runtime.log.append(messages(random.Random(4), 100, 100))
         await all_applied(settings, runtime.log, runtime.store)
         after = await progress()
@@ -179,42 +217,67 @@ async def test_the_compactors_progress_is_what_its_group_has_committed(settings:
     await log.stop()
 
 
-async def test_requests_that_are_older_than_their_topics_retention_wait_for_nobody(settings: Settings) -> None:
+async def test_requests_that_are_older_than_their_topics_retention_wait_for_nobody(
+    settings: Settings,
+) -> None:
     topic = settings.topic("compactions")
     log = KafkaLog(settings, settings.partitions, "compactions")
     await log.append(messages(random.Random(6), 0, 20))
     ends = await log.ends()
-    watched = AnswerProgress(settings, f"{settings.group}.agents", lambda: set(range(settings.partitions)), lambda: 0)
+    watched = AnswerProgress(
+        settings, f"{settings.group}.agents", lambda: set(range(settings.partitions)), lambda: 0
+    )
     assert (await watched())["the compactor"].lag == 20
     async with admin_client(settings) as admin:
-        await admin.delete_records({TopicPartition(topic, p): RecordsToDelete(before_offset=end) for p, end in ends.items()})
+        await admin.delete_records(
+            {
+                TopicPartition(topic, p): RecordsToDelete(before_offset=end)
+                for p, end in ends.items()
+            }
+        )
     assert (await watched())["the compactor"].lag == 0
     await watched.stop()
     await log.stop()
 
 
-async def test_a_partition_whose_events_are_all_gone_has_nothing_that_waits(settings: Settings) -> None:
+async def test_a_partition_whose_events_are_all_gone_has_nothing_that_waits(
+    settings: Settings,
+) -> None:
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(7), 0, 40))
     ends = await log.ends()
     async with admin_client(settings) as admin:
-        gone = {TopicPartition(settings.topic("events"), p): RecordsToDelete(before_offset=end) for p, end in ends.items()}
+        gone = {
+            TopicPartition(settings.topic("events"), p): RecordsToDelete(before_offset=end)
+            for p, end in ends.items()
+        }
         await admin.delete_records(gone)
     accepting = Settings.load(
-        env={}, **{**{name: getattr(settings, name) for name in settings.__struct_fields__}, "accept_truncated_log": True}
+        env={},
+        **{
+            **{name: getattr(settings, name) for name in settings.__struct_fields__},
+            "accept_truncated_log": True,
+        },
     )
     async with running_worker(accepting, compact=False) as runtime:
         assert runtime.log is not None and runtime.projector is not None
-        looks, projector = FoldProgress(runtime.projector, runtime.log, runtime.store), runtime.projector
+        looks, projector = (
+            FoldProgress(runtime.projector, runtime.log, runtime.store),
+            runtime.projector,
+        )
 
         async def nothing_left() -> bool:
-            return len(projector.partitions) == settings.partitions and {look.lag for look in (await looks()).values()} == {0}
+            return len(projector.partitions) == settings.partitions and {
+                look.lag for look in (await looks()).values()
+            } == {0}
 
         await until(nothing_left, 20)
     await log.stop()
 
 
-async def test_a_partition_that_reads_the_log_in_the_middle_of_a_batch_is_seen_to_move(settings: Settings) -> None:
+async def test_a_partition_that_reads_the_log_in_the_middle_of_a_batch_is_seen_to_move(
+    settings: Settings,
+) -> None:
     async with running_worker(settings, compact=False) as runtime:
         assert runtime.log is not None and runtime.projector is not None
         await runtime.log.append(messages(random.Random(8), 0, 40))

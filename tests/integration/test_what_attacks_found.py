@@ -109,7 +109,8 @@ async def test_windows_of_an_earlier_release_heal_without_another_event(settings
         await all_applied(settings, log, runtime.store)
     client = aredis.Redis.from_url(settings.redis)
     for name in [k async for k in client.scan_iter(match="*:w:*")]:
-        # As the release before left them: strings and lists, beside a state of the very same fields.
+        # As the release before left them: strings and lists, beside a state of the very same
+        # fields.
         await client.delete(name, name.replace(b":w:", b":r:"))
         await client.set(name, b"meta")
         await client.rpush(name.replace(b":w:", b":t:"), b"entry")
@@ -129,7 +130,9 @@ async def test_windows_of_an_earlier_release_heal_without_another_event(settings
     await log.stop()
 
 
-async def test_a_partition_that_heals_slowly_does_not_hold_another_that_has_to_be_prepared(settings: Settings, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+async def test_a_partition_that_heals_slowly_does_not_hold_another_that_has_to_be_prepared(
+    settings: Settings, monkeypatch
+) -> None:  # type: ignore[no-untyped-def]
     from streams.projector import projector as module
 
     log = KafkaLog(settings, settings.partitions)
@@ -151,14 +154,18 @@ async def test_a_partition_that_heals_slowly_does_not_hold_another_that_has_to_b
         await client.delete(f"{prefix}:{{1:0}}:state")
         await began.wait()
         for p in (1, 2, 3):
-            # As if another process had written them once: they are well, and have to be loaded again.
+            # As if another process had written them once: they are well, and have to be loaded
+            # again.
             await client.hset(f"{prefix}:{{1:{p}}}:state", "revision", "9" * 16)
         await log.append(messages(rng, 300, 100))
 
         async def others() -> bool:
             ends = await log.ends()
             found = [await runtime.store.checkpoint(1, p) for p in (1, 2, 3)]
-            return all(c is not None and not c.healing and c.offset == ends[p] - 1 for p, c in zip((1, 2, 3), found, strict=True))
+            return all(
+                c is not None and not c.healing and c.offset == ends[p] - 1
+                for p, c in zip((1, 2, 3), found, strict=True)
+            )
 
         try:
             await until(others, 6.0)
@@ -198,10 +205,18 @@ async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) ->
     from streams.rebuild.rebuild import rebuild
 
     log = KafkaLog(settings, settings.partitions)
-    control, store = await Control(settings).start(), RedisStore(settings.redis, settings.topic_prefix)
+    control, store = (
+        await Control(settings).start(),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
     async with running_worker(settings, compact=False) as runtime:
         for part in range(10):
-            await log.append([Record(r.key, r.id, r.type, r.value) for r in messages(random.Random(7), 100 * part, 100)])
+            await log.append(
+                [
+                    Record(r.key, r.id, r.type, r.value)
+                    for r in messages(random.Random(7), 100 * part, 100)
+                ]
+            )
         await all_applied(settings, log, runtime.store)
     sizes: list[int] = []
     apply = store.apply
@@ -218,7 +233,14 @@ async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) ->
                 yield number, rows[i : i + 20]
 
     store.apply, log.stream = counted, in_pieces  # type: ignore[method-assign, assignment]
-    await rebuild(settings, control, log, store, policy={**POLICY, "min_messages": 6}, bounds=Bounds(size=40_000))
+    await rebuild(
+        settings,
+        control,
+        log,
+        store,
+        policy={**POLICY, "min_messages": 6},
+        bounds=Bounds(size=40_000),
+    )
     assert len([size for size in sizes if size]) > settings.partitions * 2
     await control.stop()
     await store.close()
@@ -229,7 +251,10 @@ async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) ->
     ("policy", "said"),
     [
         ('summarizer = "nowhere"', "'nowhere' is none of this deployment's summarisers"),
-        ('reducers = [{ name = "compact_tool_results", replacement = "callable:gone" }]', "no 'callable:gone' is registered"),
+        (
+            'reducers = [{ name = "compact_tool_results", replacement = "callable:gone" }]',
+            "no 'callable:gone' is registered",
+        ),
     ],
 )
 async def test_a_deployments_policy_that_names_what_is_not_there_is_refused_at_the_start(  # type: ignore[no-untyped-def]
@@ -246,22 +271,40 @@ async def test_a_deployments_policy_that_names_what_is_not_there_is_refused_at_t
     await runtime.stop()
 
 
-async def test_a_number_that_cannot_be_stored_does_not_stop_its_partition(settings: Settings) -> None:
+async def test_a_number_that_cannot_be_stored_does_not_stop_its_partition(
+    settings: Settings,
+) -> None:
     log, key = KafkaLog(settings, settings.partitions), Key("acme", "huge")
     spill = {"chars": 10**30, "bytes": 1, "sha256": "", "size": 1, "chunks": []}
     data = {"tool_call_id": "a", "content": "x", "spill": spill}
-    event = {"specversion": "1.0", "id": "1", "type": "threadfold.tool.result.v1", "source": key.source, "data": data}
+    event = {
+        "specversion": "1.0",
+        "id": "1",
+        "type": "threadfold.tool.result.v1",
+        "source": key.source,
+        "data": data,
+    }
     async with running_worker(settings, compact=False) as runtime:
-        await log.append([Record(key, "1", "threadfold.tool.result.v1", json.dumps(event).encode())])
+        await log.append(
+            [Record(key, "1", "threadfold.tool.result.v1", json.dumps(event).encode())]
+        )
         await log.append(messages(random.Random(8), 0, 20))
         await all_applied(settings, log, runtime.store, 8.0)
     await log.stop()
 
 
-async def test_a_tenants_policy_file_is_checked_over_the_deployments_and_not_alone(settings: Settings, tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_a_tenants_policy_file_is_checked_over_the_deployments_and_not_alone(
+    settings: Settings, tmp_path
+) -> None:  # type: ignore[no-untyped-def]
     file = tmp_path / "tenant.toml"
-    env = {"THREADFOLD_KAFKA": settings.kafka, "THREADFOLD_REDIS": settings.redis, "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix}
-    file.write_text("model_window = 9000")  # less than the default reserve_tokens, more than this deployment's
+    env = {
+        "THREADFOLD_KAFKA": settings.kafka,
+        "THREADFOLD_REDIS": settings.redis,
+        "THREADFOLD_TOPIC_PREFIX": settings.topic_prefix,
+    }
+    file.write_text(
+        "model_window = 9000"
+    )  # less than the default reserve_tokens, more than this deployment's
     assert (await ok("tenants", "add", "narrow", "--policy", file, env=env)).out.startswith("tf_")
     file.write_text("model_window = 100")
     ran = await cli("tenants", "add", "other", "--policy", file, env=env)

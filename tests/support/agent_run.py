@@ -1,8 +1,11 @@
-"""One long run of an agent, the same every time, folded live under a policy; the figures of ``docs/policy.md`` are its.
+"""One long run of an agent, the same every time, folded live under a policy; the figures of
+``docs/policy.md`` are its.
 
-The desk of a parcel service: a user's question, up to four steps of one to three parallel calls, an answer. Results are JSON lists, prices
-and texts, of 30 to 1,500 tokens, now and then a log of 3,000 to 5,000. Everything goes the way of the product: flat events through
-intake, requests for due summaries to the real compactor with the extractive summariser, whose answers come a few events late.
+The desk of a parcel service: a user's question, up to four steps of one to three parallel calls, an
+answer. Results are JSON lists, prices and texts, of 30 to 1,500 tokens, now and then a log of 3,000
+to 5,000. Everything goes the way of the product: flat events through intake, requests for due
+summaries to the real compactor with the extractive summariser, whose answers come a few events
+late.
 
 ``python -m tests.support.agent_run`` prints the table.
 """
@@ -38,18 +41,38 @@ MESSAGES = 400
 LATE = 2
 """Events between a window being due and its summary."""
 PROFILES = ("bounded", "pruning", "composed", "sliding")
-COMPOSED: Flat = {"reducers": [{"name": "keep_last_n_turns", "n": 12}, {"name": "summarize_tool_results", "top": 5}]}
-"""What the run under ``composed`` lists: without reducers of its own that profile shortens nothing before the ceiling."""
-PROMPT = "You help the customers of a parcel service. Look things up before you answer, ask before you change anything."
+COMPOSED: Flat = {
+    "reducers": [
+        {"name": "keep_last_n_turns", "n": 12},
+        {"name": "summarize_tool_results", "top": 5},
+    ]
+}
+"""What the run under ``composed`` lists: without reducers of its own that profile shortens nothing
+before the ceiling.
+"""
+PROMPT = (
+    "You help the customers of a parcel service. Look things up before you answer, ask before you"
+    " change anything."
+)
 PLACES = ("Turku", "Malmö", "Gdańsk", "Riga", "Bergen", "Kiel", "Tallinn", "Aarhus")
 THINGS = ("parcel", "crate", "label", "invoice", "pallet", "receipt", "barrel", "trunk")
-STATES = ("waits at the depot", "was weighed again", "is on the van", "has no customs form", "was refused at the door", "is insured")
+STATES = (
+    "waits at the depot",
+    "was weighed again",
+    "is on the van",
+    "has no customs form",
+    "was refused at the door",
+    "is insured",
+)
 TOOLS = ("find_parcels", "open_depot", "read_log", "quote_price")
 
 
 def _sentence(rng: random.Random) -> str:
     number, day = rng.randrange(1_000, 9_999), rng.randrange(1, 29)
-    return f"{rng.choice(THINGS).title()} {number} in {rng.choice(PLACES)} {rng.choice(STATES)} since day {day}."
+    return (
+        f"{rng.choice(THINGS).title()} {number} in {rng.choice(PLACES)} {rng.choice(STATES)} since"
+        f" day {day}."
+    )
 
 
 def _text(rng: random.Random, sentences: int) -> str:
@@ -57,19 +80,28 @@ def _text(rng: random.Random, sentences: int) -> str:
 
 
 def _rows(rng: random.Random, count: int) -> str:
-    return json.dumps([{"number": rng.randrange(10**6), "place": rng.choice(PLACES), "note": _sentence(rng)} for _ in range(count)])
+    return json.dumps(
+        [
+            {"number": rng.randrange(10**6), "place": rng.choice(PLACES), "note": _sentence(rng)}
+            for _ in range(count)
+        ]
+    )
 
 
 def _result(rng: random.Random) -> tuple[str, str]:
     """A tool's name and what it said."""
     roll = rng.random()
     if roll < 0.06:
-        return "read_log", "\n".join(f"day {i}: {_sentence(rng)}" for i in range(rng.randrange(150, 260)))
+        return "read_log", "\n".join(
+            f"day {i}: {_sentence(rng)}" for i in range(rng.randrange(150, 260))
+        )
     if roll < 0.55:
         return "find_parcels", _rows(rng, rng.randrange(2, 40))
     if roll < 0.8:
         return "open_depot", _text(rng, rng.randrange(3, 100))
-    return "quote_price", json.dumps({"price": rng.randrange(5, 90), "currency": "EUR", "note": _sentence(rng)})
+    return "quote_price", json.dumps(
+        {"price": rng.randrange(5, 90), "currency": "EUR", "note": _sentence(rng)}
+    )
 
 
 @cache
@@ -89,21 +121,27 @@ def agent_run(messages: int = MESSAGES, seed: int = 7) -> tuple[Flat, ...]:
                 {"id": id_, "name": tool, "arguments": json.dumps({"number": rng.randrange(10**4)})}
                 for id_, (tool, _) in zip(ids, said, strict=True)
             ]
-            run.append({"type": "message", "role": "assistant", "content": None, "tool_calls": calls})
+            run.append(
+                {"type": "message", "role": "assistant", "content": None, "tool_calls": calls}
+            )
             run += [
                 {"type": "tool.result", "tool_call_id": id_, "name": tool, "content": text}
                 for id_, (tool, text) in zip(ids, said, strict=True)
             ]
-        run.append({"type": "message", "role": "assistant", "content": _text(rng, rng.randrange(2, 9))})
+        run.append(
+            {"type": "message", "role": "assistant", "content": _text(rng, rng.randrange(2, 9))}
+        )
     return tuple(run)
 
 
 @dataclass
 class Run:
-    """A conversation as it is folded; ``calls`` are the renders right before each of the assistant's messages.
+    """A conversation as it is folded; ``calls`` are the renders right before each of the
+    assistant's messages.
 
-    ``asked`` are the requests in their order, ``summaries`` the accepted ones' tokens, ``steps`` how many of the calls' traces name each
-    reducer, ``said`` the tokens of all messages as they were said.
+    ``asked`` are the requests in their order, ``summaries`` the accepted ones' tokens, ``steps``
+    how many of the calls' traces name each reducer, ``said`` the tokens of all messages as they
+    were said.
     """
 
     policy: Flat
@@ -161,7 +199,10 @@ class Run:
         same = total = 0
         for before, after in zip(self.calls, self.calls[1:], strict=False):
             n = 0
-            while n < min(len(before.bodies), len(after.bodies)) and before.bodies[n] == after.bodies[n]:
+            while (
+                n < min(len(before.bodies), len(after.bodies))
+                and before.bodies[n] == after.bodies[n]
+            ):
                 n += 1
             same += sum(map(len, before.bodies[:n]))
             total += sum(map(len, before.bodies))
@@ -169,7 +210,9 @@ class Run:
 
 
 def policy_of(profile: str) -> Flat:
-    """The policy of the run under a profile: its defaults, but for what ``composed`` has to list."""
+    """The policy of the run under a profile: its defaults, but for what ``composed`` has to
+    list.
+    """
     return {"profile": profile, **(COMPOSED if profile == "composed" else {})}
 
 
@@ -188,12 +231,22 @@ async def fold(policy: Flat) -> Run:
 
 
 def row(profile: str) -> tuple[str, int, int, int, int, float, str]:
-    """Profile, tokens of a call (mean, most), its messages (mean), summaries, the prefix kept, what the traces name."""
+    """Profile, tokens of a call (mean, most), its messages (mean), summaries, the prefix kept, what
+    the traces name.
+    """
     run = folded(profile)
     tokens = [render.tokens for render in run.calls]
     messages = sum(len(render.bodies) for render in run.calls) / len(run.calls)
     named = ", ".join(f"`{name}`" for name in sorted(run.steps))
-    return profile, round(sum(tokens) / len(tokens)), max(tokens), round(messages), len(run.summaries), round(run.kept(), 2), named
+    return (
+        profile,
+        round(sum(tokens) / len(tokens)),
+        max(tokens),
+        round(messages),
+        len(run.summaries),
+        round(run.kept(), 2),
+        named,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The client in all its forms behind one asynchronous face: over HTTP or direct, asynchronous or synchronous (in threads)."""
+"""The client in all its forms behind one asynchronous face: over HTTP or direct, asynchronous or
+synchronous (in threads).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ from typing import Any
 from threadfold.client import AsyncClient, Client
 
 FORMS = ["http-async", "http-sync", "direct-async", "direct-sync"]
-_PLAIN = frozenset({"iter_history", "conversations", "suspensions", "summaries_of", "subscribe", "summaries", "partial", "turn"})
+_PLAIN = frozenset(
+    {
+        "iter_history",
+        "conversations",
+        "suspensions",
+        "summaries_of",
+        "subscribe",
+        "summaries",
+        "partial",
+        "turn",
+    }
+)
 
 
 class InThreads:
@@ -46,13 +59,21 @@ class InThreads:
         await asyncio.to_thread(self.inner.__exit__, *error)
 
 
-def client_of(form: str, url: str, key: str, settings: Any, tenant: str, **kwargs: Any) -> tuple[Any, Callable[[], Any]]:
+def client_of(
+    form: str, url: str, key: str, settings: Any, tenant: str, **kwargs: Any
+) -> tuple[Any, Callable[[], Any]]:
     """A client in one of :data:`FORMS`, and what closes it."""
     over, _, way = form.partition("-")
     if way == "async":
-        made = AsyncClient(url, key, **kwargs) if over == "http" else AsyncClient.direct(settings, tenant, **kwargs)
+        made = (
+            AsyncClient(url, key, **kwargs)
+            if over == "http"
+            else AsyncClient.direct(settings, tenant, **kwargs)
+        )
         return made, made.close
-    sync = Client(url, key, **kwargs) if over == "http" else Client.direct(settings, tenant, **kwargs)
+    sync = (
+        Client(url, key, **kwargs) if over == "http" else Client.direct(settings, tenant, **kwargs)
+    )
 
     async def close() -> None:
         await asyncio.to_thread(sync.close)

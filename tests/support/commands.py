@@ -1,4 +1,6 @@
-"""Running the threadfold command as a user does: a process of its own, with nothing of this one's settings."""
+"""Running the threadfold command as a user does: a process of its own, with nothing of this one's
+settings.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,15 @@ class Ran(NamedTuple):
 
 def clean_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment without any setting of threadfold but those given."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("THREADFOLD_")}, **(extra or {})}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("THREADFOLD_")},
+        **(extra or {}),
+    }
 
 
-async def start(*args: str | Path, env: Mapping[str, str] | None = None, stdin: int | None = None) -> asyncio.subprocess.Process:
+async def start(
+    *args: str | Path, env: Mapping[str, str] | None = None, stdin: int | None = None
+) -> asyncio.subprocess.Process:
     """Start a command with its output in pipes."""
     return await asyncio.create_subprocess_exec(
         *COMMAND,
@@ -49,7 +56,12 @@ async def start(*args: str | Path, env: Mapping[str, str] | None = None, stdin: 
     )
 
 
-async def cli(*args: str | Path, env: Mapping[str, str] | None = None, text: str | bytes = b"", limit: float = 60.0) -> Ran:
+async def cli(
+    *args: str | Path,
+    env: Mapping[str, str] | None = None,
+    text: str | bytes = b"",
+    limit: float = 60.0,
+) -> Ran:
     """Run a command to its end, at most ``limit`` seconds."""
     process = await start(*args, env=env, stdin=asyncio.subprocess.PIPE)
     try:
@@ -63,7 +75,9 @@ async def cli(*args: str | Path, env: Mapping[str, str] | None = None, text: str
     return Ran(process.returncode, out.decode(), err.decode())
 
 
-async def ok(*args: str | Path, env: Mapping[str, str] | None = None, text: str | bytes = b"") -> Ran:
+async def ok(
+    *args: str | Path, env: Mapping[str, str] | None = None, text: str | bytes = b""
+) -> Ran:
     """Run a command that must succeed."""
     ran = await cli(*args, env=env, text=text)
     assert ran.code == 0, f"{args} exited with {ran.code}: {ran.err or ran.out}"

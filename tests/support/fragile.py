@@ -1,10 +1,14 @@
-"""A deployment's own code, in two releases: what it is registered with as ``callables``, to see what a fold that fails does."""
+"""A deployment's own code, in two releases: what it is registered with as ``callables``, to see
+what a fold that fails does.
+"""
 
 from __future__ import annotations
 
 
 class Panic(BaseException):
-    """What a library in another language may raise: no ``Exception``, so that nothing in between takes it for one."""
+    """What a library in another language may raise: no ``Exception``, so that nothing in between
+    takes it for one.
+    """
 
 
 def broken(tool: str, call_id: str, text: str) -> str:

@@ -34,9 +34,16 @@ class Client:
         self.keys = keys
         self.backend = backend
 
-    async def __call__(self, method: str, path: str, body: Any = None, *, tenant: str = "acme", **kwargs: Any) -> httpx.Response:
-        headers = {**({"Authorization": f"Bearer {self.keys[tenant]}"} if tenant != "anon" else {}), **kwargs.pop("headers", {})}
-        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+    async def __call__(
+        self, method: str, path: str, body: Any = None, *, tenant: str = "acme", **kwargs: Any
+    ) -> httpx.Response:
+        headers = {
+            **({"Authorization": f"Bearer {self.keys[tenant]}"} if tenant != "anon" else {}),
+            **kwargs.pop("headers", {}),
+        }
+        content = (
+            body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        )
         return await self.http.request(method, path, content=content, headers=headers, **kwargs)
 
 
@@ -44,9 +51,15 @@ class Client:
 async def serving(settings: Settings) -> AsyncIterator[Client]:
     """A gateway with the tenants acme, rival, and a key of acme that may only read."""
     control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1})
+    await control.write(
+        {"generation/1": Generation(1, settings.partitions, POLICY), "generation/live": 1}
+    )
     keys = {}
-    for name, tenant, scopes in (("acme", "acme", None), ("rival", "rival", None), ("reader", "acme", ["read"])):
+    for name, tenant, scopes in (
+        ("acme", "acme", None),
+        ("rival", "rival", None),
+        ("reader", "acme", ["read"]),
+    ):
         await control.ensure_tenant(tenant)
         keys[name] = await control.add_key(tenant, scopes)
     await control.stop()

@@ -1,8 +1,10 @@
-"""Long conversations as awkward as real ones, from a seed: written event by event into a log while they are folded live.
+"""Long conversations as awkward as real ones, from a seed: written event by event into a log while
+they are folded live.
 
-Everything goes the way of the product: flat events through intake into a log in memory, requests for due summaries to the real compactor,
-whose summaries come late, twice or not at all. Beside it the story keeps what is in force by its own reckoning (``active``), which knows
-nothing of windows: rollbacks move it back along the events as they came.
+Everything goes the way of the product: flat events through intake into a log in memory, requests
+for due summaries to the real compactor, whose summaries come late, twice or not at all. Beside it
+the story keeps what is in force by its own reckoning (``active``), which knows nothing of windows:
+rollbacks move it back along the events as they came.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ OVERRIDES: list[Flat] = [
 
 
 class Terse:
-    """A summariser that takes no time: it names the first and the last position and pads to a length of its own."""
+    """A summariser that takes no time: it names the first and the last position and pads to a
+    length of its own.
+    """
 
     name = "extractive"
 
@@ -100,9 +104,13 @@ class Mirror:
 
 
 class Story:
-    """A conversation that writes itself: each :meth:`step` appends one event or a few, and folds them into ``window``."""
+    """A conversation that writes itself: each :meth:`step` appends one event or a few, and folds
+    them into ``window``.
+    """
 
-    def __init__(self, seed: int, rules: Rules, *, awkward: float = 1.0, huge: float = 0.01) -> None:
+    def __init__(
+        self, seed: int, rules: Rules, *, awkward: float = 1.0, huge: float = 0.01
+    ) -> None:
         self.rng = random.Random(seed)
         self.rules, self.awkward, self.huge = rules, awkward, huge
         self.messages = MemoryLog(1)
@@ -130,7 +138,8 @@ class Story:
         """Let go of the event loop."""
         self._loop.close()
 
-    # -- what is in force ---------------------------------------------------------------------------------------------------
+    # -- what is in force
+    # ------------------------------------------------------------------------------------------
 
     def in_force(self) -> list[tuple[int, Flat]]:
         """The events that nothing took back, in order."""
@@ -141,22 +150,31 @@ class Story:
         """The signatures of a provider's reasoning in the log."""
         contents = [getattr(getattr(event, "data", None), "content", None) for _, event in self.log]
         parts = [part for content in contents if isinstance(content, list) for part in content]
-        return {p.signature for p in parts if isinstance(p, events.ReasoningPart) and p.provider == provider and p.signature}
+        return {
+            p.signature
+            for p in parts
+            if isinstance(p, events.ReasoningPart) and p.provider == provider and p.signature
+        }
 
-    # -- appending ----------------------------------------------------------------------------------------------------------
+    # -- appending
+    # ------------------------------------------------------------------------------------------
 
     def say(self, flat: Flat, *, id_: str | None = None) -> Outcome:
         """Append a flat event through intake and fold it."""
         self._count += 1
         operator = flat["type"] == "event.dropped"
-        record = make_record(KEY, flat, where="story", now=NOW, new_id=id_ or f"e{self._count}", operator=operator)
+        record = make_record(
+            KEY, flat, where="story", now=NOW, new_id=id_ or f"e{self._count}", operator=operator
+        )
         if self.rng.random() < 0.1:
             # Another conversation's record: offsets have gaps.
             self.messages.put(0, b"acme/other", b"{}")
         value = record.value
         if self.rng.random() < 0.04 * self.awkward:
             # A producer that counts no tokens: the fold goes by its bound.
-            value = json.dumps({name: field for name, field in json.loads(value).items() if name != "tokens"}).encode()
+            value = json.dumps(
+                {name: field for name, field in json.loads(value).items() if name != "tokens"}
+            ).encode()
         offset = self.messages.put(0, str(KEY).encode(), value).offset
         return self._fold(offset, decode_event(value), flat)
 
@@ -180,14 +198,19 @@ class Story:
         return outcome
 
     def _target(self, to: str) -> int:
-        return int(to[2:]) if to.startswith("0-") else next(offset for offset, id_ in self._ids if id_ == to)
+        return (
+            int(to[2:])
+            if to.startswith("0-")
+            else next(offset for offset, id_ in self._ids if id_ == to)
+        )
 
     def reload(self) -> None:
         """Go on with the window as it reads back from its stored fields, once there are any."""
         if self.mirror.fields:
             self.window = self.mirror.read(self.rules)
 
-    # -- what happens -------------------------------------------------------------------------------------------------------
+    # -- what happens
+    # ------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Let something happen."""
@@ -232,8 +255,16 @@ class Story:
 
     def _calls(self) -> None:
         rng = self.rng
-        pool = rng.choice([["a", "b", "c"], [f"call_{self._count}_{i}" for i in range(4)], ["functions.look:0", "a"]])
-        ids = rng.sample(pool, rng.choice([1, 1, 1, 2, 2, min(4, len(pool))]) if len(pool) > 1 else 1)
+        pool = rng.choice(
+            [
+                ["a", "b", "c"],
+                [f"call_{self._count}_{i}" for i in range(4)],
+                ["functions.look:0", "a"],
+            ]
+        )
+        ids = rng.sample(
+            pool, rng.choice([1, 1, 1, 2, 2, min(4, len(pool))]) if len(pool) > 1 else 1
+        )
         results = [sayings.result(rng, id_, self.huge) for id_ in ids]
         if rng.random() < 0.06 * self.awkward:
             self.say(results[0])  # before its call
@@ -248,14 +279,18 @@ class Story:
                 continue  # it never comes
             self._planned.append((self._count + (rng.randrange(1, 9) if late else i), result))
             if rng.random() < 0.05 * self.awkward:
-                self._planned.append((self._count + rng.randrange(4), dict(result, content="once more")))
+                self._planned.append(
+                    (self._count + rng.randrange(4), dict(result, content="once more"))
+                )
 
     def summarise(self) -> None:
         """Answer a request: mostly the latest, now and then one that is late."""
         if not self._requests:
             self._user()
             return
-        request = self._requests[-1] if self.rng.random() < 0.85 else self.rng.choice(self._requests[-4:])
+        request = (
+            self._requests[-1] if self.rng.random() < 0.85 else self.rng.choice(self._requests[-4:])
+        )
         position = self._loop.run_until_complete(self._compactor.answer(request))
         (raw,) = self._loop.run_until_complete(self.messages.read([position])).values()
         event = decode_event(raw.value or b"")
@@ -263,10 +298,20 @@ class Story:
 
     def _suspend(self) -> None:
         name = f"s{self._count}"
-        call_id = self.rng.choice(self._open_ids) if self._open_ids and self.rng.random() < 0.7 else None
+        call_id = (
+            self.rng.choice(self._open_ids) if self._open_ids and self.rng.random() < 0.7 else None
+        )
         at = {"tool_call_id": call_id} if call_id else {}
         kind = self.rng.choice(["approval", "input", "external"])
-        self.say({"type": "suspension", "suspension_id": name, "kind": kind, "prompt": sayings.text(self.rng, 20), **at})
+        self.say(
+            {
+                "type": "suspension",
+                "suspension_id": name,
+                "kind": kind,
+                "prompt": sayings.text(self.rng, 20),
+                **at,
+            }
+        )
         self._suspended.append(name)
 
     def _resolve(self) -> None:
@@ -281,10 +326,12 @@ class Story:
             return
         roll = self.rng.random()
         if roll < 0.25 and self._rollbacks:
-            target = f"0-{self.rng.choice(self._rollbacks[-3:])}"  # where a rollback stood: it stays in force
+            # where a rollback stood: it stays in force
+            target = f"0-{self.rng.choice(self._rollbacks[-3:])}"
         elif roll < 0.45 and self._rollbacks:
             at = self._rollbacks[-1]
-            target = f"0-{max(offset for offset, _ in self._ids if offset < at)}"  # takes a rollback back
+            # takes a rollback back
+            target = f"0-{max(offset for offset, _ in self._ids if offset < at)}"
         elif roll < 0.6:
             target = self.rng.choice(self._ids)[1]
         else:
@@ -293,14 +340,30 @@ class Story:
 
     def _lane(self) -> None:
         role = self.rng.choice(["system", "developer"])
-        self.say({"type": "message", "role": role, "content": sayings.text(self.rng, self.rng.choice([8, 30, 120]))})
+        self.say(
+            {
+                "type": "message",
+                "role": role,
+                "content": sayings.text(self.rng, self.rng.choice([8, 30, 120])),
+            }
+        )
 
     def _turns(self) -> None:
         self._turn += 1
         for kind in ("turn.started", "turn.ended"):
             if self.rng.random() < 0.7:
-                lease = {"policy": self.rng.choice(["queue", "interrupt"]), "seconds": 9} if self.rng.random() < 0.5 else None
-                self.say({"type": kind, "turn_id": f"t{self._turn}", **({"lease": lease} if lease and kind == "turn.started" else {})})
+                lease = (
+                    {"policy": self.rng.choice(["queue", "interrupt"]), "seconds": 9}
+                    if self.rng.random() < 0.5
+                    else None
+                )
+                self.say(
+                    {
+                        "type": kind,
+                        "turn_id": f"t{self._turn}",
+                        **({"lease": lease} if lease and kind == "turn.started" else {}),
+                    }
+                )
 
     def _stray(self) -> None:
         """A result that nobody asked for, or one more of an id that is used again and again."""
@@ -319,7 +382,11 @@ class Story:
     def _other(self) -> None:
         rng = self.rng
         flats: list[Flat] = [
-            {"type": "conversation.opened", "user": "u", "tools": [{"name": "look", "about": sayings.text(rng, 30)}]},
+            {
+                "type": "conversation.opened",
+                "user": "u",
+                "tools": [{"name": "look", "about": sayings.text(rng, 30)}],
+            },
             {"type": "conversation.opened", "policy": rng.choice(OVERRIDES)},
             {"type": "session.closed", "reason": "idle"},
             {"type": "compaction.requested"},
@@ -327,7 +394,10 @@ class Story:
         ]
         if rng.random() < 0.25 and self._ids:
             offset = rng.choice(self._ids)[0]
-            if self.say({"type": "event.dropped", "position": f"0-{offset}"}).status is Status.APPLIED:
+            if (
+                self.say({"type": "event.dropped", "position": f"0-{offset}"}).status
+                is Status.APPLIED
+            ):
                 self.dropped.add(offset)
         elif rng.random() < 0.25:
             self._foreign()
@@ -337,9 +407,18 @@ class Story:
     def _foreign(self) -> None:
         """An event of another producer, of a type that nobody here knows."""
         self._count += 1
-        note = {"specversion": "1.0", "id": f"e{self._count}", "type": "acme.note.v1", "source": KEY.source}
+        note = {
+            "specversion": "1.0",
+            "id": f"e{self._count}",
+            "type": "acme.note.v1",
+            "source": KEY.source,
+        }
         value = json.dumps(note).encode()
-        self._fold(self.messages.put(0, str(KEY).encode(), value).offset, decode_event(value), {"type": "acme.note"})
+        self._fold(
+            self.messages.put(0, str(KEY).encode(), value).offset,
+            decode_event(value),
+            {"type": "acme.note"},
+        )
 
     def _switch(self) -> None:
         """Another provider from here on."""
@@ -348,5 +427,9 @@ class Story:
 
 def whole_log(story: Story) -> str:
     """The log as JSON lines, to look at."""
-    rows = [(raw.position.offset, json.loads(raw.value or b"null")) for raw in story.messages._rows[0] if raw.key == str(KEY).encode()]
+    rows = [
+        (raw.position.offset, json.loads(raw.value or b"null"))
+        for raw in story.messages._rows[0]
+        if raw.key == str(KEY).encode()
+    ]
     return "\n".join(f"{offset}: {json.dumps(value)}" for offset, value in rows)

@@ -1,4 +1,6 @@
-"""Looking for a text in everything that is stored: each record of every topic as it stands, and each value in Redis."""
+"""Looking for a text in everything that is stored: each record of every topic as it stands, and
+each value in Redis.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ async def raw_records(settings: Settings, topic: str) -> list[tuple[bytes, bytes
     found: list[tuple[bytes, bytes | None]] = []
     try:
         name = settings.topic(topic)
-        partitions = [TopicPartition(name, p) for p in range(await partition_count(settings, topic))]
+        partitions = [
+            TopicPartition(name, p) for p in range(await partition_count(settings, topic))
+        ]
         consumer.assign(partitions)
         await consumer.seek_to_beginning()
         ends = await consumer.end_offsets(partitions)
@@ -35,7 +39,10 @@ async def topics_with(settings: Settings, text: bytes) -> set[str]:
     """The topics that hold a text anywhere in a key or value."""
     found = set()
     for spec in SPECS:
-        if any(text in key or text in (value or b"") for key, value in await raw_records(settings, spec.name)):
+        if any(
+            text in key or text in (value or b"")
+            for key, value in await raw_records(settings, spec.name)
+        ):
             found.add(spec.name)
     return found
 
@@ -48,7 +55,9 @@ async def redis_keys_with(settings: Settings, text: bytes) -> list[bytes]:
         async for name in client.scan_iter(count=1000):
             kind = await client.type(name)
             if kind == b"hash":
-                value = b"\n".join(part for item in (await client.hgetall(name)).items() for part in item)
+                value = b"\n".join(
+                    part for item in (await client.hgetall(name)).items() for part in item
+                )
             elif kind == b"zset":
                 value = b"\n".join(await client.zrange(name, 0, -1))
             elif kind == b"stream":

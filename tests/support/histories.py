@@ -1,4 +1,6 @@
-"""Random conversation logs for property tests: every event type, reused call ids, late, stale, repeated and rival summaries, rollbacks."""
+"""Random conversation logs for property tests: every event type, reused call ids, late, stale,
+repeated and rival summaries, rollbacks.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ class Writer:
         if self.rng.random() < 0.5:
             event.fence = (turns.token if turns is not None else None) or self.rng.randrange(9)
         else:
-            event.expect = self.rng.choice(["", f"{PARTITION}-{last}", f"{PARTITION}-{last - 1}", f"e{last}", "e-unknown"])
+            event.expect = self.rng.choice(
+                ["", f"{PARTITION}-{last}", f"{PARTITION}-{last - 1}", f"e{last}", "e-unknown"]
+            )
         return event  # type: ignore[return-value]
 
     def put(self, event: AnyEvent) -> Status:
@@ -87,9 +91,13 @@ class Writer:
         self.conditional = self.rng.random() < 0.06
         roll = self.rng.random()
         if roll < 0.30:
-            self.append(events.Message("user", _text(self.rng)), tokens=self.rng.choice([None, 10, 40, 90]))
+            self.append(
+                events.Message("user", _text(self.rng)), tokens=self.rng.choice([None, 10, 40, 90])
+            )
         elif roll < 0.45:
-            self.append(events.Message("assistant", _text(self.rng)), tokens=self.rng.choice([20, 60]))
+            self.append(
+                events.Message("assistant", _text(self.rng)), tokens=self.rng.choice([20, 60])
+            )
         elif roll < 0.65:
             self._tools()
         elif roll < 0.80:
@@ -104,7 +112,10 @@ class Writer:
 
     def _tools(self) -> None:
         if self.rng.random() < 0.5:
-            calls = [events.ToolCall(self.rng.choice("abc"), "look", "{}") for _ in range(self.rng.choice([1, 1, 2]))]
+            calls = [
+                events.ToolCall(self.rng.choice("abc"), "look", "{}")
+                for _ in range(self.rng.choice([1, 1, 2]))
+            ]
             self.append(events.Message("assistant", None, tool_calls=calls), tokens=30)
         else:
             size = self.rng.choice([30, 30, 150, 2500])
@@ -114,7 +125,9 @@ class Writer:
         if not self.requests:
             return
         request = self.rng.choice(self.requests[-6:])
-        self.append(summary_for(request, self.rng.choice(["", "rival "])), tokens=self.rng.choice([12, 30]))
+        self.append(
+            summary_for(request, self.rng.choice(["", "rival "])), tokens=self.rng.choice([12, 30])
+        )
 
     def _rollback(self) -> None:
         offset = self.rng.choice(self.log if self.rng.random() < 0.4 else self.log[-8:])[0]
@@ -130,12 +143,17 @@ class Writer:
             events.Resolution(rng.choice("st"), "approved"),
             events.TurnStarted("t1"),
             events.TurnEnded("t1"),
-            events.TurnStarted(f"t{rng.randrange(4)}", lease={"policy": rng.choice(["queue", "reject", "interrupt"]), "seconds": 9}),
+            events.TurnStarted(
+                f"t{rng.randrange(4)}",
+                lease={"policy": rng.choice(["queue", "reject", "interrupt"]), "seconds": 9},
+            ),
             events.TurnEnded(f"t{rng.randrange(4)}", lease=rng.choice([None, self._expired()])),
             events.CompactionRequested(),
             events.SessionClosed("idle"),
             events.LoopDetected("look", "0" * 64, 3),
-            events.EventDropped(f"{PARTITION}-{rng.choice(self.log)[0]}") if self.log else events.Opened(),
+            events.EventDropped(f"{PARTITION}-{rng.choice(self.log)[0]}")
+            if self.log
+            else events.Opened(),
             None,
         ]
         self.append(rng.choice(choices))
@@ -169,7 +187,9 @@ def make_event(data: object, id_: str, tokens: int | None = None) -> AnyEvent:
     if data is None:
         return events.OtherEvent(specversion="1.0", id=id_, type="acme.note.v1", source=KEY.source)
     claim = None if tokens is None else events.Tokens(count=tokens, encoding="o200k_base")
-    event = _EVENT_OF[type(data)](specversion="1.0", id=id_, source=KEY.source, tokens=claim, data=data)
+    event = _EVENT_OF[type(data)](
+        specversion="1.0", id=id_, source=KEY.source, tokens=claim, data=data
+    )
     return events.decode_event(msgspec.json.encode(event))
 
 

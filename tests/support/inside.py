@@ -1,4 +1,6 @@
-"""Running the threadfold command in this process: a command of its own takes a second to import what is imported here already."""
+"""Running the threadfold command in this process: a command of its own takes a second to import
+what is imported here already.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,13 @@ from threadfold.cli.main import main
 
 
 async def inside(*args: str | Path, env: Mapping[str, str] | None = None) -> Ran:
-    """Run a command line in a thread, which has an event loop of its own; one at a time, as output and environment are the process'."""
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    """Run a command line in a thread, which has an event loop of its own; one at a time, as output
+    and environment are the process'.
+    """
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8"),
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8"),
+    )
     before = {name: os.environ.get(name) for name in env or {}}
     os.environ.update(env or {})
     try:

@@ -1,4 +1,6 @@
-"""Three real Kafka brokers as local processes, made of the embedded stack's parts; ended by their pids."""
+"""Three real Kafka brokers as local processes, made of the embedded stack's parts; ended by their
+pids.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ HEAP = "256m"
 
 
 class Broker(EmbeddedKafka):
-    """One broker of a cluster, on a port that stays the same; the first ones are controllers, too."""
+    """One broker of a cluster, on a port that stays the same; the first ones are controllers,
+    too.
+    """
 
     def __init__(self, data: Path, node: int, port: int, controllers: dict[int, int]) -> None:
         super().__init__(data, port=port, heap=HEAP, timeout=120.0)
@@ -26,7 +30,12 @@ class Broker(EmbeddedKafka):
         self.controllers = controllers
 
     def _config(self, port: int, controller: int) -> str:
-        settings = dict(line.split("=", 1) for line in kafka._properties(port, self.controllers.get(self.node, controller)).splitlines())
+        settings = dict(
+            line.split("=", 1)
+            for line in kafka._properties(
+                port, self.controllers.get(self.node, controller)
+            ).splitlines()
+        )
         voters = ",".join(f"{node}@{HOST}:{at}" for node, at in self.controllers.items())
         settings |= {
             "node.id": str(self.node),
@@ -43,12 +52,17 @@ class Broker(EmbeddedKafka):
 
 
 class KafkaCluster:
-    """Starts three brokers side by side. ``controllers`` of them vote: with 1 (never to be killed then) the other two may die together."""
+    """Starts three brokers side by side. ``controllers`` of them vote: with 1 (never to be killed
+    then) the other two may die together.
+    """
 
     def __init__(self, data: Path, controllers: int = 1) -> None:
         ports = own_ports(BROKERS + controllers)
         votes = {node: ports[BROKERS + node - 1] for node in range(1, controllers + 1)}
-        self.brokers = {node: Broker(data / f"broker{node}", node, ports[node - 1], votes) for node in range(1, BROKERS + 1)}
+        self.brokers = {
+            node: Broker(data / f"broker{node}", node, ports[node - 1], votes)
+            for node in range(1, BROKERS + 1)
+        }
         cluster = kafka._new_cluster_id()
         for broker in self.brokers.values():
             broker.data.mkdir(parents=True)
@@ -67,7 +81,12 @@ class KafkaCluster:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def start(self, *nodes: int) -> None:
@@ -81,7 +100,9 @@ class KafkaCluster:
         self.brokers[node].kill()
 
     def freeze(self, node: int) -> None:
-        """Stop a broker in its tracks, with its connections open: as a machine that is gone looks from outside."""
+        """Stop a broker in its tracks, with its connections open: as a machine that is gone looks
+        from outside.
+        """
         os.kill(self.brokers[node].pid, signal.SIGSTOP)
 
     def thaw(self, node: int) -> None:

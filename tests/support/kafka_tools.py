@@ -1,4 +1,6 @@
-"""Kafka's own command-line tools (``kafka-tools``, for tests only), run with the embedded stack's Java."""
+"""Kafka's own command-line tools (``kafka-tools``, for tests only), run with the embedded stack's
+Java.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,22 @@ from pathlib import Path
 import pytest
 
 from projections.errors import EmbeddedUnavailable
-from threadfold.embedded.jars import KAFKA, Jar, _fetch_one, _locked, _maven, _sha256, cache_folder, kafka_jars
+from threadfold.embedded.jars import (
+    KAFKA,
+    Jar,
+    _fetch_one,
+    _locked,
+    _maven,
+    _sha256,
+    cache_folder,
+    kafka_jars,
+)
 from threadfold.embedded.java import find_java
 
-TOOLS = Jar("org.apache.kafka:kafka-tools:4.1.1", "8a6939f310a61119cedaffc144119e9b2a374e32a7ec18f78e49ce5aeb71d6b0")
+TOOLS = Jar(
+    "org.apache.kafka:kafka-tools:4.1.1",
+    "8a6939f310a61119cedaffc144119e9b2a374e32a7ec18f78e49ce5aeb71d6b0",
+)
 """Of the Kafka that the stack runs; what it needs beside itself is among Kafka's own jars."""
 LIMIT = 90.0
 
@@ -22,9 +36,12 @@ LIMIT = 90.0
 def tools_classpath() -> str:
     """Kafka's jars and the tools', fetched into the cache once.
 
-    Where they cannot be fetched the test fails, unless the machine resolves no name at all (it is offline): then it is skipped.
+    Where they cannot be fetched the test fails, unless the machine resolves no name at all (it is
+    offline): then it is skipped.
     """
-    assert KAFKA.rpartition(":")[2] == TOOLS.coordinate.rpartition(":")[2], "the tools must be of the Kafka that is run"
+    assert KAFKA.rpartition(":")[2] == TOOLS.coordinate.rpartition(":")[2], (
+        "the tools must be of the Kafka that is run"
+    )
     jars = kafka_jars()
     folder = cache_folder() / "kafka-tools"
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +59,9 @@ def tools_classpath() -> str:
 
 
 def offline() -> bool:
-    """Whether nothing outside can be reached: no proxy is named, and the usual repository's name is not known."""
+    """Whether nothing outside can be reached: no proxy is named, and the usual repository's name is
+    not known.
+    """
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "CI")):
         return False
     try:
@@ -53,12 +72,14 @@ def offline() -> bool:
 
 
 async def tool(name: str, *arguments: str, text: bytes = b"", folder: Path) -> tuple[str, str]:
-    """Run ``org.apache.kafka.tools.NAME`` to its end; returns what it wrote on stdout and stderr. Fails the test when it fails."""
+    """Run ``org.apache.kafka.tools.NAME`` to its end; returns what it wrote on stdout and stderr.
+    Fails the test when it fails.
+    """
     quiet = folder / "log4j2.properties"
     quiet.write_text(
-        "status = off\nappender.err.type = Console\nappender.err.name = err\nappender.err.target = SYSTEM_ERR\n"
-        "appender.err.layout.type = PatternLayout\nappender.err.layout.pattern = %p %c: %m%n\n"
-        "rootLogger.level = warn\nrootLogger.appenderRef.err.ref = err\n"
+        "status = off\nappender.err.type = Console\nappender.err.name = err\nappender.err.target ="
+        " SYSTEM_ERR\nappender.err.layout.type = PatternLayout\nappender.err.layout.pattern = %p"
+        " %c: %m%n\nrootLogger.level = warn\nrootLogger.appenderRef.err.ref = err\n"
     )
     process = await asyncio.create_subprocess_exec(
         str(find_java().path),
@@ -81,5 +102,7 @@ async def tool(name: str, *arguments: str, text: bytes = b"", folder: Path) -> t
         process.kill()
         await process.wait()
         raise
-    assert process.returncode == 0, f"{name} ended with {process.returncode}: {err.decode()} {out.decode()}"
+    assert process.returncode == 0, (
+        f"{name} ended with {process.returncode}: {err.decode()} {out.decode()}"
+    )
     return out.decode(), err.decode()

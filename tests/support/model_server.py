@@ -1,4 +1,6 @@
-"""A real HTTP server on a free port that answers chat completions as it is told: well, badly, late, or not at all."""
+"""A real HTTP server on a free port that answers chat completions as it is told: well, badly, late,
+or not at all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Behaviour = Callable[["ModelServer", web.Request, dict[str, Any]], Awaitable[web
 
 
 class ModelServer:
-    """Answers the n-th call with the n-th behaviour, and all later ones with the last; ``calls`` holds the bodies, ``headers`` theirs."""
+    """Answers the n-th call with the n-th behaviour, and all later ones with the last; ``calls``
+    holds the bodies, ``headers`` theirs.
+    """
 
     def __init__(self, *behaviours: Behaviour) -> None:
         self.behaviours = list(behaviours)
@@ -50,7 +54,12 @@ async def model_server(*behaviours: Behaviour) -> AsyncIterator[ModelServer]:
 
 
 def completion(text: Any, *, finish: str = "stop", usage: Any = None) -> dict[str, Any]:
-    body = {"id": "c1", "object": "chat.completion", "model": "small-1", "choices": [{"index": 0, "finish_reason": finish}]}
+    body = {
+        "id": "c1",
+        "object": "chat.completion",
+        "model": "small-1",
+        "choices": [{"index": 0, "finish_reason": finish}],
+    }
     body["choices"][0]["message"] = {"role": "assistant", "content": text}  # type: ignore[index]
     return body | ({"usage": usage} if usage is not None else {})
 
@@ -60,9 +69,15 @@ def says(text: Any, *, finish: str = "stop", usage: Any = None) -> Behaviour:
 
 
 def gives(
-    body: str | bytes, *, status: int = 200, content_type: str = "application/json", headers: dict[str, str] | None = None
+    body: str | bytes,
+    *,
+    status: int = 200,
+    content_type: str = "application/json",
+    headers: dict[str, str] | None = None,
 ) -> Behaviour:
-    async def behave(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+    async def behave(
+        server: ModelServer, request: web.Request, asked: dict[str, Any]
+    ) -> web.StreamResponse:
         raw = body.encode() if isinstance(body, str) else body
         return web.Response(body=raw, status=status, content_type=content_type, headers=headers)
 
@@ -70,20 +85,32 @@ def gives(
 
 
 def fails(status: int, *, headers: dict[str, str] | None = None, code: str = "oops") -> Behaviour:
-    return gives(json.dumps({"error": {"message": "what was sent: secret", "code": code}}), status=status, headers=headers)
+    return gives(
+        json.dumps({"error": {"message": "what was sent: secret", "code": code}}),
+        status=status,
+        headers=headers,
+    )
 
 
-async def echoes(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+async def echoes(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
     return web.json_response(completion(asked["messages"][1]["content"]))
 
 
-async def stalls(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+async def stalls(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
     await server.stopping.wait()
     return web.json_response(completion("too late"))
 
 
-async def breaks_off(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "5000"})
+async def breaks_off(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={"Content-Type": "application/json", "Content-Length": "5000"}
+    )
     await response.prepare(request)
     await response.write(b'{"choices": [{"message": {"content": "The user')
     assert request.transport is not None
@@ -91,7 +118,9 @@ async def breaks_off(server: ModelServer, request: web.Request, asked: dict[str,
     return response
 
 
-async def drips(server: ModelServer, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+async def drips(
+    server: ModelServer, request: web.Request, asked: dict[str, Any]
+) -> web.StreamResponse:
     """A byte now and then: no single read is slow, the whole is."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)

@@ -1,4 +1,6 @@
-"""Whether events are the neutral format of a window: written from the contract's table of events, knowing nothing of threadfold's code."""
+"""Whether events are the neutral format of a window: written from the contract's table of events,
+knowing nothing of threadfold's code.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,16 @@ CHOICES = {
 PARTS = {"text", "image_url", "file", "reasoning"}
 
 
-def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, paired: bool = False) -> list[str]:
+def problems(
+    events: bytes | list[Any], known_ids: set[str] | None = None, *, paired: bool = False
+) -> list[str]:
     """What is wrong with the events, one sentence each; empty when nothing is.
 
-    First the system lane, then at most one summary, then pinned results with their calls, then the rest by ascending positions. Events
-    are facts, so a result may stand before its call, answer one that a summary took, or none: with ``known_ids`` (those of the whole log)
-    a result of any other id is a fault.
-    ``paired`` asks for more: each result stands behind a call of its id that nothing else has answered.
+    First the system lane, then at most one summary, then pinned results with their calls, then the
+    rest by ascending positions. Events are facts, so a result may stand before its call, answer one
+    that a summary took, or none: with ``known_ids`` (those of the whole log) a result of any other
+    id is a fault. ``paired`` asks for more: each result stands behind a call of its id that nothing
+    else has answered.
     """
     parsed = json.loads(events) if isinstance(events, bytes) else events
     if not isinstance(parsed, list):
@@ -66,21 +71,37 @@ def problems(events: bytes | list[Any], known_ids: set[str] | None = None, *, pa
             if i not in pins and int(position[1]) <= last[place]:
                 wrong.append(f"{i}: its position is not after the one before")
             last[place] = last[place] if i in pins else int(position[1])
-        waiting.update(call.get("id") for call in event.get("tool_calls") or () if isinstance(call, dict))
+        waiting.update(
+            call.get("id") for call in event.get("tool_calls") or () if isinstance(call, dict)
+        )
         if kind == "tool.result" and paired:
             if waiting[event.get("tool_call_id")] < 1:
-                wrong.append(f"{i}: a result of {event.get('tool_call_id')!r}, which waits for none")
+                wrong.append(
+                    f"{i}: a result of {event.get('tool_call_id')!r}, which waits for none"
+                )
             waiting[event.get("tool_call_id")] -= 1
-        if kind == "tool.result" and known_ids is not None and event.get("tool_call_id") not in known_ids:
+        if (
+            kind == "tool.result"
+            and known_ids is not None
+            and event.get("tool_call_id") not in known_ids
+        ):
             wrong.append(f"{i}: a result of {event.get('tool_call_id')!r}, which nobody called")
     return wrong
 
 
 def _pins(events: list[Any]) -> set[int]:
-    """Where calls and results stand that were pinned and whose place is not in the tail: pairs of one position."""
+    """Where calls and results stand that were pinned and whose place is not in the tail: pairs of
+    one position.
+    """
     found: set[int] = set()
-    for i, (before, event) in enumerate(itertools.pairwise(e if isinstance(e, dict) else {} for e in events)):
-        if event.get("pinned") and before.get("tool_calls") and event.get("position") == before.get("position"):
+    for i, (before, event) in enumerate(
+        itertools.pairwise(e if isinstance(e, dict) else {} for e in events)
+    ):
+        if (
+            event.get("pinned")
+            and before.get("tool_calls")
+            and event.get("position") == before.get("position")
+        ):
             found |= {i, i + 1}
     return found
 
@@ -99,7 +120,9 @@ def _own(event: dict[str, Any]) -> list[str]:
         if event.get("role") != "assistant" or not isinstance(calls, list) or not calls:
             return [*wrong, "tool_calls that are not an assistant's filled list"]
         for call in calls:
-            if not isinstance(call, dict) or not all(isinstance(call.get(name), str) for name in ("id", "name", "arguments")):
+            if not isinstance(call, dict) or not all(
+                isinstance(call.get(name), str) for name in ("id", "name", "arguments")
+            ):
                 wrong.append("a call without id, name and arguments")
     return wrong
 

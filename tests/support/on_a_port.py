@@ -1,4 +1,6 @@
-"""An ASGI application on a real port, served by uvicorn in the test's own loop: streams go out as they come."""
+"""An ASGI application on a real port, served by uvicorn in the test's own loop: streams go out as
+they come.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ async def served(app: Any, *, lifespan: str = "on") -> AsyncIterator[str]:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen(64)
-    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan=lifespan, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, lifespan=lifespan, timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server._serve([listening]))

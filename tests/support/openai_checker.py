@@ -1,4 +1,6 @@
-"""Whether messages are such that OpenAI's chat completions take them: written from the API's reference, knowing nothing of threadfold."""
+"""Whether messages are such that OpenAI's chat completions take them: written from the API's
+reference, knowing nothing of threadfold.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ AUTHOR = re.compile(r"[^\s<|\\/>]+")
 def problems(messages: bytes | list[Any]) -> list[str]:
     """What is wrong with the messages, one sentence each; empty when nothing is.
 
-    Every call is answered by exactly one tool message before anything else is said; the answers may come in any order. Ids of one message's
-    calls differ; another message may use them again.
+    Every call is answered by exactly one tool message before anything else is said; the answers may
+    come in any order. Ids of one message's calls differ; another message may use them again.
     """
     parsed = json.loads(messages) if isinstance(messages, bytes) else messages
     if not isinstance(parsed, list):
@@ -38,18 +40,32 @@ def problems(messages: bytes | list[Any]) -> list[str]:
         wrong += [f"{i}: {text}" for text in _own(message)]
         if message["role"] == "tool":
             if not waiting[str(message.get("tool_call_id"))]:
-                wrong.append(f"{i}: a result of {message.get('tool_call_id')!r}, which nobody waits for here")
+                wrong.append(
+                    f"{i}: a result of {message.get('tool_call_id')!r}, which nobody waits for here"
+                )
             else:
                 waiting[message["tool_call_id"]] -= 1
             continue
         if +waiting:
-            wrong.append(f"{i}: calls {sorted(+waiting)} have no result directly after their message")
+            wrong.append(
+                f"{i}: calls {sorted(+waiting)} have no result directly after their message"
+            )
         calls = message.get("tool_calls")
         ids = (
-            [call["id"] for call in calls if isinstance(call, dict) and isinstance(call.get("id"), str)] if isinstance(calls, list) else []
+            [
+                call["id"]
+                for call in calls
+                if isinstance(call, dict) and isinstance(call.get("id"), str)
+            ]
+            if isinstance(calls, list)
+            else []
         )
         waiting = Counter(ids)
-        wrong += [f"{i}: two calls of one message have the id {id_!r}" for id_, n in waiting.items() if n > 1]
+        wrong += [
+            f"{i}: two calls of one message have the id {id_!r}"
+            for id_, n in waiting.items()
+            if n > 1
+        ]
     if +waiting:
         wrong.append(f"end: calls {sorted(+waiting)} have no result")
     return wrong
@@ -58,11 +74,18 @@ def problems(messages: bytes | list[Any]) -> list[str]:
 def _own(message: dict[str, Any]) -> list[str]:
     """What is wrong with one message by itself."""
     role = message["role"]
-    wrong = [f"field {name} is not one of a {role} message" for name in sorted(message.keys() - FIELDS[role])]
+    wrong = [
+        f"field {name} is not one of a {role} message"
+        for name in sorted(message.keys() - FIELDS[role])
+    ]
     wrong += _content(message, role)
-    if "name" in message and not (isinstance(message["name"], str) and AUTHOR.fullmatch(message["name"])):
+    if "name" in message and not (
+        isinstance(message["name"], str) and AUTHOR.fullmatch(message["name"])
+    ):
         wrong.append(f"a name that is not one: {message['name']!r}")
-    if role == "tool" and not (isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]):
+    if role == "tool" and not (
+        isinstance(message.get("tool_call_id"), str) and message["tool_call_id"]
+    ):
         wrong.append("an empty tool_call_id")
     if "tool_calls" in message:
         calls = message["tool_calls"]
@@ -88,7 +111,10 @@ def _content(message: dict[str, Any], role: str) -> list[str]:
             wrong.append(f"a part of type {kind!r} in a {role} message")
         elif kind == "text" and not isinstance(part.get("text"), str):
             wrong.append("a text part without text")
-        elif kind == "image_url" and not (isinstance(part.get("image_url"), dict) and isinstance(part["image_url"].get("url"), str)):
+        elif kind == "image_url" and not (
+            isinstance(part.get("image_url"), dict)
+            and isinstance(part["image_url"].get("url"), str)
+        ):
             wrong.append("an image part without a url")
         elif kind == "file" and not isinstance(part.get("file"), dict):
             wrong.append("a file part without a file")
@@ -96,7 +122,11 @@ def _content(message: dict[str, Any], role: str) -> list[str]:
 
 
 def _call(call: object) -> list[str]:
-    if not isinstance(call, dict) or call.get("type") != "function" or not isinstance(call.get("function"), dict):
+    if (
+        not isinstance(call, dict)
+        or call.get("type") != "function"
+        or not isinstance(call.get("function"), dict)
+    ):
         return ["a call that is not a function's"]
     wrong = [] if isinstance(call.get("id"), str) and call["id"] else ["a call without an id"]
     function = call["function"]

@@ -1,4 +1,6 @@
-"""A worker, a gateway on a real port and a tenant's key: what clients and adapters are tried against."""
+"""A worker, a gateway on a real port and a tenant's key: what clients and adapters are tried
+against.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,22 @@ class Platform(NamedTuple):
 
 
 @asynccontextmanager
-async def running_platform(settings: Settings, policy: dict[str, Any] | None = None) -> AsyncIterator[Platform]:
+async def running_platform(
+    settings: Settings, policy: dict[str, Any] | None = None
+) -> AsyncIterator[Platform]:
     """All of it for the tenant ``acme``, ready to serve."""
     control = await Control(settings).start()
-    await control.write({"generation/1": Generation(1, settings.partitions, policy or {}), "generation/live": 1})
+    await control.write(
+        {"generation/1": Generation(1, settings.partitions, policy or {}), "generation/live": 1}
+    )
     await control.ensure_tenant("acme")
     key = await control.add_key("acme", None)
     await control.stop()
-    async with running_worker(settings), served(create_gateway(settings)) as url, httpx.AsyncClient() as http:
+    async with (
+        running_worker(settings),
+        served(create_gateway(settings)) as url,
+        httpx.AsyncClient() as http,
+    ):
 
         async def ready() -> bool:
             return (await http.get(f"{url}/readyz")).status_code == 200

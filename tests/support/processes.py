@@ -22,7 +22,9 @@ def alive(pid: int) -> bool:
         except (FileNotFoundError, ProcessLookupError):
             return False
     else:
-        state = subprocess.run(["/bin/ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+        state = subprocess.run(
+            ["/bin/ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
+        ).stdout.strip()
     return bool(state) and not state.startswith("Z")
 
 
@@ -38,7 +40,9 @@ def children(pid: int) -> list[int]:
             if parent == pid:
                 found.append(int(stat.parent.name))
     else:
-        rows = subprocess.run(["/bin/ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout.split("\n")
+        rows = subprocess.run(
+            ["/bin/ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True
+        ).stdout.split("\n")
         found = [int(row.split()[0]) for row in rows if row.strip() and int(row.split()[1]) == pid]
     return [child for child in found if alive(child)]
 

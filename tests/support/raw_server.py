@@ -1,4 +1,6 @@
-"""A server on a free port that answers each connection with bytes as it is told, and breaks off where it is told to."""
+"""A server on a free port that answers each connection with bytes as it is told, and breaks off
+where it is told to.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Asked:
 
 @dataclass
 class RawServer:
-    """``asked`` are the requests that came, in order; the n-th connection gets the n-th answer, later ones the last."""
+    """``asked`` are the requests that came, in order; the n-th connection gets the n-th answer,
+    later ones the last.
+    """
 
     answers: list[Answer]
     url: str = ""
@@ -30,7 +34,10 @@ class RawServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+            headers = {
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in head[1:] if line)
+            }
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.asked.append(Asked(head[0], headers, json.loads(body) if body else None))
             answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
@@ -58,13 +65,23 @@ async def raw_server(*answers: Answer) -> AsyncIterator[RawServer]:
 def answer(status: int, document: Any, **headers: str) -> bytes:
     """A whole response that ends its connection."""
     body = json.dumps(document).encode()
-    lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close"]
+    lines = [
+        f"HTTP/1.1 {status} X",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def problem(status: int, name: str, **headers: str) -> bytes:
-    document = {"type": f"urn:threadfold:problem:{name}", "title": name, "status": status, "detail": f"{name} it is"}
+    document = {
+        "type": f"urn:threadfold:problem:{name}",
+        "title": name,
+        "status": status,
+        "detail": f"{name} it is",
+    }
     return answer(status, document, **headers)
 
 
@@ -72,4 +89,6 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clo
 
 
 def sent(event: str, data: Any, id: str | None = None) -> bytes:  # noqa: A002 (the field's name)
-    return (f"event: {event}\n" + (f"id: {id}\n" if id else "") + f"data: {json.dumps(data)}\n\n").encode()
+    return (
+        f"event: {event}\n" + (f"id: {id}\n" if id else "") + f"data: {json.dumps(data)}\n\n"
+    ).encode()

@@ -1,4 +1,6 @@
-"""A cluster of three masters, some with a replica, as local processes; one shard can be failed over with its last writes lost."""
+"""A cluster of three masters, some with a replica, as local processes; one shard can be failed over
+with its last writes lost.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ RANGES = [(0, 5460), (5461, 10922), (10923, 16383)]
 
 
 class RedisCluster:
-    """Three masters; the first ``replicas`` of them have a replica each. While one shard is away the others serve."""
+    """Three masters; the first ``replicas`` of them have a replica each. While one shard is away
+    the others serve.
+    """
 
     def __init__(self, folder: Path, replicas: int = 0) -> None:
         self.masters = [self._server(folder / f"master{i}") for i in range(MASTERS)]
@@ -60,18 +64,28 @@ class RedisCluster:
             master.ask("CLUSTER", "ADDSLOTSRANGE", *RANGES[i])
         for other in self.servers[1:]:
             first.ask("CLUSTER", "MEET", HOST, other.port, other._options["cluster-port"])
-        until(lambda: all(_known(server) == len(self.servers) for server in self.servers), what="all nodes know each other")
+        until(
+            lambda: all(_known(server) == len(self.servers) for server in self.servers),
+            what="all nodes know each other",
+        )
         for master, replica in zip(self.masters, self.replicas, strict=False):
             replica.ask("CLUSTER", "REPLICATE", master.ask("CLUSTER", "MYID"))
-        until(lambda: all(_fine(server) for server in self.servers), what="the cluster's state is ok")
+        until(
+            lambda: all(_fine(server) for server in self.servers), what="the cluster's state is ok"
+        )
         for replica in self.replicas:
-            until(lambda replica=replica: replica.info("replication")["master_link_status"] == "up", what="the replica follows")
+            until(
+                lambda replica=replica: replica.info("replication")["master_link_status"] == "up",
+                what="the replica follows",
+            )
 
     def fail_over(self, shard: int) -> None:
         """Kill a shard's master; returns once its replica is the master."""
         replica = self.replicas[shard]
         self.masters[shard].kill()
-        until(lambda: replica.info("replication")["role"] == "master", what="the replica takes over")
+        until(
+            lambda: replica.info("replication")["role"] == "master", what="the replica takes over"
+        )
 
     def stop(self) -> None:
         with ThreadPoolExecutor(6) as pool:
@@ -85,12 +99,21 @@ class RedisCluster:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
 
 def _known(server: Server) -> int:
-    return sum("handshake" not in line for line in str(server.ask("CLUSTER", "NODES")).splitlines() if line.strip())
+    return sum(
+        "handshake" not in line
+        for line in str(server.ask("CLUSTER", "NODES")).splitlines()
+        if line.strip()
+    )
 
 
 def _fine(server: Server) -> bool:

@@ -1,4 +1,6 @@
-"""A master, a replica and three sentinels as local processes; the master can die with its last writes lost."""
+"""A master, a replica and three sentinels as local processes; the master can die with its last
+writes lost.
+"""
 
 from __future__ import annotations
 
@@ -38,20 +40,33 @@ class RedisSentinel:
 
     def __init__(self, folder: Path) -> None:
         self.master = Server(folder / "master", masteruser=REPLICATOR, masterauth="x")
-        self.replica = Server(folder / "replica", masteruser=REPLICATOR, masterauth="x", replicaof=f"{HOST} {self.master.port}")
+        self.replica = Server(
+            folder / "replica",
+            masteruser=REPLICATOR,
+            masterauth="x",
+            replicaof=f"{HOST} {self.master.port}",
+        )
         self.sentinels = [_Sentinel(folder / f"sentinel{i}", self.master) for i in range(3)]
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{','.join(sentinel.place for sentinel in self.sentinels)}/{SERVICE}"
+        return (
+            f"redis+sentinel://{','.join(sentinel.place for sentinel in self.sentinels)}/{SERVICE}"
+        )
 
     def start(self) -> None:
         self.master.start()
         self.replica.start()
-        until(lambda: self.replica.info("replication")["master_link_status"] == "up", what="the replica follows")
+        until(
+            lambda: self.replica.info("replication")["master_link_status"] == "up",
+            what="the replica follows",
+        )
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(_Sentinel.start, self.sentinels))
-        until(lambda: all(self._sees(sentinel) for sentinel in self.sentinels), what="the sentinels see the replica and each other")
+        until(
+            lambda: all(self._sees(sentinel) for sentinel in self.sentinels),
+            what="the sentinels see the replica and each other",
+        )
 
     @staticmethod
     def _sees(sentinel: Server) -> bool:
@@ -62,11 +77,16 @@ class RedisSentinel:
     def fail_over(self) -> None:
         """Kill the master; returns once the replica is the master."""
         self.master.kill()
-        until(lambda: self.replica.info("replication")["role"] == "master", what="the sentinels promote the replica")
+        until(
+            lambda: self.replica.info("replication")["role"] == "master",
+            what="the sentinels promote the replica",
+        )
 
     def stop(self) -> None:
         with ThreadPoolExecutor(5) as pool:
-            list(pool.map(lambda server: server.stop(), [*self.sentinels, self.replica, self.master]))
+            list(
+                pool.map(lambda server: server.stop(), [*self.sentinels, self.replica, self.master])
+            )
 
     def __enter__(self) -> RedisSentinel:
         try:
@@ -76,5 +96,10 @@ class RedisSentinel:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()

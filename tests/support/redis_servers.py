@@ -1,4 +1,6 @@
-"""Redis or Valkey servers of a test's own, one process each: started with any configuration, killed, frozen, asked."""
+"""Redis or Valkey servers of a test's own, one process each: started with any configuration,
+killed, frozen, asked.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ REPLICATOR = "replicator"
 
 
 class Server:
-    """One server process on 127.0.0.1; ``options`` are added to its configuration, and kept when it is started again."""
+    """One server process on 127.0.0.1; ``options`` are added to its configuration, and kept when it
+    is started again.
+    """
 
     def __init__(self, folder: Path, **options: object) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,13 +60,19 @@ class Server:
     def _run(self, server: Path, settings: dict[str, str], *flags: str) -> None:
         config = self.folder / "server.conf"
         if not flags or not config.exists():  # a sentinel keeps its own notes there
-            lines = [f'{name} "{value}"' if value == "" else f"{name} {value}" for name, value in settings.items()]
+            lines = [
+                f'{name} "{value}"' if value == "" else f"{name} {value}"
+                for name, value in settings.items()
+            ]
             lines.append(f"user {REPLICATOR} on nopass +psync +replconf +ping")
             config.write_text("\n".join(lines if not flags else lines[:-1]) + "\n")
         process = GuardedProcess([server, config, *flags], log=self.folder / "log", cwd=self.folder)
         process.start()
         self._process = process
-        until(lambda: redis_pid(HOST, self.port) == process.pid, what=f"the server at {self.place} answers")
+        until(
+            lambda: redis_pid(HOST, self.port) == process.pid,
+            what=f"the server at {self.place} answers",
+        )
 
     @property
     def pid(self) -> int:
@@ -104,7 +114,9 @@ class Server:
         self.ask("CLIENT", "KILL", "TYPE", "replica")
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0, what: str = "the condition") -> None:
+def until(
+    condition: Callable[[], bool], seconds: float = 30.0, what: str = "the condition"
+) -> None:
     """Wait for a condition that may raise a client's errors meanwhile."""
     deadline = time.monotonic() + seconds
     last: BaseException | None = None

@@ -1,4 +1,6 @@
-"""The gateway on a real socket, in the test's own loop: for what an ASGI transport would buffer, or could not cut off."""
+"""The gateway on a real socket, in the test's own loop: for what an ASGI transport would buffer, or
+could not cut off.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ class _Server(uvicorn.Server):
 async def serving(app: FastAPI) -> AsyncIterator[str]:
     """The address of the application, served by uvicorn until the block ends."""
     listening = _listen("127.0.0.1", 0)
-    config = uvicorn.Config(app, http=http_protocol(), log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app,
+        http=http_protocol(),
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=1,
+    )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -12,7 +12,9 @@ from streams.recovery.snapshot_topic import Row
 
 
 class MemorySnapshots:
-    """A :class:`streams.recovery.snapshot_topic.SnapshotTopic` in this process; every write lets other tasks run in between."""
+    """A :class:`streams.recovery.snapshot_topic.SnapshotTopic` in this process; every write lets
+    other tasks run in between.
+    """
 
     def __init__(self, partitions: int) -> None:
         self.rows: list[list[Raw]] = [[] for _ in range(partitions)]
@@ -46,7 +48,11 @@ class MemorySnapshots:
     async def read(self, partition: int, offsets: Sequence[int]) -> dict[int, Raw]:
         await asyncio.sleep(0)
         self.reads += 1
-        return {row.position.offset: row for row in self.rows[partition] if row.position.offset in set(offsets)}
+        return {
+            row.position.offset: row
+            for row in self.rows[partition]
+            if row.position.offset in set(offsets)
+        }
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         return self.begin[partition], self.next[partition]
@@ -54,12 +60,18 @@ class MemorySnapshots:
     def delete(self, partition: int, before: int) -> None:
         """Delete records, as an operator's tool does."""
         self.begin[partition] = before
-        self.rows[partition] = [row for row in self.rows[partition] if row.position.offset >= before]
+        self.rows[partition] = [
+            row for row in self.rows[partition] if row.position.offset >= before
+        ]
 
     def compact(self, partition: int) -> None:
-        """Keep the latest record of each key, and deletions not at all, as Kafka does in the end."""
+        """Keep the latest record of each key, and deletions not at all, as Kafka does in the
+        end.
+        """
         latest = {row.key: row for row in self.rows[partition]}
         last = self.next[partition] - 1
         self.rows[partition] = [
-            row for row in self.rows[partition] if latest[row.key] is row and (row.value is not None or row.position.offset == last)
+            row
+            for row in self.rows[partition]
+            if latest[row.key] is row and (row.value is not None or row.position.offset == last)
         ]

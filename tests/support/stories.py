@@ -15,7 +15,12 @@ from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, random_talks
 
-WIDE: dict[str, Any] = {"compaction_ratio": 1.0, "low_water": 0.5, "protect_recent": 0, "summary_max_tokens": 200}
+WIDE: dict[str, Any] = {
+    "compaction_ratio": 1.0,
+    "low_water": 0.5,
+    "protect_recent": 0,
+    "summary_max_tokens": 200,
+}
 """A policy without triggers of its own, for tests that set their own marks."""
 
 
@@ -40,11 +45,20 @@ class Story:
     def assistant(self, text: str = "an answer", tokens: int | None = None) -> int:
         return self.say(events.Message("assistant", text), tokens)
 
-    def call(self, *ids: str, text: str | None = None, tool: str = "look", arguments: str = "{}", tokens: int | None = None) -> int:
+    def call(
+        self,
+        *ids: str,
+        text: str | None = None,
+        tool: str = "look",
+        arguments: str = "{}",
+        tokens: int | None = None,
+    ) -> int:
         calls = [events.ToolCall(id_, tool, arguments) for id_ in ids]
         return self.say(events.Message("assistant", text, tool_calls=calls), tokens)
 
-    def result(self, id_: str, text: str = "found", *, pinned: bool = False, tokens: int | None = None) -> int:
+    def result(
+        self, id_: str, text: str = "found", *, pinned: bool = False, tokens: int | None = None
+    ) -> int:
         return self.say(events.ToolResult(id_, text, pinned=pinned), tokens)
 
     def summarise(self) -> None:
@@ -81,4 +95,6 @@ class Story:
 
     def assert_replays(self) -> None:
         """The log gives the same window again."""
-        assert replay(KEY, PARTITION, self.rules, self.talks.logs[KEY]).image() == self.window.image()
+        assert (
+            replay(KEY, PARTITION, self.rules, self.talks.logs[KEY]).image() == self.window.image()
+        )

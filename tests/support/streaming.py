@@ -1,4 +1,6 @@
-"""Gateways under a real uvicorn in the test's own loop, and a subscriber of their server-sent events."""
+"""Gateways under a real uvicorn in the test's own loop, and a subscriber of their server-sent
+events.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ async def serving(settings: Settings) -> AsyncIterator[Gateway]:
     """A gateway on a free port, ready."""
     app = create_gateway(settings)
     listening = _listen("127.0.0.1", 0)
-    server = _Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=10))
+    server = _Server(
+        uvicorn.Config(
+            app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=10
+        )
+    )
     running = asyncio.create_task(server.serve(sockets=[listening]), name="uvicorn")
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with httpx.AsyncClient(base_url=url, timeout=20) as http:
@@ -60,7 +66,9 @@ async def serving(settings: Settings) -> AsyncIterator[Gateway]:
 
 
 class Event(NamedTuple):
-    """A server-sent event: its kind ("" for a comment, whose text is ``data``), its id, and its decoded data."""
+    """A server-sent event: its kind ("" for a comment, whose text is ``data``), its id, and its
+    decoded data.
+    """
 
     kind: str
     id: str | None
@@ -86,7 +94,9 @@ class Subscriber:
                     name, _, value = line.partition(": ")
                     fields[name] = value
                 elif "event" in fields:
-                    self.got.append(Event(fields["event"], fields.get("id"), json.loads(fields["data"])))
+                    self.got.append(
+                        Event(fields["event"], fields.get("id"), json.loads(fields["data"]))
+                    )
                     fields = {}
                 else:
                     fields = {}
@@ -116,11 +126,18 @@ class Subscriber:
 
 
 @asynccontextmanager
-async def subscribed(gateway: Gateway, path: str, key: str, **headers: str) -> AsyncIterator[Subscriber]:
+async def subscribed(
+    gateway: Gateway, path: str, key: str, **headers: str
+) -> AsyncIterator[Subscriber]:
     """A subscriber whose stream has begun."""
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         request = http.build_request(
-            "GET", path, headers={"Authorization": f"Bearer {key}", **{k.replace("_", "-"): v for k, v in headers.items()}}
+            "GET",
+            path,
+            headers={
+                "Authorization": f"Bearer {key}",
+                **{k.replace("_", "-"): v for k, v in headers.items()},
+            },
         )
         response = await http.send(request, stream=True)
         if response.status_code != 200:

@@ -1,4 +1,6 @@
-"""What a failover leaves behind, without one: a partition that was last written to another server."""
+"""What a failover leaves behind, without one: a partition that was last written to another
+server.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from threadfold.testing import MemoryStore
 
 
 async def take_over(store: WindowStore, generation: int, partition: int = 0) -> None:
-    """From now on the store is another server, which holds what the former one held of this partition."""
+    """From now on the store is another server, which holds what the former one held of this
+    partition.
+    """
     if isinstance(store, MemoryStore):
         store.take_over()
     else:

@@ -1,4 +1,6 @@
-"""Random traffic of several conversations in one partition, as records of the log, with summaries that carry their real span positions."""
+"""Random traffic of several conversations in one partition, as records of the log, with summaries
+that carry their real span positions.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _EVENTS: Any = _EVENT_OF
 
 @dataclass
 class Talks:
-    """Writes rows for one partition from ``first`` on, folding every conversation beside, as a partition without gaps gives offsets."""
+    """Writes rows for one partition from ``first`` on, folding every conversation beside, as a
+    partition without gaps gives offsets.
+    """
 
     rng: random.Random
     partition: int
@@ -46,7 +50,9 @@ class Talks:
     def next_offset(self) -> int:
         return self.first + len(self.rows)
 
-    def say(self, key: Key, data: object, *, id_: str | None = None, tokens: int | None = None) -> Status:
+    def say(
+        self, key: Key, data: object, *, id_: str | None = None, tokens: int | None = None
+    ) -> Status:
         """Put one event into the log and fold it."""
         event = event_for(key, data, id_ or f"{key.conversation}-{self.next_offset}", tokens)
         return self.put(key, event)
@@ -84,10 +90,17 @@ class Talks:
             )
         )
 
-    def summarise(self, key: Key, request: CompactionRequest | None = None, flavour: str = "") -> Status:
+    def summarise(
+        self, key: Key, request: CompactionRequest | None = None, flavour: str = ""
+    ) -> Status:
         """Answer a request (the latest one unless given)."""
         request = request or self.requests[key][-1]
-        return self.say(key, summary_of(request, self.logs[key], flavour), id_=f"summary-{flavour}{self.next_offset}", tokens=12)
+        return self.say(
+            key,
+            summary_of(request, self.logs[key], flavour),
+            id_=f"summary-{flavour}{self.next_offset}",
+            tokens=12,
+        )
 
     def random_event(self) -> None:
         rng = self.rng
@@ -97,11 +110,18 @@ class Talks:
         key, roll = rng.choice(self.keys), rng.random()
         log = self.logs[key]
         if roll < 0.30:
-            self.say(key, events.Message("user", "word " * rng.choice([3, 10, 30])), tokens=rng.choice([None, 10, 60]))
+            self.say(
+                key,
+                events.Message("user", "word " * rng.choice([3, 10, 30])),
+                tokens=rng.choice([None, 10, 60]),
+            )
         elif roll < 0.44:
             self.say(key, events.Message("assistant", "reply " * 10), tokens=rng.choice([20, 60]))
         elif roll < 0.54:
-            calls = [events.ToolCall(rng.choice("abc"), "look", "{}") for _ in range(rng.choice([1, 1, 2]))]
+            calls = [
+                events.ToolCall(rng.choice("abc"), "look", "{}")
+                for _ in range(rng.choice([1, 1, 2]))
+            ]
             self.say(key, events.Message("assistant", None, tool_calls=calls), tokens=30)
         elif roll < 0.64:
             size = rng.choice([30, 30, 150, 2500])
@@ -110,7 +130,12 @@ class Talks:
             self.summarise(key, rng.choice(self.requests[key][-4:]), rng.choice(["", "rival "]))
         elif roll < 0.89 and log:
             offset = rng.choice(log if rng.random() < 0.5 else log[-8:])[0]
-            self.say(key, events.Rollback(rng.choice([f"{self.partition}-{offset}", dict(log)[offset].id, "unknown"])))
+            self.say(
+                key,
+                events.Rollback(
+                    rng.choice([f"{self.partition}-{offset}", dict(log)[offset].id, "unknown"])
+                ),
+            )
         elif roll < 0.94 and log:
             self.put(key, rng.choice(log[-20:])[1])
         else:
@@ -131,7 +156,9 @@ class Talks:
         self.say(key, rng.choice(choices))
 
 
-def random_talks(seed: int, length: int, partition: int, keys: list[Key], first: int = 0, rules: Rules = RULES) -> Talks:
+def random_talks(
+    seed: int, length: int, partition: int, keys: list[Key], first: int = 0, rules: Rules = RULES
+) -> Talks:
     """About ``length`` random rows."""
     talks = Talks(random.Random(seed), partition, keys, first, rules)
     for _ in range(length):
@@ -140,11 +167,15 @@ def random_talks(seed: int, length: int, partition: int, keys: list[Key], first:
 
 
 def event_for(key: Key, data: object, id_: str, tokens: int | None = None) -> AnyEvent:
-    """The event of ``data`` in a conversation, as it reads back from the log; None makes one of a type nobody knows."""
+    """The event of ``data`` in a conversation, as it reads back from the log; None makes one of a
+    type nobody knows.
+    """
     if data is None:
         return events.OtherEvent(specversion="1.0", id=id_, type="acme.note.v1", source=key.source)
     claim = None if tokens is None else events.Tokens(count=tokens, encoding="o200k_base")
-    made: AnyEvent = _EVENTS[type(data)](specversion="1.0", id=id_, source=key.source, tokens=claim, data=data)
+    made: AnyEvent = _EVENTS[type(data)](
+        specversion="1.0", id=id_, source=key.source, tokens=claim, data=data
+    )
     return events.decode_event(encode(made))
 
 
@@ -158,11 +189,17 @@ def record_for(key: Key, data: object, id_: str, tokens: int | None = None) -> R
 
 
 def span_offsets(request: CompactionRequest, log: list[Logged]) -> list[int]:
-    """The offsets of all events of a request's span, those of unknown ranges looked up in the log, as the compactor does."""
+    """The offsets of all events of a request's span, those of unknown ranges looked up in the log,
+    as the compactor does.
+    """
     offsets: list[int] = []
     for piece in request.pieces:
         known = piece_offsets(piece)
-        offsets += known if known is not None else [offset for offset, _ in log if piece.first <= offset <= piece.last]
+        offsets += (
+            known
+            if known is not None
+            else [offset for offset, _ in log if piece.first <= offset <= piece.last]
+        )
     return sorted(offsets)
 
 
@@ -174,7 +211,14 @@ def summary_of(request: CompactionRequest, log: list[Logged], flavour: str = "")
         summary_id=f"{flavour}{request.request_id}",
         text=f"{flavour}what was said",
         tokens=12,
-        span=events.Span(at(request.first), at(request.last), len(offsets), delta(offsets), "0" * 64, request.kept),
+        span=events.Span(
+            at(request.first),
+            at(request.last),
+            len(offsets),
+            delta(offsets),
+            "0" * 64,
+            request.kept,
+        ),
         previous=request.previous,
         previous_position=None if request.previous_offset is None else at(request.previous_offset),
         rollback=None if request.rollback is None else at(request.rollback),

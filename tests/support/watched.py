@@ -1,4 +1,6 @@
-"""Readers and writers that never pause, while something happens to Redis: what must not be seen is collected as it is seen."""
+"""Readers and writers that never pause, while something happens to Redis: what must not be seen is
+collected as it is seen.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ PAUSE = 0.01
 
 
 class Watched:
-    """Conversations that are appended to and read all the time, by a gateway over HTTP and by readers who have never read before.
+    """Conversations that are appended to and read all the time, by a gateway over HTTP and by
+    readers who have never read before.
 
-    ``wrong`` is what must never be seen: an answer to a read that is neither 200 nor a 503 with Retry-After, a window that is older than
-    one that was served before it was asked for (by whomever), an append that is not acknowledged.
+    ``wrong`` is what must never be seen: an answer to a read that is neither 200 nor a 503 with
+    Retry-After, a window that is older than one that was served before it was asked for (by
+    whomever), an append that is not acknowledged.
     """
 
-    def __init__(self, call: Client, fresh: Backend, conversations: Sequence[str], *, appends: bool = True) -> None:
+    def __init__(
+        self, call: Client, fresh: Backend, conversations: Sequence[str], *, appends: bool = True
+    ) -> None:
         self.call = call
         self.fresh = fresh
         self.conversations = list(conversations)
@@ -51,7 +57,11 @@ class Watched:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watched]:
-        loops: list[Callable[[], Awaitable[None]]] = [self._read_fresh, *[self._read_http] * self.over_http, *[self._append] * self.appends]
+        loops: list[Callable[[], Awaitable[None]]] = [
+            self._read_fresh,
+            *[self._read_http] * self.over_http,
+            *[self._append] * self.appends,
+        ]
         ended = asyncio.Event()
 
         async def forever(step: Callable[[], Awaitable[None]]) -> None:
@@ -69,13 +79,17 @@ class Watched:
 
     async def append(self, conversation: str, n: int = 1, query: str = "") -> None:
         body = [say(f"message {self.appended + i}") for i in range(n)]
-        answer = await self.call("POST", f"/v1/conversations/{conversation}/events{query}", json.dumps(body).encode())
+        answer = await self.call(
+            "POST", f"/v1/conversations/{conversation}/events{query}", json.dumps(body).encode()
+        )
         self.appended += n
         if answer.status_code not in (200, 202):
             self.wrong.append(f"append to {conversation}: {answer.status_code} {answer.text}")
 
     async def all_served(self, since: float = 0.0, limit: float = 60.0) -> float:
-        """Wait until every conversation was served after ``since`` (time.monotonic) and is not refused now; returns when."""
+        """Wait until every conversation was served after ``since`` (time.monotonic) and is not
+        refused now; returns when.
+        """
         behind = set(self.conversations)
 
         async def reached() -> bool:
@@ -97,7 +111,9 @@ class Watched:
         answer = await self.call("GET", f"/v1/conversations/{name}/context")
         if answer.status_code == 200:
             found = answer.json()
-            self._saw(name, floor, (int(found["position"].rpartition("-")[2]), found["count"]), "gateway")
+            self._saw(
+                name, floor, (int(found["position"].rpartition("-")[2]), found["count"]), "gateway"
+            )
         elif answer.status_code == 503 and "retry-after" in answer.headers:
             self.refused[name].append(time.monotonic())
         else:
@@ -135,7 +151,9 @@ class Watched:
 
 def names_where(wanted: Callable[[str], bool], n: int) -> list[str]:
     """The first conversations that fit."""
-    return list(itertools.islice((name for name in (f"c{i}" for i in itertools.count()) if wanted(name)), n))
+    return list(
+        itertools.islice((name for name in (f"c{i}" for i in itertools.count()) if wanted(name)), n)
+    )
 
 
 def state_key(settings: Settings, conversation: str, generation: int = 1) -> str:
@@ -145,7 +163,9 @@ def state_key(settings: Settings, conversation: str, generation: int = 1) -> str
     return f"{settings.topic_prefix}:{{{generation}:{partition_of(make_key('acme', conversation), settings.partitions)}}}:state"
 
 
-async def nothing_differs(settings: Settings, backend: Backend, conversations: int, generation: int = 1) -> None:
+async def nothing_differs(
+    settings: Settings, backend: Backend, conversations: int, generation: int = 1
+) -> None:
     """Once everything is applied, each window is the log's fold."""
     log = KafkaLog(settings, settings.partitions)
     control = await Control(settings).start()
@@ -154,7 +174,10 @@ async def nothing_differs(settings: Settings, backend: Backend, conversations: i
         async def applied() -> Any:
             ends = await log.ends()
             found = {p: await backend.store.checkpoint(generation, p) for p in ends}
-            return all(c is not None and not c.healing and c.offset == ends[p] - 1 for p, c in found.items())
+            return all(
+                c is not None and not c.healing and c.offset == ends[p] - 1
+                for p, c in found.items()
+            )
 
         await until(applied, 60, "all is applied")
         record = control.state.generations[generation]

@@ -16,7 +16,9 @@ from streams.worker import Runtime, answer
 
 @asynccontextmanager
 async def running_worker(settings: Settings, *, compact: bool = True) -> AsyncIterator[Runtime]:
-    """A worker's parts without Faust around them: the projector, and (unless told not to) the compactor fed from its topic."""
+    """A worker's parts without Faust around them: the projector, and (unless told not to) the
+    compactor fed from its topic.
+    """
     runtime = Runtime(settings)
     await runtime.start()
     assert runtime.projector is not None

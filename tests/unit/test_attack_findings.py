@@ -55,7 +55,9 @@ def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compactio
 
 
 @pytest.mark.parametrize("calls", [(), ({"id": "a", "name": "b", "arguments": "{}"},)])
-def test_a_tuple_of_calls_is_refused_by_the_quick_check_too(calls: tuple[dict[str, str], ...]) -> None:
+def test_a_tuple_of_calls_is_refused_by_the_quick_check_too(
+    calls: tuple[dict[str, str], ...],
+) -> None:
     flat = {"type": "message", "role": "assistant", "content": "hi", "tool_calls": calls}
     with pytest.raises(InvalidEvent, match="a tuple is not JSON"):
         make_record(KEY, flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
@@ -128,8 +130,12 @@ class _NoTopic:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [TopicMismatch("a topic does not exist"), OverflowError("not foreseen")])
-async def test_a_batch_that_fails_in_any_way_is_tried_again_and_does_not_end_its_partition_in_silence(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [TopicMismatch("a topic does not exist"), OverflowError("not foreseen")]
+)
+async def test_a_batch_that_fails_in_any_way_is_tried_again_and_does_not_end_its_partition_in_silence(
+    error: Exception,
+) -> None:
     settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     projector = Projector(settings, Control(settings), MemoryLog(1), MemoryStore())
 
@@ -154,7 +160,9 @@ async def test_a_batch_that_fails_in_any_way_is_tried_again_and_does_not_end_its
 
 
 class _Behind:
-    """A consumer that holds many records of a partition, compressed, and unpacks as many as it is asked for."""
+    """A consumer that holds many records of a partition, compressed, and unpacks as many as it is
+    asked for.
+    """
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
@@ -164,10 +172,16 @@ class _Behind:
         return {partitions[0]: [Raw(Position(0, i), b"k", b"v", 0) for i in range(count)]}
 
 
-async def test_a_fetch_of_a_partition_that_is_far_behind_does_not_unpack_all_that_came_of_it() -> None:
+async def test_a_fetch_of_a_partition_that_is_far_behind_does_not_unpack_all_that_came_of_it() -> (
+    None
+):
     settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     projector = Projector(settings, Control(settings), MemoryLog(1), MemoryStore())
     consumer: Any = _Behind()
-    projector._feeds[0] = Feed(lambda rows: asyncio.sleep(0), batch_rows=settings.batch_events, batch_bytes=settings.batch_bytes)
+    projector._feeds[0] = Feed(
+        lambda rows: asyncio.sleep(0),
+        batch_rows=settings.batch_events,
+        batch_bytes=settings.batch_bytes,
+    )
     rows = await projector._fetch(consumer)
     assert sum(map(len, rows.values())) <= 2 * settings.batch_events

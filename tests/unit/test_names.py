@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections.errors import InvalidName, InvalidPosition
-from projections.names import Key, Position, check_name, make_key, murmur2, parse_key, parse_position, partition_of
+from projections.names import (
+    Key,
+    Position,
+    check_name,
+    make_key,
+    murmur2,
+    parse_key,
+    parse_position,
+    partition_of,
+)
 
 NAMES = st.text("abzAZ09._:-", min_size=1, max_size=128)
 
@@ -17,7 +26,9 @@ def test_a_name_of_allowed_characters_is_taken(name: str) -> None:
     assert check_name("tenant", name) == name
 
 
-@pytest.mark.parametrize("name", ["", "x" * 129, "a/b", "a b", "ä", "٣", "a\n", "\ud800", None, 7, b"a", ["a"]])
+@pytest.mark.parametrize(
+    "name", ["", "x" * 129, "a/b", "a b", "ä", "٣", "a\n", "\ud800", None, 7, b"a", ["a"]]
+)
 def test_another_name_is_refused_with_what_it_was_to_name(name: object) -> None:
     with pytest.raises(InvalidName, match=r"^tenant .* is not a name"):
         check_name("tenant", name)
@@ -43,7 +54,22 @@ def test_a_key_reads_back_from_its_record(tenant: str, conversation: str) -> Non
     assert key.source == f"/tenants/{tenant}/conversations/{conversation}"
 
 
-@pytest.mark.parametrize("raw", [b"", b"a", b"/", b"a/", b"/b", b"a/b/c", b"a/b ", b"a\n/b", b"\xff/b", "ä/b".encode(), b"a/b\n"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"a",
+        b"/",
+        b"a/",
+        b"/b",
+        b"a/b/c",
+        b"a/b ",
+        b"a\n/b",
+        b"\xff/b",
+        "ä/b".encode(),
+        b"a/b\n",
+    ],
+)
 def test_a_record_key_of_another_form_belongs_to_nobody(raw: bytes) -> None:
     assert parse_key(raw) is None
 
@@ -54,7 +80,25 @@ def test_a_position_reads_back(partition: int, offset: int) -> None:
     assert parse_position(str(position)) == position
 
 
-@pytest.mark.parametrize("text", ["", "1", "1-", "-1", "1-2-3", "a-b", "1-2\n", " 1-2", "٣-٤", "1-" + "9" * 19, "1--2", None, 12, b"1-2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "1-",
+        "-1",
+        "1-2-3",
+        "a-b",
+        "1-2\n",
+        " 1-2",
+        "٣-٤",
+        "1-" + "9" * 19,
+        "1--2",
+        None,
+        12,
+        b"1-2",
+    ],
+)
 def test_another_text_is_no_position(text: object) -> None:
     with pytest.raises(InvalidPosition, match="threadfold gave out"):
         parse_position(text)

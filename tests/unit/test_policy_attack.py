@@ -25,17 +25,32 @@ SMALL: dict[str, Any] = {"working_budget": 300, "keep_recent_tokens": 10, "min_m
 class Talk:
     """A conversation in a log in memory, folded as it comes."""
 
-    def __init__(self, policy: dict[str, Any], *, callables: Callables | None = None, input_tokens: int = 100_000) -> None:
+    def __init__(
+        self,
+        policy: dict[str, Any],
+        *,
+        callables: Callables | None = None,
+        input_tokens: int = 100_000,
+    ) -> None:
         self.rules = Rules(policy, callables=callables)
         self.window, self.mirror = Window(KEY, 0, self.rules), Mirror()
         self.messages = MemoryLog(1)
         self.log: list[Logged] = []
-        self.compactor = Compactor(Settings(summary_input_tokens=input_tokens), self.messages, lambda _: Terse())
+        self.compactor = Compactor(
+            Settings(summary_input_tokens=input_tokens), self.messages, lambda _: Terse()
+        )
 
     def say(self, kind: str, /, **fields: Any) -> int:
         """Append an event; returns its offset."""
         flat = {"type": kind, **fields}
-        record = make_record(KEY, flat, where="talk", now="2026-01-01T00:00:00Z", new_id=f"e{len(self.log)}", operator=True)
+        record = make_record(
+            KEY,
+            flat,
+            where="talk",
+            now="2026-01-01T00:00:00Z",
+            new_id=f"e{len(self.log)}",
+            operator=True,
+        )
         offset = self.messages.put(0, str(KEY).encode(), record.value).offset
         self.fold(offset, record.value)
         return offset
@@ -95,7 +110,9 @@ async def test_a_suspension_that_was_taken_out_behind_a_summary_is_not_open_any_
 def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> None:
     talk = Talk(SMALL)
     users = talk.chat(500)
-    assert talk.window.tail[0].start <= users[1] < talk.window.tail[0].offset, "it is not held as a range"
+    assert talk.window.tail[0].start <= users[1] < talk.window.tail[0].offset, (
+        "it is not held as a range"
+    )
     talk.say("event.dropped", position=f"0-{users[1]}")
     request = request_for(talk.window, 1)
     assert request is not None
@@ -104,7 +121,10 @@ def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> No
 
 
 def test_a_callable_that_makes_half_a_character_does_not_stop_the_fold() -> None:
-    policy = {"working_budget": 300, "reducers": [{"name": "compact_tool_results", "replacement": "callable:half"}]}
+    policy = {
+        "working_budget": 300,
+        "reducers": [{"name": "compact_tool_results", "replacement": "callable:half"}],
+    }
     talk = Talk(policy, callables={"half": lambda *_: "x\ud800"})
     for _ in range(20):
         talk.call("a")
@@ -121,11 +141,15 @@ def test_a_system_message_that_was_cut_is_in_the_trace_of_the_stored_window_too(
     talk.window.derive()
     talk.say("message", role="user", content="hi")
     stored = stored_context(0, talk.mirror.fields)
-    assert stored is not None and stored == context_document(talk.window, render_openai(talk.window))
+    assert stored is not None and stored == context_document(
+        talk.window, render_openai(talk.window)
+    )
     assert [step["reducer"] for step in json.loads(stored)["trace"]] == ["cut_system_text"]
 
 
-async def test_a_suspension_of_a_call_that_waits_for_its_summary_does_not_block_compaction() -> None:
+async def test_a_suspension_of_a_call_that_waits_for_its_summary_does_not_block_compaction() -> (
+    None
+):
     talk = Talk(SMALL)
     talk.call("a")
     talk.chat(8)

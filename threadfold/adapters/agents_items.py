@@ -1,7 +1,8 @@
 """Items of openai-agents (the Responses format) as events, and back. Pure.
 
-What the model says between two inputs (reasoning, a message, calls, hosted tools' items) is one assistant message with its calls, as
-every other provider's format has it; how it was divided into items is kept beside it (``threadfold.adapters.kept``).
+What the model says between two inputs (reasoning, a message, calls, hosted tools' items) is one
+assistant message with its calls, as every other provider's format has it; how it was divided into
+items is kept beside it (``threadfold.adapters.kept``).
 """
 
 from __future__ import annotations
@@ -17,18 +18,27 @@ _CALL = ("type", "call_id", "name", "arguments")
 
 
 def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
-    """The items as flat events, in order; reading them back with :func:`to_items` gives the same items.
+    """The items as flat events, in order; reading them back with :func:`to_items` gives the same
+    items.
 
-    Of a function's output only ``call_id`` and ``output`` are kept, of system and developer messages their text: they stand in lanes that
-    hold nothing else.
+    Of a function's output only ``call_id`` and ``output`` are kept, of system and developer
+    messages their text: they stand in lanes that hold nothing else.
     """
     events: list[dict[str, Any]] = []
     for group in _groups([dict(item) for item in items]):
         first = group[0]
         if first.get("type") == "function_call_output":
             output = first.get("output")
-            content = converted(output).content if isinstance(output, list) else "" if output is None else str(output)
-            events.append({"type": "tool.result", "tool_call_id": first.get("call_id"), "content": content})
+            content = (
+                converted(output).content
+                if isinstance(output, list)
+                else ""
+                if output is None
+                else str(output)
+            )
+            events.append(
+                {"type": "tool.result", "tool_call_id": first.get("call_id"), "content": content}
+            )
         elif _is_message(first) and first["role"] != "assistant":
             events.append(_said(first))
         else:
@@ -42,7 +52,9 @@ def to_items(flats: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def items_of(flat: dict[str, Any]) -> list[dict[str, Any]]:
-    """The items of one; where its text was shortened since, what was kept does not fit any more, and the plain form is given."""
+    """The items of one; where its text was shortened since, what was kept does not fit any more,
+    and the plain form is given.
+    """
     what = kept(flat, PROVIDER)
     if isinstance(what, list):
         try:
@@ -57,10 +69,14 @@ def _is_message(item: dict[str, Any]) -> bool:
 
 
 def _groups(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Items that are one event: an input or a function's output alone, and runs of what the model said, with one message each at most."""
+    """Items that are one event: an input or a function's output alone, and runs of what the model
+    said, with one message each at most.
+    """
     run: list[dict[str, Any]] = []
     for item in items:
-        own = item.get("type") == "function_call_output" or (_is_message(item) and item["role"] != "assistant")
+        own = item.get("type") == "function_call_output" or (
+            _is_message(item) and item["role"] != "assistant"
+        )
         if run and (own or (_is_message(item) and any(map(_is_message, run)))):
             yield run
             run = []
@@ -92,8 +108,16 @@ def _assistant(group: list[dict[str, Any]]) -> dict[str, Any]:
             content = made.content
             notes.append({"message": {**item, "content": None}, "holes": made.holes})
         elif item.get("type") == "function_call" and item.get("call_id") and item.get("name"):
-            calls.append({"id": item["call_id"], "name": item["name"], "arguments": item.get("arguments") or "{}"})
-            notes.append({"call": {name: value for name, value in item.items() if name not in _CALL}})
+            calls.append(
+                {
+                    "id": item["call_id"],
+                    "name": item["name"],
+                    "arguments": item.get("arguments") or "{}",
+                }
+            )
+            notes.append(
+                {"call": {name: value for name, value in item.items() if name not in _CALL}}
+            )
         else:
             notes.append({"whole": item})
     flat: dict[str, Any] = {"type": "message", "role": "assistant", "content": content}
@@ -111,7 +135,13 @@ def _rebuilt(flat: dict[str, Any], notes: list[dict[str, Any]]) -> Iterator[dict
             yield note["whole"]
         elif "call" in note:
             call = next(calls)
-            yield {"type": "function_call", "call_id": call["id"], "name": call["name"], "arguments": call["arguments"], **note["call"]}
+            yield {
+                "type": "function_call",
+                "call_id": call["id"],
+                "name": call["name"],
+                "arguments": call["arguments"],
+                **note["call"],
+            }
         else:
             yield {**note["message"], "content": restored(flat.get("content"), note["holes"])}
     if next(calls, None) is not None:
@@ -122,14 +152,33 @@ def _plain(flat: dict[str, Any]) -> list[dict[str, Any]]:
     content = flat.get("content")
     if flat["type"] == "tool.result":
         output = content if isinstance(content, str) or not content else _input_parts(content)
-        return [{"type": "function_call_output", "call_id": flat["tool_call_id"], "output": output or ""}]
+        return [
+            {
+                "type": "function_call_output",
+                "call_id": flat["tool_call_id"],
+                "output": output or "",
+            }
+        ]
     found: list[dict[str, Any]] = []
     if flat["role"] != "assistant":
-        found.append({"role": flat["role"], "content": _input_parts(content) if isinstance(content, list) else content})
+        found.append(
+            {
+                "role": flat["role"],
+                "content": _input_parts(content) if isinstance(content, list) else content,
+            }
+        )
     elif content or not flat.get("tool_calls"):
         found.append({"role": "assistant", "content": plain_text(content)})
     calls = flat.get("tool_calls") or ()
-    return found + [{"type": "function_call", "call_id": c["id"], "name": c["name"], "arguments": c["arguments"]} for c in calls]
+    return found + [
+        {
+            "type": "function_call",
+            "call_id": c["id"],
+            "name": c["name"],
+            "arguments": c["arguments"],
+        }
+        for c in calls
+    ]
 
 
 def _input_parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -139,7 +188,13 @@ def _input_parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
             found.append({"type": "input_text", "text": part["text"]})
         elif part["type"] == "image_url":
             image = part["image_url"]
-            found.append({"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"})
+            found.append(
+                {
+                    "type": "input_image",
+                    "image_url": image["url"],
+                    "detail": image.get("detail") or "auto",
+                }
+            )
         elif part["type"] == "file":
             found.append({"type": "input_file", **part["file"]})
     return found

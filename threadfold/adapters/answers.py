@@ -11,7 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """An answer that was appended: the event, its place, the context it answers, and its record in the ledger (None without one)."""
+    """An answer that was appended: the event, its place, the context it answers, and its record in
+    the ledger (None without one).
+    """
 
     event: dict[str, Any]
     appended: Appended
@@ -33,13 +35,26 @@ class Answer(NamedTuple):
 
 
 async def recorded(
-    client: AsyncClient, conversation: str, context: Context, event: dict[str, Any], model: str, latency_ms: float
+    client: AsyncClient,
+    conversation: str,
+    context: Context,
+    event: dict[str, Any],
+    model: str,
+    latency_ms: float,
 ) -> str | None:
-    """Record the call; an answer that is in the conversation does not fail for its entry in the ledger, which is logged instead."""
+    """Record the call; an answer that is in the conversation does not fail for its entry in the
+    ledger, which is logged instead.
+    """
     try:
         return await client.record_call(
-            conversation, context, event.get("model") or model, reported_usage=event.get("usage"), latency_ms=round(latency_ms, 1)
+            conversation,
+            context,
+            event.get("model") or model,
+            reported_usage=event.get("usage"),
+            latency_ms=round(latency_ms, 1),
         )
     except ClientError as error:
-        logger.warning("conversation %s: the model call could not be recorded: %s", conversation, error)
+        logger.warning(
+            "conversation %s: the model call could not be recorded: %s", conversation, error
+        )
         return None

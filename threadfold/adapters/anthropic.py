@@ -1,8 +1,10 @@
-"""The Anthropic SDK: its messages as events, a context as its arguments, and an answer streamed to readers while the model gives it.
+"""The Anthropic SDK: its messages as events, a context as its arguments, and an answer streamed to
+readers while the model gives it.
 
 from threadfold.adapters.anthropic import respond
 
-answer = await respond(threadfold, "conversation-1", AsyncAnthropic(), model="claude-sonnet-5", answer_tokens=2000)
+answer = await respond(threadfold, "conversation-1", AsyncAnthropic(), model="claude-sonnet-5",
+answer_tokens=2000)
 """
 
 from __future__ import annotations
@@ -24,14 +26,19 @@ _KEPT = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 
 
 def request_of(context: Context) -> dict[str, Any]:
-    """The arguments of ``messages.create`` that a context gives; raises ValueError where it is in another format."""
+    """The arguments of ``messages.create`` that a context gives; raises ValueError where it is in
+    another format.
+    """
     if context.format != "anthropic":
-        raise ValueError(f"the context is in the format {context.format!r}: ask for format='anthropic'")
+        raise ValueError(
+            f"the context is in the format {context.format!r}: ask for format='anthropic'"
+        )
     return {"messages": context.messages, **({"system": context.system} if context.system else {})}
 
 
 def event_of(message: Message) -> dict[str, Any]:
-    """A message as a flat event: text, thinking with its signature, calls, the model's name and the usage it reported.
+    """A message as a flat event: text, thinking with its signature, calls, the model's name and the
+    usage it reported.
 
     Its id is the event's. Blocks of hosted tools, for which an event has no field, are left out.
     """
@@ -54,7 +61,8 @@ async def respond(
     fence: int | None = None,
     **options: Any,
 ) -> Answer:
-    """Ask the model with the conversation's context, show the answer as it comes, append it, and record the call in the ledger.
+    """Ask the model with the conversation's context, show the answer as it comes, append it, and
+    record the call in the ledger.
 
     Args:
         answer_tokens: the SDK's ``max_tokens``: of the answer.
@@ -63,11 +71,14 @@ async def respond(
         turn_id, fence: of the turn this is part of, if any.
         options: further arguments of ``messages.stream`` (tools, thinking, …).
 
-    Where the stream breaks off, what was said so far is kept as an interrupted message, and the SDK's own error is raised.
+    Where the stream breaks off, what was said so far is kept as an interrupted message, and the
+    SDK's own error is raised.
     """
     require("anthropic", "anthropic")
     needs_asynchronous(client, "respond")
-    context = await client.context(conversation, format="anthropic", max_tokens=max_tokens, after=after)
+    context = await client.context(
+        conversation, format="anthropic", max_tokens=max_tokens, after=after
+    )
     begun = time.perf_counter()
     asked = {**options, **request_of(context), "model": model, "max_tokens": answer_tokens}
     async with client.partial(conversation, turn_id, fence=fence) as writer:
@@ -83,5 +94,7 @@ async def respond(
 
 
 def _bare(block: dict[str, Any]) -> dict[str, Any]:
-    """A block with an empty signature left out: a model that does not sign its thinking says so by one."""
+    """A block with an empty signature left out: a model that does not sign its thinking says so by
+    one.
+    """
     return {name: value for name, value in block.items() if not (name == "signature" and not value)}

@@ -1,4 +1,6 @@
-"""Contents of frameworks' messages as contents of events, and back: texts, images and files as parts, anything else kept whole."""
+"""Contents of frameworks' messages as contents of events, and back: texts, images and files as
+parts, anything else kept whole.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ _TEXTS = ("input_text", "output_text", "text")
 
 
 class Converted(NamedTuple):
-    """``content`` for the event; ``holes``: the original's parts without what is in the content, None for a text alone."""
+    """``content`` for the event; ``holes``: the original's parts without what is in the content,
+    None for a text alone.
+    """
 
     content: str | list[dict[str, Any]]
     holes: list[dict[str, Any]] | None
@@ -32,10 +36,16 @@ def converted(content: Any) -> Converted:
 
 
 def restored(content: Any, holes: list[dict[str, Any]] | None) -> Any:
-    """The original content, from the event's (parts, or a text) and the holes; raises ValueError where they do not fit together."""
+    """The original content, from the event's (parts, or a text) and the holes; raises ValueError
+    where they do not fit together.
+    """
     if holes is None:
         return plain_text(content)
-    texts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or []
+    texts = (
+        [{"type": "text", "text": content}]
+        if isinstance(content, str) and content
+        else content or []
+    )
     parts = iter(texts)
     found: list[Any] = []
     for hole in holes:
@@ -61,9 +71,13 @@ def _part(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """An event's part, and what is left of the original."""
     kind = part.get("type")
     if kind in _TEXTS and isinstance(part.get("text"), str) and part["text"]:
-        return {"type": "text", "text": part["text"]}, {k: v for k, v in part.items() if k != "text"}
+        return {"type": "text", "text": part["text"]}, {
+            k: v for k, v in part.items() if k != "text"
+        }
     if kind == "refusal" and isinstance(part.get("refusal"), str) and part["refusal"]:
-        return {"type": "text", "text": part["refusal"]}, {k: v for k, v in part.items() if k != "refusal"}
+        return {"type": "text", "text": part["refusal"]}, {
+            k: v for k, v in part.items() if k != "refusal"
+        }
     if kind in ("input_image", "image_url"):
         url = part.get("image_url")
         inner = url if isinstance(url, dict) else {"url": url}
@@ -74,9 +88,15 @@ def _part(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
             return {"type": "image_url", "image_url": image}, rest
     if kind == "input_file":
         file = {k: v for k, v in part.items() if k != "type" and v is not None}
-        return ({"type": "file", "file": file}, {"type": "input_file"}) if file and len(file) == len(part) - 1 else None
+        return (
+            ({"type": "file", "file": file}, {"type": "input_file"})
+            if file and len(file) == len(part) - 1
+            else None
+        )
     if kind == "file" and isinstance(part.get("file"), dict):
-        return {"type": "file", "file": part["file"]}, {k: v for k, v in part.items() if k != "file"}
+        return {"type": "file", "file": part["file"]}, {
+            k: v for k, v in part.items() if k != "file"
+        }
     return None
 
 
@@ -87,4 +107,8 @@ def _filled(part: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
         url = part["image_url"]["url"]
         inner = rest.get("image_url")
         return {**rest, "image_url": {**inner, "url": url} if isinstance(inner, dict) else url}
-    return {**part["file"], **rest} if rest.get("type") == "input_file" else {**rest, "file": part["file"]}
+    return (
+        {**part["file"], **rest}
+        if rest.get("type") == "input_file"
+        else {**rest, "file": part["file"]}
+    )

@@ -1,9 +1,11 @@
-"""eventsourcing (the library): a tracking recorder over the store of one's own projections, so that its runners keep their place in Redis.
+"""eventsourcing (the library): a tracking recorder over the store of one's own projections, so that
+its runners keep their place in Redis.
 
 from threadfold.adapters.eventsourcing import ThreadfoldTrackingRecorder
 
 recorder = ThreadfoldTrackingRecorder("redis://localhost:6379/0", name="counters")
-recorder.save(Tracking("orders", 21), {("acme", "open"): 4})      # the value and the place, both or neither
+recorder.save(Tracking("orders", 21), {("acme", "open"): 4})      # the value and the place, both or
+neither
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from threadfold.adapters.extras import require
 
 require("eventsourcing", "eventsourcing")
 
-from eventsourcing.persistence import IntegrityError, OperationalError, Tracking, TrackingRecorder  # noqa: E402
+from eventsourcing.persistence import (  # noqa: E402
+    IntegrityError,
+    OperationalError,
+    Tracking,
+    TrackingRecorder,
+)
 
 from projections.errors import RedisUnavailable  # noqa: E402
 from projections.names import check_name  # noqa: E402
@@ -33,28 +40,40 @@ T = TypeVar("T")
 
 
 class ThreadfoldTrackingRecorder(TrackingRecorder):
-    """``eventsourcing``'s ``TrackingRecorder``: for each upstream application the last notification that was taken in.
+    """``eventsourcing``'s ``TrackingRecorder``: for each upstream application the last notification
+    that was taken in.
 
-    It is one checkpoint an application, in the hash tag of its values, written by the same fenced script as a projection's: of two writers
-    of one notification the second gets ``IntegrityError``, in one process or in several. What Redis loses is lost with its values
-    together, so a runner begins again from what is left. Methods may be called from any thread; ``close`` (or ``with``) ends its own.
+    It is one checkpoint an application, in the hash tag of its values, written by the same fenced
+    script as a projection's: of two writers of one notification the second gets ``IntegrityError``,
+    in one process or in several. What Redis loses is lost with its values together, so a runner
+    begins again from what is left. Methods may be called from any thread; ``close`` (or ``with``)
+    ends its own.
 
     Args:
         url, prefix, timeout: as for ``streams.custom.store.RedisViewStore``.
         name: whose places these are; two recorders of one name share them.
     """
 
-    def __init__(self, url: str, prefix: str = "threadfold", *, name: str = "tracking", timeout: float = 5.0) -> None:
+    def __init__(
+        self, url: str, prefix: str = "threadfold", *, name: str = "tracking", timeout: float = 5.0
+    ) -> None:
         self._name = check_name("recorder", name)
         self._store = RedisViewStore(url, prefix, timeout=timeout)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="threadfold-recorder", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="threadfold-recorder", daemon=True
+        )
         self._thread.start()
 
     def __enter__(self) -> ThreadfoldTrackingRecorder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -75,7 +94,8 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
         self._run(self._insert(tracking, NO_WRITE))
 
     def save(self, tracking: Tracking, values: Mapping[tuple[str, str], Any]) -> None:
-        """Record a notification together with values by tenant and key (any JSON; None deletes), all of it or nothing.
+        """Record a notification together with values by tenant and key (any JSON; None deletes),
+        all of it or nothing.
 
         Raises:
             IntegrityError, OperationalError: as :meth:`insert_tracking`.
@@ -84,11 +104,15 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
         self._run(self._save(tracking, values))
 
     def value(self, application_name: str, tenant: str, key: str) -> Any | None:
-        """A value that was saved with a notification of this application, None where there is none; raises ``OperationalError``."""
+        """A value that was saved with a notification of this application, None where there is none;
+        raises ``OperationalError``.
+        """
         return self._run(self._result(application_name).get(tenant, key))
 
     def max_tracking_id(self, application_name: str) -> int | None:
-        """The last notification recorded for an application, None where there is none; raises ``OperationalError``."""
+        """The last notification recorded for an application, None where there is none; raises
+        ``OperationalError``.
+        """
         checkpoint = self._run(self._store.checkpoint(self._place(application_name)))
         return None if checkpoint is None else checkpoint.offset
 
@@ -113,7 +137,10 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
                 return
             if answer.verdict is Verdict.DUPLICATE:
                 break  # another writer recorded this very notification in between
-        raise IntegrityError(f"notification {wanted} of {tracking.application_name}, or a later one, is recorded already")
+        raise IntegrityError(
+            f"notification {wanted} of {tracking.application_name}, or a later one, is recorded"
+            " already"
+        )
 
     def _result(self, application_name: str) -> Result:
         return Result(self._name, partial(self._store.load, self._place(application_name)))

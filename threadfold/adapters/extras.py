@@ -15,10 +15,15 @@ class MissingExtra(ThreadfoldError, ImportError):
 def require(package: str, extra: str) -> None:
     """Make sure a package can be imported; raises :class:`MissingExtra` with what to install."""
     if find_spec(package) is None:
-        raise MissingExtra(f"this adapter needs the package {extra}: pip install 'threadfold[{extra}]'")
+        raise MissingExtra(
+            f"this adapter needs the package {extra}: pip install 'threadfold[{extra}]'"
+        )
 
 
 def needs_asynchronous(client: object, adapter: str) -> None:
     """Raise ``TypeError`` for a synchronous client, where its calls would be awaited."""
     if not isinstance(client, AsyncClient):
-        raise TypeError(f"{adapter} needs an AsyncClient, not a {type(client).__name__}: what it calls is awaited")
+        raise TypeError(
+            f"{adapter} needs an AsyncClient, not a {type(client).__name__}: what it calls is"
+            " awaited"
+        )

@@ -1,7 +1,9 @@
-"""What a framework's message has and an event has no field for: kept beside the text, and found again in the bounded window.
+"""What a framework's message has and an event has no field for: kept beside the text, and found
+again in the bounded window.
 
-It travels as a ``reasoning`` part with the framework as its provider and JSON as its signature: such parts are kept with their message
-as long as that is in the window, no model's provider is ever sent another one's, and they cost no tokens. Results of tools have none.
+It travels as a ``reasoning`` part with the framework as its provider and JSON as its signature:
+such parts are kept with their message as long as that is in the window, no model's provider is ever
+sent another one's, and they cost no tokens. Results of tools have none.
 """
 
 from __future__ import annotations
@@ -21,8 +23,18 @@ _COMPARED = ("type", "role", "name", "content", "tool_calls", "tool_call_id")
 def keep(flat: dict[str, Any], provider: str, what: Any) -> dict[str, Any]:
     """The message with ``what`` (JSON values) kept beside its content."""
     content = flat.get("content")
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content if isinstance(content, list) else []
-    part = {"type": "reasoning", "provider": provider, "signature": msgspec.json.encode(what).decode()}
+    parts = (
+        [{"type": "text", "text": content}]
+        if isinstance(content, str) and content
+        else content
+        if isinstance(content, list)
+        else []
+    )
+    part = {
+        "type": "reasoning",
+        "provider": provider,
+        "signature": msgspec.json.encode(what).decode(),
+    }
     return {**flat, "content": [*parts, part]}
 
 
@@ -38,24 +50,36 @@ def kept(flat: dict[str, Any], provider: str) -> Any:
 
 
 async def shown_messages(
-    client: AsyncClient, conversation: str, *, max_tokens: int | None = None, after: str | None = None
+    client: AsyncClient,
+    conversation: str,
+    *,
+    max_tokens: int | None = None,
+    after: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The bounded window as flat messages and results, exactly those a model would be sent, each with its ``reasoning`` and ``is_error``.
+    """The bounded window as flat messages and results, exactly those a model would be sent, each
+    with its ``reasoning`` and ``is_error``.
 
-    What is shown is the render's word: summary, shortenings and limits are in it. The window's own events give what belongs to a message
-    beside its text. A conversation that nobody knows yet is empty.
+    What is shown is the render's word: summary, shortenings and limits are in it. The window's own
+    events give what belongs to a message beside its text. A conversation that nobody knows yet is
+    empty.
     """
     try:
         render, events = await asyncio.gather(
-            client.context(conversation, max_tokens=max_tokens, after=after), client.context(conversation, format="events", after=after)
+            client.context(conversation, max_tokens=max_tokens, after=after),
+            client.context(conversation, format="events", after=after),
         )
     except NotFound:
         return []
-    return aligned([to_flat(message, "a message of the context") for message in render.messages], events.messages)
+    return aligned(
+        [to_flat(message, "a message of the context") for message in render.messages],
+        events.messages,
+    )
 
 
 def aligned(shown: list[dict[str, Any]], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each shown message with what the event it is made of has beside it: the next one, in order, that says the same."""
+    """Each shown message with what the event it is made of has beside it: the next one, in order,
+    that says the same.
+    """
     places: dict[bytes, deque[int]] = defaultdict(deque)
     for i, event in enumerate(events):
         places[_key(event)].append(i)
@@ -66,7 +90,14 @@ def aligned(shown: list[dict[str, Any]], events: list[dict[str, Any]]) -> list[d
             same.popleft()
         if same:
             last = same.popleft()
-            flat = {**flat, **{name: events[last][name] for name in ("reasoning", "is_error", "position") if name in events[last]}}
+            flat = {
+                **flat,
+                **{
+                    name: events[last][name]
+                    for name in ("reasoning", "is_error", "position")
+                    if name in events[last]
+                },
+            }
         found.append(flat)
     return found
 

@@ -3,8 +3,9 @@
 from threadfold import Client
 from threadfold.adapters.langchain import ThreadfoldChatMessageHistory
 
-history = ThreadfoldChatMessageHistory("conversation-1", Client(url, key))
-chain = RunnableWithMessageHistory(model, lambda session_id: ThreadfoldChatMessageHistory(session_id, client))
+history = ThreadfoldChatMessageHistory("conversation-1", Client(url, key)) chain =
+RunnableWithMessageHistory(model, lambda session_id: ThreadfoldChatMessageHistory(session_id,
+client))
 """
 
 from __future__ import annotations
@@ -33,17 +34,24 @@ T = TypeVar("T")
 class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc]
     """LangChain's ``BaseChatMessageHistory`` over one conversation.
 
-    ``messages`` is the bounded window: system text, the summary (as an assistant's message), then what stands verbatim. Adding returns
-    once the window holds the messages. ``clear`` goes back to the beginning; the log keeps what was said.
+    ``messages`` is the bounded window: system text, the summary (as an assistant's message), then
+    what stands verbatim. Adding returns once the window holds the messages. ``clear`` goes back to
+    the beginning; the log keeps what was said.
 
     Args:
-        session_id: the conversation.
-        client: a ``Client`` serves both halves of the interface; an ``AsyncClient`` the asynchronous one only, in its own loop.
-        max_tokens: a limit of this reader's own.
-        fence: a turn's fencing token, given with everything appended.
+        session_id: the conversation. client: a ``Client`` serves both halves of the interface; an
+        ``AsyncClient`` the asynchronous one only, in its own loop. max_tokens: a limit of this
+        reader's own. fence: a turn's fencing token, given with everything appended.
     """
 
-    def __init__(self, session_id: str, client: Client | AsyncClient, *, max_tokens: int | None = None, fence: int | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        client: Client | AsyncClient,
+        *,
+        max_tokens: int | None = None,
+        fence: int | None = None,
+    ) -> None:
         self.session_id = session_id
         self._client = client
         self._asynchronous = client.asynchronous if isinstance(client, Client) else client
@@ -76,7 +84,9 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
         await self._await(self._log.clear())
 
     async def _read(self) -> list[BaseMessage]:
-        return to_messages(await shown_messages(self._asynchronous, self.session_id, max_tokens=self._max_tokens))
+        return to_messages(
+            await shown_messages(self._asynchronous, self.session_id, max_tokens=self._max_tokens)
+        )
 
     async def _add(self, messages: Sequence[BaseMessage]) -> None:
         if messages:
@@ -86,7 +96,10 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
         if isinstance(self._client, Client):
             return self._client.run(work)
         work.close()
-        raise TypeError("this history was given an AsyncClient: use aget_messages, aadd_messages and aclear, or give it a Client")
+        raise TypeError(
+            "this history was given an AsyncClient: use aget_messages, aadd_messages and aclear, or"
+            " give it a Client"
+        )
 
     async def _await(self, work: Coroutine[Any, Any, T]) -> T:
         if isinstance(self._client, Client):

@@ -29,13 +29,19 @@ _USAGE = ("input_tokens", "output_tokens", "total_tokens")
 def to_event(message: BaseMessage) -> dict[str, Any]:
     """One message as a flat event; :func:`to_message` gives it back equal.
 
-    Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of a system message the text.
+    Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of
+    a system message the text.
     """
     made = converted(message.content)
     if isinstance(message, ToolMessage):
         return _result(message, made.content)
-    role = _ROLES.get(message.type) or (message.role if isinstance(message, ChatMessage) else "user")
-    flat: dict[str, Any] = {"type": "message", "role": role if role in ("user", "assistant", "system", "developer") else "user"}
+    role = _ROLES.get(message.type) or (
+        message.role if isinstance(message, ChatMessage) else "user"
+    )
+    flat: dict[str, Any] = {
+        "type": "message",
+        "role": role if role in ("user", "assistant", "system", "developer") else "user",
+    }
     if flat["role"] in ("system", "developer"):
         return {**flat, "content": plain_text(made.content)}
     flat["content"] = made.content or ""
@@ -45,7 +51,10 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
         flat |= _of_model(message)
     if flat.get("tool_calls") and not flat["content"]:
         flat["content"] = None
-    if _plain({name: value for name, value in flat.items() if name not in ("usage", "model")}) == message:
+    if (
+        _plain({name: value for name, value in flat.items() if name not in ("usage", "model")})
+        == message
+    ):
         return flat
     document = message_to_dict(message)
     document["data"]["content"] = None
@@ -53,7 +62,9 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
 
 
 def to_message(flat: dict[str, Any]) -> BaseMessage:
-    """The message of a flat event as the window gives it; the plain form where its text was shortened since."""
+    """The message of a flat event as the window gives it; the plain form where its text was
+    shortened since.
+    """
     what = kept(flat, PROVIDER)
     if isinstance(what, dict):
         try:
@@ -76,10 +87,16 @@ def _of_model(message: AIMessage) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if message.tool_calls:
         found["tool_calls"] = [
-            {"id": call["id"] or f"call-{i}", "name": call["name"], "arguments": json.dumps(call["args"], ensure_ascii=False)}
+            {
+                "id": call["id"] or f"call-{i}",
+                "name": call["name"],
+                "arguments": json.dumps(call["args"], ensure_ascii=False),
+            }
             for i, call in enumerate(message.tool_calls)
         ]
-    usage = {name: value for name, value in (message.usage_metadata or {}).items() if name in _USAGE}
+    usage = {
+        name: value for name, value in (message.usage_metadata or {}).items() if name in _USAGE
+    }
     if usage:
         found["usage"] = usage
     model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
@@ -89,7 +106,11 @@ def _of_model(message: AIMessage) -> dict[str, Any]:
 
 
 def _result(message: ToolMessage, content: Any) -> dict[str, Any]:
-    flat: dict[str, Any] = {"type": "tool.result", "tool_call_id": message.tool_call_id, "content": content}
+    flat: dict[str, Any] = {
+        "type": "tool.result",
+        "tool_call_id": message.tool_call_id,
+        "content": content,
+    }
     if message.name:
         flat["name"] = message.name
     if message.status == "error":
@@ -102,12 +123,21 @@ def _plain(flat: dict[str, Any]) -> BaseMessage:
     named = {"name": flat["name"]} if flat.get("name") else {}
     if flat["type"] == "tool.result":
         status: Any = "error" if flat.get("is_error") else "success"
-        return ToolMessage(content=content, tool_call_id=flat["tool_call_id"], status=status, **named)
+        return ToolMessage(
+            content=content, tool_call_id=flat["tool_call_id"], status=status, **named
+        )
     role = flat["role"]
     if role == "assistant":
-        calls = [{"name": call["name"], "args": _arguments(call["arguments"]), "id": call["id"]} for call in flat.get("tool_calls") or ()]
+        calls = [
+            {"name": call["name"], "args": _arguments(call["arguments"]), "id": call["id"]}
+            for call in flat.get("tool_calls") or ()
+        ]
         return AIMessage(content=content, tool_calls=calls, **named)
-    return SystemMessage(content=content, **named) if role in ("system", "developer") else HumanMessage(content=content, **named)
+    return (
+        SystemMessage(content=content, **named)
+        if role in ("system", "developer")
+        else HumanMessage(content=content, **named)
+    )
 
 
 def _arguments(text: str) -> dict[str, Any]:

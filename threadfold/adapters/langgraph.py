@@ -1,9 +1,10 @@
-"""LangGraph: hooks that append what a graph says and give its model the bounded window, beside LangGraph's own checkpointer.
+"""LangGraph: hooks that append what a graph says and give its model the bounded window, beside
+LangGraph's own checkpointer.
 
     from threadfold.adapters.langgraph import ThreadfoldMemory
 
-    memory = ThreadfoldMemory(AsyncClient(url, key))
-    agent = create_react_agent(model, tools, pre_model_hook=memory.before_model, post_model_hook=memory.after_model, checkpointer=saver)
+    memory = ThreadfoldMemory(AsyncClient(url, key)) agent = create_react_agent(model, tools,
+    pre_model_hook=memory.before_model, post_model_hook=memory.after_model, checkpointer=saver)
 
 docs/decisions/0017-langgraph.md says why this is no checkpointer.
 """
@@ -31,23 +32,28 @@ if TYPE_CHECKING:
     from threadfold.client import AsyncClient
 
 MAX_MESSAGES = 500
-"""Messages of a state that are looked at where it is not known which of them were appended: ids make repeats harmless that far back."""
+"""Messages of a state that are looked at where it is not known which of them were appended: ids
+make repeats harmless that far back.
+"""
 MAX_THREADS = 10_000
 
 
 class ThreadfoldMemory:
     """Hooks for a graph whose state has ``messages`` (``MessagesState``, ``create_react_agent``).
 
-    A thread's id is its conversation. Each message is appended under an id made of its own, so a node that runs again (a retry, a resumed
-    interrupt, another process) appends nothing twice. A fork from an earlier checkpoint is not a rollback: give it a thread of its own.
+    A thread's id is its conversation. Each message is appended under an id made of its own, so a
+    node that runs again (a retry, a resumed interrupt, another process) appends nothing twice. A
+    fork from an earlier checkpoint is not a rollback: give it a thread of its own.
 
     Args:
-        client: used in the loop the graph runs in.
-        max_tokens: a limit of this reader's own.
-        trim_state: replace the state's messages by the window as well, so that checkpoints stay bounded, too.
+        client: used in the loop the graph runs in. max_tokens: a limit of this reader's own.
+        trim_state: replace the state's messages by the window as well, so that checkpoints stay
+        bounded, too.
     """
 
-    def __init__(self, client: AsyncClient, *, max_tokens: int | None = None, trim_state: bool = False) -> None:
+    def __init__(
+        self, client: AsyncClient, *, max_tokens: int | None = None, trim_state: bool = False
+    ) -> None:
         needs_asynchronous(client, "ThreadfoldMemory")
         self._client = client
         self._max_tokens = max_tokens
@@ -55,14 +61,17 @@ class ThreadfoldMemory:
         self._last: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
 
     async def before_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        """Append what the state has that the log has not, and give the window: as ``llm_input_messages``, or in place of the state's."""
+        """Append what the state has that the log has not, and give the window: as
+        ``llm_input_messages``, or in place of the state's.
+        """
         conversation = _thread(config)
         position = await self.append(conversation, state["messages"])
         window = await self.window(conversation, after=position)
         if not self._trim_state:
             return {"llm_input_messages": window}
         for i, message in enumerate(window):
-            # What was shortened or summarised has no message of the state any more; an id of this kind is never appended.
+            # What was shortened or summarised has no message of the state any more; an id of this
+            # kind is never appended.
             message.id = message.id or f"{_WINDOW}{i}"
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *window]}
 
@@ -72,8 +81,12 @@ class ThreadfoldMemory:
         return {}
 
     async def append(self, conversation: str, messages: Sequence[BaseMessage]) -> str | None:
-        """Append those of a state's messages that are new; returns the position of the last one known of, None where there is none."""
-        fresh = [m for m in self._unsent(conversation, messages) if not (m.id or "").startswith(_WINDOW)]
+        """Append those of a state's messages that are new; returns the position of the last one
+        known of, None where there is none.
+        """
+        fresh = [
+            m for m in self._unsent(conversation, messages) if not (m.id or "").startswith(_WINDOW)
+        ]
         if not fresh:
             return self._last.get(conversation, ("", None))[1]
         answer = await self._client.append(conversation, [_with_id(message) for message in fresh])
@@ -86,7 +99,11 @@ class ThreadfoldMemory:
 
     async def window(self, conversation: str, *, after: str | None = None) -> list[BaseMessage]:
         """The bounded window as LangChain's messages."""
-        return to_messages(await shown_messages(self._client, conversation, max_tokens=self._max_tokens, after=after))
+        return to_messages(
+            await shown_messages(
+                self._client, conversation, max_tokens=self._max_tokens, after=after
+            )
+        )
 
     def _unsent(self, conversation: str, messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
         last, _ = self._last.get(conversation, ("", None))
@@ -102,7 +119,10 @@ _WINDOW = "threadfold-window-"
 def _thread(config: RunnableConfig) -> str:
     thread = (config.get("configurable") or {}).get("thread_id")
     if not thread:
-        raise ValueError('the graph runs without a thread: give config={"configurable": {"thread_id": …}}, which names the conversation')
+        raise ValueError(
+            'the graph runs without a thread: give config={"configurable": {"thread_id": …}}, which'
+            " names the conversation"
+        )
     return str(thread)
 
 

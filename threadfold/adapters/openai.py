@@ -1,4 +1,5 @@
-"""The OpenAI SDK: its responses as events, a context as its arguments, and an answer streamed to readers while the model gives it.
+"""The OpenAI SDK: its responses as events, a context as its arguments, and an answer streamed to
+readers while the model gives it.
 
 from threadfold.adapters.openai import respond
 
@@ -25,25 +26,38 @@ _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def request_of(context: Context) -> dict[str, Any]:
-    """The arguments of ``chat.completions.create`` that a context gives; raises ValueError where it is in another format."""
+    """The arguments of ``chat.completions.create`` that a context gives; raises ValueError where it
+    is in another format.
+    """
     if context.format != "openai":
-        raise ValueError(f"the context is in the format {context.format!r}: ask for format='openai'")
+        raise ValueError(
+            f"the context is in the format {context.format!r}: ask for format='openai'"
+        )
     return {"messages": context.messages}
 
 
 def event_of(completion: ChatCompletion) -> dict[str, Any]:
-    """A completion's first choice as a flat event, with its calls, the model's name and the usage it reported.
+    """A completion's first choice as a flat event, with its calls, the model's name and the usage
+    it reported.
 
     A refusal is its text. Audio and what else an event has no field for is left out.
     """
     message = completion.choices[0].message
-    calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or () if call.type == "function"]
-    return _event(message.content or message.refusal or "", calls, completion.model, completion.usage)
+    calls = [
+        (call.id, call.function.name, call.function.arguments)
+        for call in message.tool_calls or ()
+        if call.type == "function"
+    ]
+    return _event(
+        message.content or message.refusal or "", calls, completion.model, completion.usage
+    )
 
 
 @dataclass
 class Collector:
-    """Puts a stream's chunks together. ``add`` gives the text of each, ``event`` the whole as :func:`event_of` would give it."""
+    """Puts a stream's chunks together. ``add`` gives the text of each, ``event`` the whole as
+    :func:`event_of` would give it.
+    """
 
     model: str = ""
     usage: Any = None
@@ -61,7 +75,9 @@ class Collector:
 
     def event(self) -> dict[str, Any]:
         """All that came, as one flat event."""
-        calls = [(id_, name, arguments) for _, (id_, name, arguments) in sorted(self._calls.items())]
+        calls = [
+            (id_, name, arguments) for _, (id_, name, arguments) in sorted(self._calls.items())
+        ]
         return _event("".join(self._texts), calls, self.model, self.usage)
 
     def _take(self, delta: Any) -> str:
@@ -89,22 +105,30 @@ async def respond(
     fence: int | None = None,
     **options: Any,
 ) -> Answer:
-    """Ask the model with the conversation's context, show the answer as it comes, append it, and record the call in the ledger.
+    """Ask the model with the conversation's context, show the answer as it comes, append it, and
+    record the call in the ledger.
 
     Args:
         after: a position the context shall include, as the append of the user's message answered.
-        max_tokens: a limit for the context; the model's own limit for its answer goes into ``options``.
-        turn_id, fence: of the turn this is part of, if any.
-        options: further arguments of ``chat.completions.create`` (tools, temperature, …).
+        max_tokens: a limit for the context; the model's own limit for its answer goes into
+        ``options``. turn_id, fence: of the turn this is part of, if any. options: further arguments
+        of ``chat.completions.create`` (tools, temperature, …).
 
-    Where the stream breaks off, what was said so far is kept as an interrupted message, and the SDK's own error is raised.
+    Where the stream breaks off, what was said so far is kept as an interrupted message, and the
+    SDK's own error is raised.
     """
     require("openai", "openai")
     needs_asynchronous(client, "respond")
     context = await client.context(conversation, max_tokens=max_tokens, after=after)
     begun = time.perf_counter()
     collector = Collector()
-    asked = {"stream_options": {"include_usage": True}, **options, **request_of(context), "model": model, "stream": True}
+    asked = {
+        "stream_options": {"include_usage": True},
+        **options,
+        **request_of(context),
+        "model": model,
+        "stream": True,
+    }
     async with client.partial(conversation, turn_id, fence=fence) as writer:
         async for chunk in _chunks(openai, asked):
             await writer.write(collector.add(chunk))
@@ -123,9 +147,15 @@ async def _chunks(openai: AsyncOpenAI, asked: dict[str, Any]) -> AsyncIterator[C
 
 
 def _event(text: str, calls: list[tuple[str, str, str]], model: str, usage: Any) -> dict[str, Any]:
-    event: dict[str, Any] = {"type": "message", "role": "assistant", "content": text or (None if calls else "")}
+    event: dict[str, Any] = {
+        "type": "message",
+        "role": "assistant",
+        "content": text or (None if calls else ""),
+    }
     if calls:
-        event["tool_calls"] = [{"id": id_, "name": name, "arguments": arguments} for id_, name, arguments in calls]
+        event["tool_calls"] = [
+            {"id": id_, "name": name, "arguments": arguments} for id_, name, arguments in calls
+        ]
     if model:
         event["model"] = model
     counts = {name: getattr(usage, name, None) for name in _USAGE} if usage is not None else {}

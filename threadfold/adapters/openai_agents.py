@@ -24,8 +24,9 @@ POPS = 5
 class ThreadfoldSession:
     """openai-agents' ``Session`` protocol over one conversation.
 
-    ``get_items`` gives the bounded window and not the whole log: the summary (as an assistant's message), then what stands verbatim,
-    always valid to send. ``add_items`` returns once the window holds the items. Sessions of the same id, in any process, see the same.
+    ``get_items`` gives the bounded window and not the whole log: the summary (as an assistant's
+    message), then what stands verbatim, always valid to send. ``add_items`` returns once the window
+    holds the items. Sessions of the same id, in any process, see the same.
 
     Args:
         session_id: the conversation.
@@ -36,7 +37,13 @@ class ThreadfoldSession:
     """
 
     def __init__(
-        self, session_id: str, client: AsyncClient, *, max_tokens: int | None = None, session_settings: Any = None, fence: int | None = None
+        self,
+        session_id: str,
+        client: AsyncClient,
+        *,
+        max_tokens: int | None = None,
+        session_settings: Any = None,
+        fence: int | None = None,
     ) -> None:
         require("agents", "openai-agents")
         needs_asynchronous(client, "ThreadfoldSession")
@@ -47,8 +54,12 @@ class ThreadfoldSession:
         self._log = SessionLog(client, session_id, PROVIDER, fence)
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The window's items, oldest first; with ``limit`` (or the settings') the newest so many of them."""
-        items = to_items(await shown_messages(self._client, self.session_id, max_tokens=self._max_tokens))
+        """The window's items, oldest first; with ``limit`` (or the settings') the newest so many of
+        them.
+        """
+        items = to_items(
+            await shown_messages(self._client, self.session_id, max_tokens=self._max_tokens)
+        )
         most = limit if limit is not None else getattr(self.session_settings, "limit", None)
         return items if most is None else items[-most:] if most > 0 else []
 
@@ -61,7 +72,8 @@ class ThreadfoldSession:
         """Take the newest item back, by a rollback, and return it; None where there is none.
 
         Raises:
-            Conflict: others kept appending; or the conversation did not begin as a session, and this is its first event.
+            Conflict: others kept appending; or the conversation did not begin as a session, and
+                this is its first event.
         """
         for attempt in range(1, POPS + 1):
             found = await self._log.last()
@@ -70,7 +82,8 @@ class ThreadfoldSession:
             flat, before, position = found
             if before is None:
                 raise Conflict(
-                    f"conversation {self.session_id} did not begin as a session: nothing stands before its first event to go back to"
+                    f"conversation {self.session_id} did not begin as a session: nothing stands"
+                    " before its first event to go back to"
                 )
             *rest, popped = items_of(flat)
             try:

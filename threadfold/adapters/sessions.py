@@ -1,4 +1,6 @@
-"""A conversation used as a framework's session: begun with an event to go back to, cleared and popped by rollbacks."""
+"""A conversation used as a framework's session: begun with an event to go back to, cleared and
+popped by rollbacks.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,20 @@ from projections.names import parse_position
 from threadfold.client import Appended, AsyncClient, Conflict, NotFound
 
 OPENED = "session-opened"
-"""The id of the event a session's conversation begins with: the place to which clearing it goes back."""
+"""The id of the event a session's conversation begins with: the place to which clearing it goes
+back.
+"""
 MAX_ITEMS = 500
 
 
 class SessionLog:
-    """One conversation's events as a session sees them. Several may be used on one conversation, in any process."""
+    """One conversation's events as a session sees them. Several may be used on one conversation, in
+    any process.
+    """
 
-    def __init__(self, client: AsyncClient, conversation: str, channel: str, fence: int | None = None) -> None:
+    def __init__(
+        self, client: AsyncClient, conversation: str, channel: str, fence: int | None = None
+    ) -> None:
         self.client = client
         self.conversation = conversation
         self._channel = channel
@@ -33,18 +41,27 @@ class SessionLog:
         """
         events = list(flats)
         if not self._known and not await self._exists():
-            events.insert(0, {"type": "conversation.opened", "id": OPENED, "channel": self._channel})
+            events.insert(
+                0, {"type": "conversation.opened", "id": OPENED, "channel": self._channel}
+            )
         for begin in range(0, len(events), MAX_ITEMS):
-            answer = await self.client.append(self.conversation, events[begin : begin + MAX_ITEMS], wait="applied", fence=self._fence)
+            answer = await self.client.append(
+                self.conversation,
+                events[begin : begin + MAX_ITEMS],
+                wait="applied",
+                fence=self._fence,
+            )
             _check(answer)
             if answer.events[0].id == OPENED:
                 self._beginning = answer.events[0].position
         self._known = True
 
     async def clear(self) -> None:
-        """Go back to the beginning. A conversation that did not begin as a session keeps its first event: there is nothing before it.
+        """Go back to the beginning. A conversation that did not begin as a session keeps its first
+        event: there is nothing before it.
 
-        The log keeps what was said, as it does with every rollback; erasing a conversation is something else (``AsyncClient.erase``).
+        The log keeps what was said, as it does with every rollback; erasing a conversation is
+        something else (``AsyncClient.erase``).
         """
         if self._beginning is None:
             try:
@@ -53,31 +70,44 @@ class SessionLog:
             except NotFound:
                 return
         if self._beginning is not None:
-            _check(await self.client.rollback(self.conversation, self._beginning, fence=self._fence))
+            _check(
+                await self.client.rollback(self.conversation, self._beginning, fence=self._fence)
+            )
 
     async def last(self) -> tuple[dict[str, Any], str | None, str | None] | None:
-        """The newest message or result, the position of the event before it (None: there is none), and the window's position."""
+        """The newest message or result, the position of the event before it (None: there is none),
+        and the window's position.
+        """
         try:
             window = await self.client.context(self.conversation, format="events")
         except NotFound:
             return None
         before: str | None = None
         found: tuple[dict[str, Any], str | None] | None = None
-        # The listing has pinned text first and the summary where its span was: the log's order tells what is newest.
-        for event in sorted(window.messages, key=lambda event: parse_position(_place(event)).offset):
+        # The listing has pinned text first and the summary where its span was: the log's order
+        # tells what is newest.
+        for event in sorted(
+            window.messages, key=lambda event: parse_position(_place(event)).offset
+        ):
             if event["type"] in ("message", "tool.result"):
                 found = (event, before)
             before = _place(event)
         return None if found is None else (*found, window.position)
 
-    async def replace_last(self, before: str, rest: Sequence[dict[str, Any]], expect: str | None) -> None:
+    async def replace_last(
+        self, before: str, rest: Sequence[dict[str, Any]], expect: str | None
+    ) -> None:
         """Go back to ``before``, and append what stays of what stood behind it.
 
         Raises:
             Conflict: something else was appended since position ``expect``.
         """
         events = [{"type": "rollback", "to": before}, *rest]
-        _check(await self.client.append(self.conversation, events, wait="applied", expect=expect, fence=self._fence))
+        _check(
+            await self.client.append(
+                self.conversation, events, wait="applied", expect=expect, fence=self._fence
+            )
+        )
 
     async def _exists(self) -> bool:
         try:
@@ -95,4 +125,8 @@ def _place(event: dict[str, Any]) -> str:
 def _check(answer: Appended) -> None:
     for event in answer.events:
         if event.status == "rejected":
-            raise Conflict(f"event {event.id} was rejected when it was folded: the turn is over, or what it names is not there", status=409)
+            raise Conflict(
+                f"event {event.id} was rejected when it was folded: the turn is over, or what it"
+                " names is not there",
+                status=409,
+            )

@@ -1,4 +1,6 @@
-"""``python -m threadfold.cli``: the same as the ``threadfold`` command, wherever that is not on the PATH."""
+"""``python -m threadfold.cli``: the same as the ``threadfold`` command, wherever that is not on the
+PATH.
+"""
 
 import sys
 

@@ -28,21 +28,29 @@ LIST = 500
 def append(tenant: str, conversation: str, file: Path | None, data: Path | None) -> None:
     """Append JSON lines to a conversation and print one position a line, in order.
 
-    A line is a flat event (`{"type": "message", "role": "user", ...}`) or an OpenAI-format message (`{"role": "user", ...}`). Reads FILE,
-    or stdin. Everything is checked before anything is appended; blank lines are passed over; an empty input is no error.
+    A line is a flat event (`{"type": "message", "role": "user", ...}`) or an OpenAI-format message
+    (`{"role": "user", ...}`). Reads FILE, or stdin. Everything is checked before anything is
+    appended; blank lines are passed over; an empty input is no error.
     """
     make_key(tenant, conversation)
     settings = load_settings(data)
-    lines = [(number, flat_event(parse_object(line, f"line {number}"), f"line {number}")) for number, line in open_lines(file)]
+    lines = [
+        (number, flat_event(parse_object(line, f"line {number}"), f"line {number}"))
+        for number, line in open_lines(file)
+    ]
     if not lines:
         say("nothing to append: the input is empty")
         return
     run(_append(settings, tenant, conversation, lines))
 
 
-async def _append(settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]) -> None:
+async def _append(
+    settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]
+) -> None:
     async with Backend(settings) as backend:
-        drafter = Drafter(tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes)
+        drafter = Drafter(
+            tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes
+        )
         drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
         if tenant not in backend.control.state.tenants:
             say(f"tenant {tenant} is new here: it is made")
@@ -51,7 +59,12 @@ async def _append(settings: Settings, tenant: str, conversation: str, lines: lis
             try:
                 positions = await append_drafts(backend.log, _joined(drafts[i : i + LIST]))
             except KafkaUnavailable as error:
-                done = f"{i} lines are in (their positions were printed); from line {lines[i][0]} on it is not known: " if i else ""
+                done = (
+                    f"{i} lines are in (their positions were printed); from line {lines[i][0]} on"
+                    " it is not known: "
+                    if i
+                    else ""
+                )
                 raise KafkaUnavailable(f"{done}{error}") from error
             for position in positions:
                 print_line(str(position))

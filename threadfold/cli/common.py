@@ -34,25 +34,35 @@ def data_option(command: Command) -> Command:
 
 
 def load_settings(data: Path | None, **overrides: Any) -> Settings:
-    """The settings of the stack a command talks to: the environment over ``DIR/threadfold.toml``, or over ``THREADFOLD_CONFIG``.
+    """The settings of the stack a command talks to: the environment over ``DIR/threadfold.toml``,
+    or over ``THREADFOLD_CONFIG``.
 
-    Where nothing at all is configured, the stack in ``./threadfold-data`` is meant, the folder that ``up`` takes by default.
+    Where nothing at all is configured, the stack in ``./threadfold-data`` is meant, the folder that
+    ``up`` takes by default.
 
     Raises:
-        InvalidSettings: the folder holds no stack, a setting is wrong, or no Kafka or Redis is named.
+        InvalidSettings: the folder holds no stack, a setting is wrong, or no Kafka or Redis is
+            named.
     """
-    if data is None and not any(os.environ.get(PREFIX + name) for name in ("CONFIG", "KAFKA", "REDIS")):
+    if data is None and not any(
+        os.environ.get(PREFIX + name) for name in ("CONFIG", "KAFKA", "REDIS")
+    ):
         data = DEFAULT_DATA if (DEFAULT_DATA / CONFIG_FILE).exists() else None
     if data is None:
         return Settings.load(**overrides).require()
     config = data / CONFIG_FILE
     if not config.exists():
-        raise InvalidSettings(f"{data} has no {CONFIG_FILE}, so it is no stack's folder: start one with `threadfold up --data {data}`")
+        raise InvalidSettings(
+            f"{data} has no {CONFIG_FILE}, so it is no stack's folder: start one with `threadfold"
+            f" up --data {data}`"
+        )
     return Settings.load(os.environ, config, **overrides).require()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end. The clients' own log lines are no part of its output (``THREADFOLD_DEBUG=1`` shows them)."""
+    """Run a command's coroutine to its end. The clients' own log lines are no part of its output
+    (``THREADFOLD_DEBUG=1`` shows them).
+    """
     root = logging.getLogger()
     if os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0"):
         logging.basicConfig(level=logging.INFO)
@@ -64,7 +74,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 class Finite(click.FloatRange):
     """A number within a range; click's own takes "nan" for one within any."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is no number to work with", param, ctx)
@@ -72,11 +84,15 @@ class Finite(click.FloatRange):
 
 
 class OutputClosed(Exception):
-    """Nobody reads stdout any more (``| head``). No OSError, so that nobody takes it for a failing broker."""
+    """Nobody reads stdout any more (``| head``). No OSError, so that nobody takes it for a failing
+    broker.
+    """
 
 
 def print_line(raw: bytes | str) -> None:
-    """Print one line on stdout, as the bytes it is; raises :class:`OutputClosed` when nobody reads it."""
+    """Print one line on stdout, as the bytes it is; raises :class:`OutputClosed` when nobody reads
+    it.
+    """
     try:
         sys.stdout.buffer.write((raw.encode() if isinstance(raw, str) else raw) + b"\n")
     except BrokenPipeError as error:

@@ -11,16 +11,34 @@ import msgspec
 
 from streams.settings.settings import Settings
 
-ALWAYS = frozenset({"kafka", "redis", "gateway_host", "gateway_port", "gateway_url", "partitions", "replication", "min_isr"})
-HEAD = "# Written by `threadfold up` at every start; what is changed here is lost. To change a setting, set THREADFOLD_<NAME> for `up`.\n"
+ALWAYS = frozenset(
+    {
+        "kafka",
+        "redis",
+        "gateway_host",
+        "gateway_port",
+        "gateway_url",
+        "partitions",
+        "replication",
+        "min_isr",
+    }
+)
+HEAD = (
+    "# Written by `threadfold up` at every start; what is changed here is lost. To change a"
+    " setting, set THREADFOLD_<NAME> for `up`.\n"
+)
 
 
 def write_config(path: Path, settings: Settings) -> None:
-    """Write addresses, topic settings and all that is not a default, atomically, readable by the owner only (a URL may hold a password)."""
+    """Write addresses, topic settings and all that is not a default, atomically, readable by the
+    owner only (a URL may hold a password).
+    """
     lines = [HEAD]
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        default = (
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        )
         if field.name in ALWAYS or value != default:
             lines.append(f"{field.name} = {_toml(value)}\n")
     part = path.with_suffix(".part")
@@ -33,12 +51,22 @@ def write_config(path: Path, settings: Settings) -> None:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it; JSON's form of scalars is TOML's, but for DEL in a string. Tables are written inline."""
+    """A value as TOML writes it; JSON's form of scalars is TOML's, but for DEL in a string. Tables
+    are written inline.
+    """
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
     if isinstance(value, dict):
         # TOML has no null, and where one may stand it is the default.
-        return "{" + ", ".join(f"{_toml(str(name))} = {_toml(item)}" for name, item in value.items() if item is not None) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{_toml(str(name))} = {_toml(item)}"
+                for name, item in value.items()
+                if item is not None
+            )
+            + "}"
+        )
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

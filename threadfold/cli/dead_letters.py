@@ -36,13 +36,26 @@ def dead_letters() -> None:
 async def opened(settings: Settings) -> AsyncIterator[tuple[Reach, DeadLetters]]:
     """The dead letters of a stack's live generation."""
     async with reach(settings) as stack:
-        letters = KafkaLog(settings, await partition_count(settings, "dead-letters"), "dead-letters")
-        voice, snapshots = Publisher(settings, stack.log), KafkaSnapshots(settings, stack.log.partitions)
+        letters = KafkaLog(
+            settings, await partition_count(settings, "dead-letters"), "dead-letters"
+        )
+        voice, snapshots = (
+            Publisher(settings, stack.log),
+            KafkaSnapshots(settings, stack.log.partitions),
+        )
         try:
-            rules, usable = stack.control.state.rules(stack.generation), await snapshots.usable() is None
+            rules, usable = (
+                stack.control.state.rules(stack.generation),
+                await snapshots.usable() is None,
+            )
             number = stack.generation.number
             topic, accept = snapshots if usable else None, settings.accept_truncated_log
-            yield stack, DeadLetters(stack.log, letters, stack.store, number, rules, voice, topic, accept=accept)
+            yield (
+                stack,
+                DeadLetters(
+                    stack.log, letters, stack.store, number, rules, voice, topic, accept=accept
+                ),
+            )
         finally:
             await snapshots.stop()
             await voice.stop()
@@ -54,19 +67,32 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Reach, DeadLetters]]
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @data_option
 def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
-    """List parked conversations, with how many events wait in each, and records that are nobody's event; the last line counts them.
+    """List parked conversations, with how many events wait in each, and records that are nobody's
+    event; the last line counts them.
 
-    Parked conversations are listed for as long as they are parked, the other records for as long as the topic keeps their letters.
+    Parked conversations are listed for as long as they are parked, the other records for as long as
+    the topic keeps their letters.
     """
 
     async def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         async with opened(load_settings(data)) as (_, letters):
             parked = [
-                {"kind": "parked", "position": str(one.position), "conversation": str(one.key), "waiting": one.waiting, "cause": one.cause}
+                {
+                    "kind": "parked",
+                    "position": str(one.position),
+                    "conversation": str(one.key),
+                    "waiting": one.waiting,
+                    "cause": one.cause,
+                }
                 for one in await letters.parked(tenant)
             ]
             records = [
-                {"kind": RECORD, "position": str(one.position), "key": one.key.decode("utf-8", "backslashreplace"), "cause": one.cause}
+                {
+                    "kind": RECORD,
+                    "position": str(one.position),
+                    "key": one.key.decode("utf-8", "backslashreplace"),
+                    "cause": one.cause,
+                }
                 for one in await letters.records(tenant)
             ]
             return parked, records
@@ -78,7 +104,10 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
         elif one["kind"] == RECORD:
             print_line(f"{one['position']}  record  key {one['key']!r}: {one['cause']}")
         else:
-            print_line(f"{one['position']}  parked  {one['conversation']}, {one['waiting']} waiting: {one['cause']}")
+            print_line(
+                f"{one['position']}  parked  {one['conversation']}, {one['waiting']} waiting:"
+                f" {one['cause']}"
+            )
     if not as_json:
         print_line(f"parked: {len(parked)}, records: {len(records)}")
 
@@ -87,7 +116,8 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
 @click.argument("position")
 @data_option
 def inspect(position: str, data: Path | None) -> None:
-    """Show the record at POSITION as JSON: key, headers, size, first bytes, what it decodes to, what becomes of it and why.
+    """Show the record at POSITION as JSON: key, headers, size, first bytes, what it decodes to,
+    what becomes of it and why.
 
     Its text is shown as it stands in Kafka: sealed payloads stay sealed.
     """
@@ -117,14 +147,20 @@ def _shown(raw: Raw, headers: list[tuple[str, str]]) -> dict[str, Any]:
         "timestamp": raw.timestamp,
         "headers": dict(headers),
         "bytes": None if value is None else len(value),
-        "begins": None if value is None else value[:FIRST_BYTES].decode("utf-8", "backslashreplace"),
+        "begins": (
+            None if value is None else value[:FIRST_BYTES].decode("utf-8", "backslashreplace")
+        ),
     }
 
 
 def _standing(role: str, parked: Parked | None, at: Position, cause: str) -> dict[str, Any]:
     told: dict[str, Any] = {"kind": role}
     if parked is not None:
-        told["parked"] = {"position": str(Position(at.partition, parked.offset)), "cause": parked.cause, "waiting": parked.count}
+        told["parked"] = {
+            "position": str(Position(at.partition, parked.offset)),
+            "cause": parked.cause,
+            "waiting": parked.count,
+        }
     if role == POISON:
         told["now"] = cause or "the code at hand folds it: retry it"
     elif cause:
@@ -135,10 +171,22 @@ def _standing(role: str, parked: Parked | None, at: Position, cause: str) -> dic
 async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
     """The headers of a record, which nothing else reads."""
     tp = TopicPartition(settings.topic("events"), at.partition)
-    async with kafka_errors(settings, "reading the log"), sequential_consumer(settings, [tp]) as consumer:
+    async with (
+        kafka_errors(settings, "reading the log"),
+        sequential_consumer(settings, [tp]) as consumer,
+    ):
         consumer.seek(tp, at.offset)
-        rows = (await consumer.getmany(tp, timeout_ms=int(settings.append_timeout * 1000), max_records=1)).get(tp, [])
-        return [(name, value.decode("utf-8", "backslashreplace")) for row in rows if row.offset == at.offset for name, value in row.headers]
+        rows = (
+            await consumer.getmany(
+                tp, timeout_ms=int(settings.append_timeout * 1000), max_records=1
+            )
+        ).get(tp, [])
+        return [
+            (name, value.decode("utf-8", "backslashreplace"))
+            for row in rows
+            if row.offset == at.offset
+            for name, value in row.headers
+        ]
 
 
 @dead_letters.command()
@@ -147,9 +195,11 @@ async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
 @data_option
 @click.pass_context
 def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | None) -> None:
-    """Fold parked conversations on from the log with the code at hand. Exit 1 where one stays parked.
+    """Fold parked conversations on from the log with the code at hand. Exit 1 where one stays
+    parked.
 
-    Nothing changes for one whose event still fails. Workers need not stop: the one that owns the partition loads what was written.
+    Nothing changes for one whose event still fails. Workers need not stop: the one that owns the
+    partition loads what was written.
     """
     if (what is None) != everything:
         raise click.UsageError("name a conversation or a position, or --all")
@@ -163,7 +213,9 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
 
 
 async def _every(letters: DeadLetters) -> list[Key]:
-    """The parked conversations that can be tried again; what lies in a wrong partition is named, and passed over."""
+    """The parked conversations that can be tried again; what lies in a wrong partition is named,
+    and passed over.
+    """
     keys: list[Key] = []
     for one in await letters.parked():
         try:
@@ -184,7 +236,10 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
     role, _ = await letters.role(at, raw)
     key = parse_key(raw.key) if raw.key is not None else None
     if role == RECORD or key is None:
-        raise InvalidPosition(f"the record at {at} is nobody's event and parks nothing: there is nothing to retry; drop it from the list")
+        raise InvalidPosition(
+            f"the record at {at} is nobody's event and parks nothing: there is nothing to retry;"
+            " drop it from the list"
+        )
     letters.check_place(key, at)
     return key
 
@@ -211,14 +266,24 @@ def _again(letters: DeadLetters, key: Key, parked: Parked, folded: int) -> str:
 @dead_letters.command()
 @click.argument("position")
 @click.option("--reason", metavar="TEXT", help="Kept with the drop in the log.")
-@click.option("--wait", "seconds", type=Finite(min=0), default=15.0, show_default=True, help="Seconds for a worker to fold it.")
+@click.option(
+    "--wait",
+    "seconds",
+    type=Finite(min=0),
+    default=15.0,
+    show_default=True,
+    help="Seconds for a worker to fold it.",
+)
 @data_option
 @click.pass_context
-def drop(ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None) -> None:
-    """Take the event at POSITION out, by an event of its own in the log: the fold passes it over, and goes on with what waits.
+def drop(
+    ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None
+) -> None:
+    """Take the event at POSITION out, by an event of its own in the log: the fold passes it over,
+    and goes on with what waits.
 
-    The record stays in the log. A record that is nobody's event is only taken off the list. Exit 1 where the conversation is parked again,
-    or no worker came to it in time.
+    The record stays in the log. A record that is nobody's event is only taken off the list. Exit 1
+    where the conversation is parked again, or no worker came to it in time.
     """
     at = parse_position(position)
 
@@ -233,7 +298,10 @@ def drop(ctx: click.Context, position: str, reason: str | None, seconds: float, 
             key, place = await letters.drop(at, reason)
             folded, parked = await letters.gone_on(key, at, place, seconds)
             if not folded:
-                print_line(f"{key}: dropped by the event at {place}, which no worker has come to within {seconds:g} s: does one run?")
+                print_line(
+                    f"{key}: dropped by the event at {place}, which no worker has come to within"
+                    f" {seconds:g} s: does one run?"
+                )
             elif parked is None:
                 print_line(f"{key}: dropped by the event at {place}; it goes on")
             else:
@@ -248,6 +316,8 @@ async def _close(settings: Settings, at: Position, raw: Raw) -> None:
     try:
         async with kafka_errors(settings, "writing a letter"):
             producer = await shared.get()
-            await producer.send_and_wait(settings.topic("dead-letters"), closing(at), raw.key or b"")
+            await producer.send_and_wait(
+                settings.topic("dead-letters"), closing(at), raw.key or b""
+            )
     finally:
         await shared.stop()

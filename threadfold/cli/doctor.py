@@ -61,7 +61,8 @@ class Findings:
 @data_option
 @click.pass_context
 def doctor(ctx: click.Context, data: Path | None) -> None:
-    """Check brokers, topics, Redis, the live generation and the lag; each line says `ok`, or `wrong` and what to do.
+    """Check brokers, topics, Redis, the live generation and the lag; each line says `ok`, or
+    `wrong` and what to do.
 
     Exit 1 if something is wrong, 2 if Kafka or Redis cannot be reached.
     """
@@ -69,7 +70,9 @@ def doctor(ctx: click.Context, data: Path | None) -> None:
 
 
 async def examine(settings: Settings) -> Findings:
-    """Run all checks, printing each finding as it comes; a check that cannot run does not stop the others."""
+    """Run all checks, printing each finding as it comes; a check that cannot run does not stop the
+    others.
+    """
     found = Findings()
     found.ok("versions", _versions())
     async with AsyncExitStack() as closing:
@@ -80,10 +83,15 @@ async def examine(settings: Settings) -> Findings:
             await _check(found, "topics", lambda: _topics(found, settings))
             control = Control(settings)
             closing.push_async_callback(control.stop)
-            if await _check(found, "generation", lambda: _generation(found, settings, control)) and redis_answers:
+            if (
+                await _check(found, "generation", lambda: _generation(found, settings, control))
+                and redis_answers
+            ):
                 log = KafkaLog(settings, control.state.live_generation.partitions)
                 closing.push_async_callback(log.stop)
-                await _check(found, "lag", lambda: _lag(found, control.state.live_generation, log, store))
+                await _check(
+                    found, "lag", lambda: _lag(found, control.state.live_generation, log, store)
+                )
     return found
 
 
@@ -103,7 +111,9 @@ async def _check(found: Findings, what: str, check: Callable[[], Awaitable[None]
 
 def _versions() -> str:
     names = ("threadfold", "aiokafka", "faust-streaming", "redis")
-    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names)])
+    return ", ".join(
+        [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names)]
+    )
 
 
 async def _redis(found: Findings, store: RedisStore) -> None:
@@ -113,9 +123,16 @@ async def _redis(found: Findings, store: RedisStore) -> None:
     if numbers < REDIS_MINIMUM:
         found.fault("redis", f"version {shown} is too old: 6.2 or later is needed")
     elif server["maxmemory_policy"] != "noeviction":
-        found.fault("redis", f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, or windows vanish unseen")
+        found.fault(
+            "redis",
+            f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, or windows"
+            " vanish unseen",
+        )
     else:
-        found.ok("redis", f"version {shown}, noeviction, {int(server['used_memory'] or 0) >> 20} MiB used")
+        found.ok(
+            "redis",
+            f"version {shown}, noeviction, {int(server['used_memory'] or 0) >> 20} MiB used",
+        )
 
 
 async def _brokers(found: Findings, settings: Settings) -> None:
@@ -123,11 +140,17 @@ async def _brokers(found: Findings, settings: Settings) -> None:
         cluster = await admin.describe_cluster()
     brokers = len(cluster["brokers"])
     if brokers < settings.replication:
-        found.fault("kafka", f"{brokers} brokers for a replication of {settings.replication}: start more, or set THREADFOLD_REPLICATION")
+        found.fault(
+            "kafka",
+            f"{brokers} brokers for a replication of {settings.replication}: start more, or set"
+            " THREADFOLD_REPLICATION",
+        )
     else:
         replication, _ = replication_for(settings, brokers)
         found.ok(
-            "kafka", f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}, new topics are replicated {replication}-fold"
+            "kafka",
+            f"{brokers} broker{'s' if brokers != 1 else ''} at {settings.kafka}, new topics are"
+            f" replicated {replication}-fold",
         )
 
 
@@ -149,11 +172,17 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         found.fault("generation", str(error))
     else:
         others = len(control.state.generations) - 1
-        found.ok("generation", f"{generation.number} is live, {partitions} partitions" + (f", {others} more kept" if others else ""))
+        found.ok(
+            "generation",
+            f"{generation.number} is live, {partitions} partitions"
+            + (f", {others} more kept" if others else ""),
+        )
 
 
 async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: RedisStore) -> None:
-    """Log ends against checkpoints; a partition that lags and does not move within :data:`PATIENCE` has no worker."""
+    """Log ends against checkpoints; a partition that lags and does not move within :data:`PATIENCE`
+    has no worker.
+    """
     ends = await log.tops()
     first = await _checkpoints(generation, store)
     lag = _lag_of(ends, first)
@@ -167,7 +196,11 @@ async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: Re
         now = await _checkpoints(generation, store)
     for partition, behind in sorted(lag.items()):
         if partition in still:
-            found.fault("lag", f"partition {partition} is {behind} events behind and stands still: does a `threadfold worker` run?")
+            found.fault(
+                "lag",
+                f"partition {partition} is {behind} events behind and stands still: does a"
+                " `threadfold worker` run?",
+            )
         else:
             found.ok("lag", f"partition {partition} is {behind} events behind and moves")
 
@@ -185,7 +218,9 @@ def _lag_of(ends: dict[int, int], checkpoints: dict[int, Checkpoint | None]) -> 
     return lag
 
 
-def _standing(lag: dict[int, int], first: dict[int, Checkpoint | None], now: dict[int, Checkpoint | None]) -> set[int]:
+def _standing(
+    lag: dict[int, int], first: dict[int, Checkpoint | None], now: dict[int, Checkpoint | None]
+) -> set[int]:
     return {p for p in lag if _offset(first.get(p)) == _offset(now.get(p))}
 
 

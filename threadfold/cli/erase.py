@@ -1,4 +1,6 @@
-"""``erase``: a conversation, or all of a user's, out of everything that can be reached; prints the receipts."""
+"""``erase``: a conversation, or all of a user's, out of everything that can be reached; prints the
+receipts.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ from threadfold.streaming.partial_store import Held
 @click.command()
 @click.argument("tenant")
 @click.argument("conversation", required=False)
-@click.option("--user", metavar="U", help="In place of a conversation: all that were opened with this user.")
+@click.option(
+    "--user", metavar="U", help="In place of a conversation: all that were opened with this user."
+)
 @data_option
 def erase(tenant: str, conversation: str | None, user: str | None, data: Path | None) -> None:
-    """Erase a conversation for good and print the receipt: of each store what became of it, and until when. A worker must be running.
+    """Erase a conversation for good and print the receipt: of each store what became of it, and
+    until when. A worker must be running.
 
-    It may be repeated: cut off, it goes on where it was; done, it prints the same receipt. With --user one receipt a line.
+    It may be repeated: cut off, it goes on where it was; done, it prints the same receipt. With
+    --user one receipt a line.
     """
     if (conversation is None) == (user is None):
         raise click.UsageError("name a conversation, or --user U")
@@ -36,7 +42,9 @@ def erase(tenant: str, conversation: str | None, user: str | None, data: Path | 
         print_json(orjson.loads(msgspec.json.encode(receipt)), pretty=user is None)
 
 
-async def _erase(settings: Settings, tenant: str, conversation: str | None, user: str | None) -> list[Receipt]:
+async def _erase(
+    settings: Settings, tenant: str, conversation: str | None, user: str | None
+) -> list[Receipt]:
     async with Backend(settings) as backend:
         texts = Held(settings.redis, settings.topic_prefix, settings.partial_timeout)
         eraser = Eraser(backend, texts.forget)

@@ -1,4 +1,6 @@
-"""The services that ``up`` runs: workers and gateway as guarded processes, started again when they die."""
+"""The services that ``up`` runs: workers and gateway as guarded processes, started again when they
+die.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,16 @@ from threadfold.embedded.server import EmbeddedServer
 
 POLL = 0.1
 BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before the first, second, ... start of a service that died; the last one for all further."""
+"""Seconds before the first, second, ... start of a service that died; the last one for all further.
+"""
 STEADY = 60.0
 """A service that ran this long begins with the shortest back-off again."""
 ATTEMPTS = 3
 """Deaths of one service before the stack was ready, after which ``up`` gives up."""
 GRACE = 20.0
-"""Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer group."""
+"""Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer
+group.
+"""
 LOG_LIMIT = 8 << 20
 LONGEST_LINE = 600
 
@@ -50,12 +55,22 @@ class Service:
 
 
 class Fleet:
-    """Workers and gateway over running servers. Used by one thread; ``stop`` may always be called, and again."""
+    """Workers and gateway over running servers. Used by one thread; ``stop`` may always be called,
+    and again.
+    """
 
     def __init__(
-        self, settings: Settings, data: Path, *, workers: int, servers: Sequence[EmbeddedServer] = (), hold: Sequence[int] = ()
+        self,
+        settings: Settings,
+        data: Path,
+        *,
+        workers: int,
+        servers: Sequence[EmbeddedServer] = (),
+        hold: Sequence[int] = (),
     ) -> None:
-        """Args: ``servers`` are restarted on their ports when they die; ``hold`` are descriptors every service inherits."""
+        """Args: ``servers`` are restarted on their ports when they die; ``hold`` are descriptors
+        every service inherits.
+        """
         self.settings = settings
         self.servers = list(servers)
         self.hold = tuple(hold)
@@ -66,10 +81,14 @@ class Fleet:
         self.env = {name: value for name, value in os.environ.items() if name not in names}
         self.env[PREFIX + "CONFIG"] = str(data / CONFIG_FILE)
         self.gateway = self._service("gateway", "gateway")
-        self.workers = [self._service(f"worker-{number}", "worker") for number in range(1, workers + 1)]
+        self.workers = [
+            self._service(f"worker-{number}", "worker") for number in range(1, workers + 1)
+        ]
 
     def _service(self, name: str, command: str) -> Service:
-        return Service(name, [sys.executable, "-m", "threadfold.cli", command], self.logs / f"{name}.log")
+        return Service(
+            name, [sys.executable, "-m", "threadfold.cli", command], self.logs / f"{name}.log"
+        )
 
     def start(self) -> None:
         """Start all services, each with its log in ``DIR/logs``."""
@@ -81,7 +100,9 @@ class Fleet:
 
     def _launch(self, service: Service) -> None:
         # In the data folder, as Faust makes a folder of its own wherever it runs.
-        service.process = GuardedProcess(service.command, env=self.env, log=service.log, cwd=self.data, pass_fds=self.hold)
+        service.process = GuardedProcess(
+            service.command, env=self.env, log=service.log, cwd=self.data, pass_fds=self.hold
+        )
         service.process.start()
         service.started, service.again_at = time.monotonic(), None
 
@@ -96,7 +117,10 @@ class Fleet:
             self._look(give_up=True)
             if time.monotonic() - told > 20:
                 told = time.monotonic()
-                say(f"not ready after {told - begun:.0f} s: workers bring the windows up to the log, see {self.logs}")
+                say(
+                    f"not ready after {told - begun:.0f} s: workers bring the windows up to the"
+                    f" log, see {self.logs}"
+                )
             time.sleep(POLL)
         ready()
 
@@ -109,7 +133,9 @@ class Fleet:
             return False  # not listening yet, or 503: not ready
 
     def watch(self) -> None:
-        """Keep everything running; returns only by an exception (a signal's, or one that says what could not be started)."""
+        """Keep everything running; returns only by an exception (a signal's, or one that says what
+        could not be started).
+        """
         while True:
             self._look(give_up=False)
             time.sleep(POLL)
@@ -118,7 +144,10 @@ class Fleet:
         for server in self.servers:
             code = server.poll()
             if code is not None:
-                say(f"{server.name} ended with exit code {code}: starting it again (see {server.log})")
+                say(
+                    f"{server.name} ended with exit code {code}: starting it again (see"
+                    f" {server.log})"
+                )
                 server.wanted_port = server.port
                 server.start()
         now = time.monotonic()
@@ -133,13 +162,20 @@ class Fleet:
         service.deaths = 1 if now - service.started > STEADY else service.deaths + 1
         last = _last_line(service.log)
         if give_up and service.deaths >= ATTEMPTS:
-            raise ServiceDied(f"{service.name} ended {service.deaths} times (exit code {code}) and is given up: {last}; see {service.log}")
+            raise ServiceDied(
+                f"{service.name} ended {service.deaths} times (exit code {code}) and is given up:"
+                f" {last}; see {service.log}"
+            )
         pause = BACK_OFF[min(service.deaths, len(BACK_OFF)) - 1]
         service.again_at = now + pause
-        say(f"{service.name} ended with exit code {code} ({last}): starting it again in {pause:g} s")
+        say(
+            f"{service.name} ended with exit code {code} ({last}): starting it again in {pause:g} s"
+        )
 
     def stop(self) -> None:
-        """Stop the gateway first, so that nobody is promised anything more, then the workers, side by side."""
+        """Stop the gateway first, so that nobody is promised anything more, then the workers, side
+        by side.
+        """
         for services in ([self.gateway], self.workers):
             running = [service.process for service in services if service.process is not None]
             if running:
@@ -153,7 +189,11 @@ def _last_line(log: Path) -> str:
         return "no log"
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if any(map(str.isalnum, line))]
+        lines = [
+            line.strip()
+            for line in file.read().decode(errors="replace").splitlines()
+            if any(map(str.isalnum, line))
+        ]
     if not lines:
         return "its log is empty"
     return lines[-1] if len(lines[-1]) <= LONGEST_LINE else f"{lines[-1][:LONGEST_LINE]}…"

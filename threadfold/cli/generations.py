@@ -1,4 +1,6 @@
-"""``rebuild`` and ``generations list|switch|drop``: complete sets of windows under one version of the rules."""
+"""``rebuild`` and ``generations list|switch|drop``: complete sets of windows under one version of
+the rules.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,16 @@ from streams.rebuild.rebuild import rebuild as rebuild_windows
 from streams.runtime.tune_gc import rest_collector
 from streams.settings.settings import Settings, read_policy
 from streams.stack import Reach, reach
-from threadfold.cli.common import Finite, data_option, flush, load_settings, print_json, print_line, run, say
+from threadfold.cli.common import (
+    Finite,
+    data_option,
+    flush,
+    load_settings,
+    print_json,
+    print_line,
+    run,
+    say,
+)
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 from threadfold.cli.tenants import open_control
@@ -45,27 +56,60 @@ class _Asked:
 
 
 @click.command()
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="The deployment's new policy [default: the live one's].")
-@click.option("--switch", is_flag=True, help="Make the new generation live when it is complete.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that fold [default: processors, for a log worth it].")
-@click.option("--dry-run", is_flag=True, help="Build nothing: only report what the policy would change.")
 @click.option(
-    "--sample", type=click.IntRange(min=0), default=SAMPLE, show_default=True, metavar="N", help="Conversations compared; 0: none."
+    "--policy",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The deployment's new policy [default: the live one's].",
 )
-@click.option("--price", type=Finite(min=0), metavar="X", help="What a million tokens cost, for the report's estimate.")
+@click.option("--switch", is_flag=True, help="Make the new generation live when it is complete.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that fold [default: processors, for a log worth it].",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Build nothing: only report what the policy would change."
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=SAMPLE,
+    show_default=True,
+    metavar="N",
+    help="Conversations compared; 0: none.",
+)
+@click.option(
+    "--price",
+    type=Finite(min=0),
+    metavar="X",
+    help="What a million tokens cost, for the report's estimate.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @data_option
 def rebuild(
-    policy: Path | None, switch: bool, jobs: int | None, dry_run: bool, sample: int, price: float | None, as_json: bool, data: Path | None
+    policy: Path | None,
+    switch: bool,
+    jobs: int | None,
+    dry_run: bool,
+    sample: int,
+    price: float | None,
+    as_json: bool,
+    data: Path | None,
 ) -> None:
     """Fold the whole log into a new generation of windows beside the live one, which serves on.
 
-    Under another policy it first reports what that changes, by conversations folded under both. A rebuild that was cut off goes on where it
-    was when it is started again with the same policy.
+    Under another policy it first reports what that changes, by conversations folded under both. A
+    rebuild that was cut off goes on where it was when it is started again with the same policy.
     """
     if dry_run and (switch or not sample):
-        raise click.UsageError("--dry-run builds nothing, and compares: leave out --switch, and --sample 0")
-    asked = _Asked(read_policy(policy) if policy else None, None, switch, jobs, dry_run, sample, price, as_json)
+        raise click.UsageError(
+            "--dry-run builds nothing, and compares: leave out --switch, and --sample 0"
+        )
+    asked = _Asked(
+        read_policy(policy) if policy else None, None, switch, jobs, dry_run, sample, price, as_json
+    )
     _run(_rebuild(load_settings(data), asked))
 
 
@@ -93,7 +137,9 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 
 class _Told(Exception):
-    """The command was told to end: Python 3.11's wait_for, which aiokafka uses, can swallow a cancellation, so that is looked at, too."""
+    """The command was told to end: Python 3.11's wait_for, which aiokafka uses, can swallow a
+    cancellation, so that is looked at, too.
+    """
 
     to_end = False
 
@@ -102,12 +148,18 @@ async def _rebuild(settings: Settings, asked: _Asked) -> None:
     rest_collector()
     async with reach(settings) as stack:
         if asked.dry_run:
-            _reported(await _report(stack, candidate(stack.control.state, asked.policy)[0], asked), None, asked)
+            _reported(
+                await _report(stack, candidate(stack.control.state, asked.policy)[0], asked),
+                None,
+                asked,
+            )
             return
         report = await _build(stack, asked, asked.number, switch=asked.switch and not asked.sample)
         document = None
         if asked.sample and not report.live:
-            document = await _report(stack, stack.control.state.generations[report.generation], asked)
+            document = await _report(
+                stack, stack.control.state.generations[report.generation], asked
+            )
         if not asked.as_json:
             _reported(document, None, asked)
         if asked.switch and not report.live:
@@ -118,7 +170,11 @@ async def _rebuild(settings: Settings, asked: _Asked) -> None:
         _reported(document, report, asked)
     else:
         again = " (went on with one that was begun)" if report.resumed else ""
-        state = "live" if report.live else f"ready: `threadfold generations switch {report.generation}` makes it live"
+        state = (
+            "live"
+            if report.live
+            else f"ready: `threadfold generations switch {report.generation}` makes it live"
+        )
         click.echo(f"generation {report.generation}{again}: {report.events} events folded, {state}")
 
 
@@ -141,7 +197,9 @@ async def _build(stack: Reach, asked: _Asked, number: int | None, *, switch: boo
 def _reported(document: dict[str, Any] | None, report: RebuildReport | None, asked: _Asked) -> None:
     """Print what is known: as one document, or the report's lines."""
     if asked.as_json:
-        print_json({**({"generation": None} if report is None else asdict(report)), "report": document})
+        print_json(
+            {**({"generation": None} if report is None else asdict(report)), "report": document}
+        )
     elif document is not None:
         for line in policy_report(document):
             print_line(line)
@@ -151,7 +209,9 @@ def _reported(document: dict[str, Any] | None, report: RebuildReport | None, ask
 
 
 async def _report(stack: Reach, generation: Generation, asked: _Asked) -> dict[str, Any] | None:
-    """What the generation's rules change for a sample of conversations; None where they are the live generation's."""
+    """What the generation's rules change for a sample of conversations; None where they are the
+    live generation's.
+    """
     state = stack.control.state
     before, after = state.rules(state.live_generation), state.rules(generation)
     if (before.deployment, before.tenants) == (after.deployment, after.tenants):
@@ -163,7 +223,9 @@ async def _report(stack: Reach, generation: Generation, asked: _Asked) -> dict[s
 
 
 async def _jobs(stack: Reach, asked: _Asked, number: int | None) -> int:
-    """How many processes fold: as many as were asked for, else as there are processors, but each with enough to do."""
+    """How many processes fold: as many as were asked for, else as there are processors, but each
+    with enough to do.
+    """
     if asked.jobs is not None:
         return min(asked.jobs, stack.log.partitions)
     number = candidate(stack.control.state, asked.policy)[0].number if number is None else number
@@ -217,12 +279,18 @@ def list_(data: Path | None) -> None:
 
 @generations.command("switch")
 @click.argument("number", type=click.IntRange(min=1))
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes that fold [default: processors, for a log worth it].")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that fold [default: processors, for a log worth it].",
+)
 @data_option
 def switch(number: int, jobs: int | None, data: Path | None) -> None:
     """Make a generation live that is there: a new one that is ready, or the old one again.
 
-    It is brought up to where the live one is first, under its own rules; readers see the switch and nothing before.
+    It is brought up to where the live one is first, under its own rules; readers see the switch and
+    nothing before.
     """
     _run(_rebuild(load_settings(data), _Asked(number=number, switch=True, jobs=jobs, sample=0)))
 
@@ -231,7 +299,9 @@ def switch(number: int, jobs: int | None, data: Path | None) -> None:
 @click.argument("number", type=click.IntRange(min=1))
 @data_option
 def drop_(number: int, data: Path | None) -> None:
-    """Delete a generation's windows from Redis, and its record. The live one cannot be dropped; the log is not touched."""
+    """Delete a generation's windows from Redis, and its record. The live one cannot be dropped; the
+    log is not touched.
+    """
     keys = run(_drop(load_settings(data), number))
     click.echo(f"dropped generation {number}: {keys} keys")
 

@@ -1,4 +1,6 @@
-"""Reading what a person hands in: JSON lines of events, messages or conversations, each fault named by its line."""
+"""Reading what a person hands in: JSON lines of events, messages or conversations, each fault named
+by its line.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from projections.window.bodies import to_flat
 
 
 def open_lines(path: Path | None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, or of stdin for None and ``-``, with their numbers from 1; blank ones are left out.
+    """The lines of a file, or of stdin for None and ``-``, with their numbers from 1; blank ones
+    are left out.
 
     Raises:
         MalformedInput: the file cannot be read.
@@ -26,7 +29,9 @@ def open_lines(path: Path | None) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as file:
             yield from _lines(file)
     except OSError as error:
-        raise MalformedInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise MalformedInput(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -49,16 +54,20 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise MalformedInput(f"{where}: it is not JSON: {error.msg} (column {error.colno})") from None
+        raise MalformedInput(
+            f"{where}: it is not JSON: {error.msg} (column {error.colno})"
+        ) from None
     if not isinstance(value, dict):
         raise MalformedInput(f"{where}: expected a JSON object, got another JSON value")
     return value
 
 
 def flat_event(value: dict[str, Any], where: str) -> dict[str, Any]:
-    """A flat event as it is; an OpenAI-format message (``role`` and no ``type``) as the event it means.
+    """A flat event as it is; an OpenAI-format message (``role`` and no ``type``) as the event it
+    means.
 
     Raises:
-        InvalidEvent: it is a message with a role that is none of OpenAI's; the event's own check finds the rest.
+        InvalidEvent: it is a message with a role that is none of OpenAI's; the event's own check
+            finds the rest.
     """
     return to_flat(value, where) if "type" not in value and "role" in value else value

@@ -1,4 +1,6 @@
-"""``keys new-master|rotate``: the master keys that wrap the data keys of encrypted conversations."""
+"""``keys new-master|rotate``: the master keys that wrap the data keys of encrypted
+conversations.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ def keys() -> None:
 @keys.command("new-master")
 @click.option("--id", "name", metavar="ID", help="The key's id [default: a random one].")
 def new_master(name: str | None) -> None:
-    """Print a new master key as `id:base64`: a line of the master key file, or an entry of THREADFOLD_MASTER_KEYS.
+    """Print a new master key as `id:base64`: a line of the master key file, or an entry of
+    THREADFOLD_MASTER_KEYS.
 
-    Put it first to make it the current one, and keep the others until `threadfold keys rotate` has run. Nothing else knows it: whoever
-    loses it loses what it protects.
+    Put it first to make it the current one, and keep the others until `threadfold keys rotate` has
+    run. Nothing else knows it: whoever loses it loses what it protects.
     """
     click.echo(make_master(name))
 
@@ -31,9 +34,11 @@ def new_master(name: str | None) -> None:
 @keys.command()
 @data_option
 def rotate(data: Path | None) -> None:
-    """Wrap all data keys with the current master key, the first one configured; prints `rotated: n`.
+    """Wrap all data keys with the current master key, the first one configured; prints `rotated:
+    n`.
 
-    Cut off, it goes on when repeated. When it is done, and every service runs with the new key, the old one may be taken away.
+    Cut off, it goes on when repeated. When it is done, and every service runs with the new key, the
+    old one may be taken away.
     """
     click.echo(f"rotated: {run(_rotate(load_settings(data)))}")
 

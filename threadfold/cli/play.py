@@ -1,4 +1,6 @@
-"""``play``: conversation files into the log, several conversations at a time, each in its order, and wait until all is applied."""
+"""``play``: conversation files into the log, several conversations at a time, each in its order,
+and wait until all is applied.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 
 DEFAULT_ENCODING = Policy().encoding
-"""Files are checked before the stack is reached; where the tenant's policy counts otherwise, they are counted again."""
+"""Files are checked before the stack is reached; where the tenant's policy counts otherwise, they
+are counted again.
+"""
 IN_FLIGHT = 32
 """Conversations that are played side by side."""
 LIST = 100
@@ -46,7 +50,9 @@ class Conversation:
 
 @dataclass(slots=True)
 class Played:
-    """What was done so far: events now in the log because of this run, events that were there already, and the last of each partition."""
+    """What was done so far: events now in the log because of this run, events that were there
+    already, and the last of each partition.
+    """
 
     total: int
     appended: int = 0
@@ -62,21 +68,39 @@ class Played:
         """Take in what was appended."""
         for position in positions:
             self.appended += 1
-            self.last[position.partition] = max(position.offset, self.last.get(position.partition, -1))
+            self.last[position.partition] = max(
+                position.offset, self.last.get(position.partition, -1)
+            )
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
 @click.option("--tenant", required=True, metavar="T", help="The tenant they are played for.")
-@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N", help="At most N events a second, over all conversations.")
-@click.option("--copies", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="K",
-              help="Play each conversation K times, as ID, ID.2, ... ID.K.")  # fmt: skip
+@click.option(
+    "--rate",
+    type=Finite(min=0, min_open=True),
+    metavar="N",
+    help="At most N events a second, over all conversations.",
+)
+@click.option(
+    "--copies",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Play each conversation K times, as ID, ID.2, ... ID.K.",
+)
 @data_option
-def play(files: tuple[Path, ...], tenant: str, rate: float | None, copies: int, data: Path | None) -> None:
+def play(
+    files: tuple[Path, ...], tenant: str, rate: float | None, copies: int, data: Path | None
+) -> None:
     """Play conversation files: a line each, `{"conversation": ID, "messages": [OpenAI messages]}`.
 
-    Everything is checked before anything is appended. Event ids follow from tenant, conversation and place, so a play that is repeated,
-    or started again after it was cut off, appends only what is missing. Returns when all is applied.
+    Everything is checked before anything is appended. Event ids follow from tenant, conversation
+    and place, so a play that is repeated, or started again after it was cut off, appends only what
+    is missing. Returns when all is applied.
     """
     check_name("tenant", tenant)
     settings = load_settings(data)
@@ -87,17 +111,20 @@ def play(files: tuple[Path, ...], tenant: str, rate: float | None, copies: int, 
     seconds = time.monotonic() - begun
     note = f" ({played.present} were there already)" if played.present else ""
     click.echo(
-        f"played: {played.done} events, {len(conversations) * copies} conversations, {seconds:.1f} s, "
-        f"{played.appended / max(seconds, 1e-3):.0f} events/s{note}"
+        f"played: {played.done} events, {len(conversations) * copies} conversations, {seconds:.1f}"
+        f" s, {played.appended / max(seconds, 1e-3):.0f} events/s{note}"
     )
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------------------------
+# -- reading
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What to play: files, for whom, and how many copies of each conversation; ``max_bytes`` limits one event."""
+    """What to play: files, for whom, and how many copies of each conversation; ``max_bytes`` limits
+    one event.
+    """
 
     files: tuple[Path, ...]
     tenant: str
@@ -108,7 +135,8 @@ class Source:
         """Read and check the files whole; tokens are counted in ``encoding``.
 
         Raises:
-            MalformedInput, InvalidEvent, InvalidName, EventTooLarge: the message names file, line, message and field.
+            MalformedInput, InvalidEvent, InvalidName, EventTooLarge: the message names file, line,
+                message and field.
         """
         found: dict[Key, Conversation] = {}
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -117,18 +145,23 @@ class Source:
                 where = f"{path}, line {number}"
                 conversation = self._conversation(parse_object(line, where), where, now, encoding)
                 if conversation.key in found:
-                    raise InvalidEvent(f"{where}: conversation {conversation.key.conversation} is there twice")
+                    raise InvalidEvent(
+                        f"{where}: conversation {conversation.key.conversation} is there twice"
+                    )
                 found[conversation.key] = conversation
         for key in found:
             for copy in range(2, self.copies + 1):
                 if _copy_key(key, copy) in found:
                     raise InvalidEvent(
-                        f"conversation {key.conversation}: its copy {_copy_key(key, copy).conversation} is in the files, too"
+                        f"conversation {key.conversation}: its copy"
+                        f" {_copy_key(key, copy).conversation} is in the files, too"
                     )
             check_name("conversation", _copy_key(key, self.copies).conversation)
         return list(found.values())
 
-    def _conversation(self, value: dict[str, object], where: str, now: str, encoding: str) -> Conversation:
+    def _conversation(
+        self, value: dict[str, object], where: str, now: str, encoding: str
+    ) -> Conversation:
         if value.get("conversation") is None:
             raise InvalidEvent(f"{where}: field conversation: missing")
         key = Key(self.tenant, check_name(f"{where}: conversation", value["conversation"]))
@@ -139,12 +172,24 @@ class Source:
         for i, message in enumerate(messages):
             place = f"{where}: message {i}"
             flat = {**to_flat(message, place), "id": event_id(key, i)}
-            records.append(make_record(key, flat, where=place, now=now, new_id="", encoding=encoding, max_bytes=self.max_bytes))
+            records.append(
+                make_record(
+                    key,
+                    flat,
+                    where=place,
+                    now=now,
+                    new_id="",
+                    encoding=encoding,
+                    max_bytes=self.max_bytes,
+                )
+            )
         return Conversation(key, records)
 
 
 def event_id(key: Key, index: int) -> str:
-    """The id of a played event: the same for the same place of the same (copy of a) conversation of the same tenant."""
+    """The id of a played event: the same for the same place of the same (copy of a) conversation of
+    the same tenant.
+    """
     return f"play-{sha256(f'{key}/{index}'.encode()).hexdigest()[:32]}"
 
 
@@ -161,26 +206,40 @@ def copied(conversation: Conversation, copy: int) -> Conversation:
     for i, record in enumerate(conversation.records):
         envelope = orjson.loads(record.value)
         envelope["id"], envelope["source"] = event_id(key, i), key.source
-        records.append(msgspec.structs.replace(record, key=key, id=envelope["id"], value=orjson.dumps(envelope)))
+        records.append(
+            msgspec.structs.replace(
+                record, key=key, id=envelope["id"], value=orjson.dumps(envelope)
+            )
+        )
     return Conversation(key, records)
 
 
-# -- playing -----------------------------------------------------------------------------------------------------------------------------
+# -- playing
+# ------------------------------------------------------------------------------------------
 
 
-async def _play(settings: Settings, source: Source, conversations: list[Conversation], rate: float | None) -> Played:
+async def _play(
+    settings: Settings, source: Source, conversations: list[Conversation], rate: float | None
+) -> Played:
     copies = source.copies
     played = Played(sum(len(c.records) for c in conversations) * copies)
     async with reach(settings) as stack:
         if source.tenant not in stack.control.state.tenants:
             say(f"tenant {source.tenant} is new here: it is made")
         await stack.control.ensure_tenant(source.tenant)
-        encoding = stack.control.state.rules(stack.generation).for_conversation(source.tenant, None).encoding
+        encoding = (
+            stack.control.state.rules(stack.generation)
+            .for_conversation(source.tenant, None)
+            .encoding
+        )
         if encoding != DEFAULT_ENCODING:
             conversations = source.read(encoding)
         with metered("play") as meter:
-            # What an earlier, interrupted play has appended must be in the windows before they can tell what is missing.
-            await _wait_applied(stack, {p: end - 1 for p, end in (await stack.log.tops()).items()}, played, meter)
+            # What an earlier, interrupted play has appended must be in the windows before they can
+            # tell what is missing.
+            await _wait_applied(
+                stack, {p: end - 1 for p, end in (await stack.log.tops()).items()}, played, meter
+            )
             waiting = iter([(c, copy) for copy in range(1, copies + 1) for c in conversations])
             pace = _Pace(rate)
 
@@ -195,7 +254,9 @@ async def _play(settings: Settings, source: Source, conversations: list[Conversa
     return played
 
 
-async def _play_one(stack: Reach, conversation: Conversation, pace: _Pace, played: Played, meter: Meter) -> None:
+async def _play_one(
+    stack: Reach, conversation: Conversation, pace: _Pace, played: Played, meter: Meter
+) -> None:
     start = await _present(stack, conversation)
     played.present += start
     size = LIST if pace.rate is None else max(1, min(LIST, int(pace.rate / 10)))
@@ -207,7 +268,9 @@ async def _play_one(stack: Reach, conversation: Conversation, pace: _Pace, playe
 
 
 async def _present(stack: Reach, conversation: Conversation) -> int:
-    """How many of the conversation's records are in the log, by the window's recent ids (so: unless over 1,024 others followed)."""
+    """How many of the conversation's records are in the log, by the window's recent ids (so: unless
+    over 1,024 others followed).
+    """
     generation = stack.generation
     partition = partition_of(conversation.key, generation.partitions)
     (stored,) = await stack.store.load(generation.number, partition, [conversation.key])
@@ -257,8 +320,9 @@ async def _wait_applied(stack: Reach, wanted: dict[int, int], played: Played, me
             moved, before = time.monotonic(), left
         elif time.monotonic() - moved > STANDSTILL:
             raise WaitTimedOut(
-                f"{left} events are in the log and not applied, and nothing was for {STANDSTILL:.0f} s: is a worker running "
-                f"(`threadfold worker`)? What was played stands; play again to go on waiting"
+                f"{left} events are in the log and not applied, and nothing was for"
+                f" {STANDSTILL:.0f} s: is a worker running (`threadfold worker`)? What was played"
+                " stands; play again to go on waiting"
             )
         meter(played.done, played.total, f"{left} to apply")
         await asyncio.sleep(0.05)

@@ -1,4 +1,6 @@
-"""Showing how far something is: a bar on a terminal, a plain line every few seconds elsewhere; always on stderr."""
+"""Showing how far something is: a bar on a terminal, a plain line every few seconds elsewhere;
+always on stderr.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ class _Lines(Meter):
         now = time.monotonic()
         if now - self._said >= EVERY:
             self._said = now
-            say(f"{self.label}: {done} of {total} {self.unit}, {self.rate(done):.0f}/s{', ' + note if note else ''}")
+            say(
+                f"{self.label}: {done} of {total} {self.unit},"
+                f" {self.rate(done):.0f}/s{', ' + note if note else ''}"
+            )
 
 
 @contextmanager
@@ -50,7 +55,13 @@ def metered(label: str, unit: str = "events") -> Iterator[Meter]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None, note="")
 

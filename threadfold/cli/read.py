@@ -18,15 +18,26 @@ from threadfold.service.documents import FORMATS
 @click.command()
 @click.argument("tenant")
 @click.argument("conversation")
-@click.option("--format", "fmt", type=click.Choice(FORMATS), default="openai", show_default=True, help="What `messages` holds.")
+@click.option(
+    "--format",
+    "fmt",
+    type=click.Choice(FORMATS),
+    default="openai",
+    show_default=True,
+    help="What `messages` holds.",
+)
 @data_option
 def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None:
-    """Print a conversation's window as it would be sent to a model: a JSON document with `messages`, tokens, position and digests.
+    """Print a conversation's window as it would be sent to a model: a JSON document with
+    `messages`, tokens, position and digests.
 
-    `events` gives the window's own events, each with its position, instead of a provider's messages.
+    `events` gives the window's own events, each with its position, instead of a provider's
+    messages.
     """
     make_key(tenant, conversation)
-    print_json(orjson.loads(run(_context(load_settings(data), tenant, conversation, fmt))), pretty=True)
+    print_json(
+        orjson.loads(run(_context(load_settings(data), tenant, conversation, fmt))), pretty=True
+    )
 
 
 async def _context(settings: Settings, tenant: str, conversation: str, fmt: str) -> bytes:
@@ -37,15 +48,32 @@ async def _context(settings: Settings, tenant: str, conversation: str, fmt: str)
 @click.command()
 @click.argument("tenant")
 @click.argument("conversation")
-@click.option("--before", metavar="CURSOR", help="The `next_before` of the page before; without it the newest events.")
-@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=50, show_default=True, metavar="N", help="Events in the page.")
+@click.option(
+    "--before",
+    metavar="CURSOR",
+    help="The `next_before` of the page before; without it the newest events.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MAX_PAGE),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Events in the page.",
+)
 @data_option
-def history(tenant: str, conversation: str, before: str | None, limit: int, data: Path | None) -> None:
-    """Print a page of a conversation's events, newest first, from the log: `{"events": [...], "next_before": CURSOR or null}`."""
+def history(
+    tenant: str, conversation: str, before: str | None, limit: int, data: Path | None
+) -> None:
+    """Print a page of a conversation's events, newest first, from the log: `{"events": [...],
+    "next_before": CURSOR or null}`.
+    """
     make_key(tenant, conversation)
     print_json(run(_history(load_settings(data), tenant, conversation, before, limit)), pretty=True)
 
 
-async def _history(settings: Settings, tenant: str, conversation: str, before: str | None, limit: int) -> dict[str, Any]:
+async def _history(
+    settings: Settings, tenant: str, conversation: str, before: str | None, limit: int
+) -> dict[str, Any]:
     async with Backend(settings) as backend:
         return await backend.history(tenant, conversation, before=before, limit=limit)

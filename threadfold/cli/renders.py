@@ -23,14 +23,33 @@ def renders() -> None:
 @renders.command()
 @click.argument("render_id", required=False, metavar="[ID]")
 @click.option("--tenant", metavar="T", help="With an ID: only if it is this tenant's.")
-@click.option("--conversation", metavar="C", help="In place of an ID: the newest records of this conversation, a line each.")
-@click.option("--last", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N", help="How many records to list.")
+@click.option(
+    "--conversation",
+    metavar="C",
+    help="In place of an ID: the newest records of this conversation, a line each.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many records to list.",
+)
 @data_option
-def show(render_id: str | None, tenant: str | None, conversation: str | None, last: int, data: Path | None) -> int:
-    """Show a recorded model call: its record, and the messages rendered again from the log as it stood then.
+def show(
+    render_id: str | None,
+    tenant: str | None,
+    conversation: str | None,
+    last: int,
+    data: Path | None,
+) -> int:
+    """Show a recorded model call: its record, and the messages rendered again from the log as it
+    stood then.
 
-    Exits 0 when the digests agree, 1 when not (`why` says what can be told). Without an ID, --tenant and --conversation list the newest
-    records with their ids, newest first; nothing is rendered then.
+    Exits 0 when the digests agree, 1 when not (`why` says what can be told). Without an ID,
+    --tenant and --conversation list the newest records with their ids, newest first; nothing is
+    rendered then.
     """
     if render_id is not None:
         if conversation is not None:
@@ -53,6 +72,8 @@ async def _show(settings: Settings, render_id: str, tenant: str | None) -> dict[
         return await backend.ledger.show(render_id, tenant)
 
 
-async def _last(settings: Settings, tenant: str, conversation: str, count: int) -> list[dict[str, Any]]:
+async def _last(
+    settings: Settings, tenant: str, conversation: str, count: int
+) -> list[dict[str, Any]]:
     async with Backend(settings) as backend:
         return await backend.ledger.last(tenant, conversation, count)

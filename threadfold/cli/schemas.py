@@ -1,4 +1,6 @@
-"""``schemas``: the JSON Schemas of the events and the AsyncAPI document of the topics, as this release generates them."""
+"""``schemas``: the JSON Schemas of the events and the AsyncAPI document of the topics, as this
+release generates them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,15 @@ import click
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--dir", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write all of them into this folder."
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write all of them into this folder.",
 )
 def schemas(name: str | None, folder: Path | None) -> None:
-    """Print the schema NAME (`message`: the CloudEvent, `message.flat`: as it is appended over HTTP, `asyncapi`: the topics).
+    """Print the schema NAME (`message`: the CloudEvent, `message.flat`: as it is appended over
+    HTTP, `asyncapi`: the topics).
 
     Without a name, their names; with --dir, all of them as files.
     """
@@ -25,7 +32,9 @@ def schemas(name: str | None, folder: Path | None) -> None:
         try:
             written = write(folder)
         except OSError as error:
-            raise click.UsageError(f"{folder} cannot be written: {error.strerror or error}") from None
+            raise click.UsageError(
+                f"{folder} cannot be written: {error.strerror or error}"
+            ) from None
         click.echo(f"wrote {len(written)} documents into {folder}")
         return
     known = {file.removesuffix(".json"): text for file, text in texts().items()}

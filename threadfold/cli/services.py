@@ -1,4 +1,6 @@
-"""``worker`` and ``gateway``: the two services on their own, in the foreground, configured by environment or file."""
+"""``worker`` and ``gateway``: the two services on their own, in the foreground, configured by
+environment or file.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,12 @@ from threadfold.cli.common import data_option, load_settings
 @data_option
 @click.pass_context
 def worker(ctx: click.Context, data: Path | None) -> None:
-    """Run one worker: the projector and the compactor. SIGTERM or Ctrl-C stops it; any number of workers share the partitions."""
+    """Run one worker: the projector and the compactor. SIGTERM or Ctrl-C stops it; any number of
+    workers share the partitions.
+    """
     settings = load_settings(data)
-    # Before Faust sets up logging, a client's complaint would only repeat what the error's own line says.
+    # Before Faust sets up logging, a client's complaint would only repeat what the error's own line
+    # says.
     logging.lastResort = logging.NullHandler()
     from streams.worker import run_worker
 
@@ -25,10 +30,16 @@ def worker(ctx: click.Context, data: Path | None) -> None:
 
 @click.command()
 @click.option("--host", help="The address to listen on [default: 127.0.0.1].")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on, 0 for any free one [default: 8080].")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port to listen on, 0 for any free one [default: 8080].",
+)
 @data_option
 def gateway(host: str | None, port: int | None, data: Path | None) -> None:
-    """Run the HTTP gateway; prints `ready: URL` once it listens. SIGTERM or Ctrl-C lets requests finish and stops it."""
+    """Run the HTTP gateway; prints `ready: URL` once it listens. SIGTERM or Ctrl-C lets requests
+    finish and stops it.
+    """
     settings = load_settings(data, gateway_host=host, gateway_port=port)
     from threadfold.gateway import serve
 

@@ -1,4 +1,6 @@
-"""``summaries``: the summaries topic as JSON lines, each the CloudEvent as it was before its payload was sealed."""
+"""``summaries``: the summaries topic as JSON lines, each the CloudEvent as it was before its
+payload was sealed.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,31 @@ from threadfold.cli.common import data_option, flush, load_settings, print_line,
 @click.command()
 @click.option("--tenant", metavar="T", help="Only this tenant's.")
 @click.option("--follow", is_flag=True, help="Go on with new ones as they come, until Ctrl-C.")
-@click.option("--from-beginning", is_flag=True, help="With --follow: begin with the oldest instead of the next new one.")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="With --follow: begin with the oldest instead of the next new one.",
+)
 @data_option
 def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
-    """Print accepted summaries (and voidings and erasures) as JSON lines; one whose key is gone with its payload sealed.
+    """Print accepted summaries (and voidings and erasures) as JSON lines; one whose key is gone
+    with its payload sealed.
 
-    Without --follow: all there are now, oldest first. Delivery is at least once: dedupe on summary_id. A conversation's summaries come in
-    order; there is no order among conversations.
+    Without --follow: all there are now, oldest first. Delivery is at least once: dedupe on
+    summary_id. A conversation's summaries come in order; there is no order among conversations.
     """
     if tenant is not None:
         check_name("tenant", tenant)
     run(_print(load_settings(data), tenant, follow, from_beginning or not follow))
 
 
-async def _print(settings: Settings, tenant: str | None, follow: bool, from_beginning: bool) -> None:
+async def _print(
+    settings: Settings, tenant: str | None, follow: bool, from_beginning: bool
+) -> None:
     topic = settings.topic("summaries")
-    partitions = [TopicPartition(topic, p) for p in range(await partition_count(settings, "summaries"))]
+    partitions = [
+        TopicPartition(topic, p) for p in range(await partition_count(settings, "summaries"))
+    ]
     consumer, keys = make_consumer(settings), KeyRing(settings, lambda _: False)
     async with kafka_errors(settings, "reading summaries"):
         await start_client(consumer, settings)
@@ -53,7 +64,9 @@ async def _print(settings: Settings, tenant: str | None, follow: bool, from_begi
                     await keys.ready(rows)
                 for record in (record for batch in batches.values() for record in batch):
                     key = parse_key(record.key or b"")
-                    if record.value and (tenant is None or (key is not None and key.tenant == tenant)):
+                    if record.value and (
+                        tenant is None or (key is not None and key.tenant == tenant)
+                    ):
                         print_line(_opened(keys, record.key, record.value))
                 flush()
         finally:

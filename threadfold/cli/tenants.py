@@ -16,7 +16,15 @@ import msgspec
 from projections.errors import InvalidKey
 from projections.names import check_name
 from streams.control.follower import Control, State
-from streams.settings.quotas import DEFAULT_SCOPES, SCOPES, check_expiry, check_key_name, check_scopes, rfc3339, shown_key
+from streams.settings.quotas import (
+    DEFAULT_SCOPES,
+    SCOPES,
+    check_expiry,
+    check_key_name,
+    check_scopes,
+    rfc3339,
+    shown_key,
+)
 from streams.settings.settings import Settings, read_layer
 from threadfold.cli.common import data_option, load_settings, print_json, run, say
 
@@ -38,13 +46,35 @@ def tenants() -> None:
 
 @tenants.command()
 @click.argument("name")
-@click.option("--policy", type=click.Path(path_type=Path), metavar="FILE", help="The tenant's policy, TOML or JSON.")
-@click.option("--scopes", metavar="A,B", help=f"What the key may do: {', '.join(SCOPES)} [default: {','.join(DEFAULT_SCOPES)}].")
-@click.option("--expires", metavar="TIME", help="When the key ends: an RFC 3339 time, or days from now like 90d.")
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The tenant's policy, TOML or JSON.",
+)
+@click.option(
+    "--scopes",
+    metavar="A,B",
+    help=f"What the key may do: {', '.join(SCOPES)} [default: {','.join(DEFAULT_SCOPES)}].",
+)
+@click.option(
+    "--expires",
+    metavar="TIME",
+    help="When the key ends: an RFC 3339 time, or days from now like 90d.",
+)
 @click.option("--key-name", metavar="TEXT", help="What lists call the key.")
 @data_option
-def add(name: str, policy: Path | None, scopes: str | None, expires: str | None, key_name: str | None, data: Path | None) -> None:
-    """Record a tenant and print a new key for it, alone on stdout. It is shown this once: only its hash is stored."""
+def add(
+    name: str,
+    policy: Path | None,
+    scopes: str | None,
+    expires: str | None,
+    key_name: str | None,
+    data: Path | None,
+) -> None:
+    """Record a tenant and print a new key for it, alone on stdout. It is shown this once: only its
+    hash is stored.
+    """
     check_name("tenant", name)
     wanted = _scopes(scopes)
     ends = _expiry(expires)
@@ -52,12 +82,20 @@ def add(name: str, policy: Path | None, scopes: str | None, expires: str | None,
     values = read_layer(policy) if policy else None
     key, waits = run(_add(load_settings(data), name, values, wanted, ends, key_name))
     if waits:
-        say(f"tenant {name} was known: its new policy takes effect with the next generation (`threadfold rebuild --switch`)")
+        say(
+            f"tenant {name} was known: its new policy takes effect with the next generation"
+            " (`threadfold rebuild --switch`)"
+        )
     click.echo(key)
 
 
 async def _add(
-    settings: Settings, name: str, policy: dict[str, Any] | None, scopes: tuple[str, ...] | None, ends: str | None, key_name: str | None
+    settings: Settings,
+    name: str,
+    policy: dict[str, Any] | None,
+    scopes: tuple[str, ...] | None,
+    ends: str | None,
+    key_name: str | None,
 ) -> tuple[str, bool]:
     async with open_control(settings) as control:
         tenant = await control.ensure_tenant(name, policy)
@@ -84,14 +122,20 @@ def _expiry(text: str | None) -> str | None:
     try:
         return check_expiry(text, now.timestamp())
     except InvalidKey as error:
-        raise click.BadParameter(str(error).replace("expires_at", "the time"), param_hint="--expires") from None
+        raise click.BadParameter(
+            str(error).replace("expires_at", "the time"), param_hint="--expires"
+        ) from None
 
 
 @tenants.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: policy, quota and keys.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line: policy, quota and keys."
+)
 @data_option
 def list_(as_json: bool, data: Path | None) -> None:
-    """Print one tenant a line (number of keys, scopes, policy, quota), then each of its keys: id, scopes, expiry."""
+    """Print one tenant a line (number of keys, scopes, policy, quota), then each of its keys: id,
+    scopes, expiry.
+    """
 
     async def read() -> State:
         async with open_control(load_settings(data)) as control:
@@ -105,17 +149,27 @@ def list_(as_json: bool, data: Path | None) -> None:
 def _print_tenant(state: State, name: str, as_json: bool) -> None:
     tenant, now = state.tenant(name), time.time()
     keys = [shown_key(hashed, key, now) for hashed, key in state.keys_of(name).items()]
-    quota = {kind: value for kind, value in msgspec.structs.asdict(tenant.quota).items() if value is not None}
+    quota = {
+        kind: value
+        for kind, value in msgspec.structs.asdict(tenant.quota).items()
+        if value is not None
+    }
     if as_json:
         policies = {"policy": state.policy_of(tenant), "next_policy": tenant.next_policy}
         print_json({"name": name, **policies, "quota": quota, "keys": keys})
         return
     policy = ",".join(sorted(tenant.policy)) or "-"
     told = ",".join(f"{kind}={value:g}" for kind, value in quota.items()) or "-"
-    scopes = ",".join(scope for scope in SCOPES if any(scope in key["scopes"] for key in keys)) or "-"
+    scopes = (
+        ",".join(scope for scope in SCOPES if any(scope in key["scopes"] for key in keys)) or "-"
+    )
     click.echo(f"{name}\tkeys: {len(keys)}\tscopes: {scopes}\tpolicy: {policy}\tquota: {told}")
     for key in keys:
-        ends = "never" if key["expires_at"] is None else f"{key['expires_at']}{' (expired)' if key['expired'] else ''}"
+        ends = (
+            "never"
+            if key["expires_at"] is None
+            else f"{key['expires_at']}{' (expired)' if key['expired'] else ''}"
+        )
         named = f"\t{key['name']}" if key["name"] else ""
         click.echo(f"  {key['id']}\tscopes: {','.join(key['scopes'])}\texpires: {ends}{named}")
 

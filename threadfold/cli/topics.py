@@ -21,7 +21,9 @@ def topics() -> None:
 @data_option
 @click.pass_context
 def create(ctx: click.Context, data: Path | None) -> None:
-    """Create the topics that are missing, and the first generation. What exists is left as it is."""
+    """Create the topics that are missing, and the first generation. What exists is left as it
+    is.
+    """
     made, wrong = run(prepare(load_settings(data)))
     for name in made:
         click.echo(f"created {name}")
@@ -37,7 +39,9 @@ def check(ctx: click.Context, data: Path | None) -> None:
 
 
 async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
-    """Create what is missing of topics and first generation; returns the topics made, and what is wrong with those there are then."""
+    """Create what is missing of topics and first generation; returns the topics made, and what is
+    wrong with those there are then.
+    """
     made, wrong = await create_topics(settings), await check_topics(settings)
     control = Control(settings)
     try:

@@ -18,17 +18,34 @@ from threadfold.cli.progress import metered
 
 
 @click.command()
-@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Compare N conversations chosen at random.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compare N conversations chosen at random.",
+)
 @click.option("--all", "everything", is_flag=True, help="Compare every conversation (the default).")
 @click.option("--deep", is_flag=True, help="Fold from the first event on, trusting no snapshot.")
-@click.option("--repair", is_flag=True, help="Write what differs anew, as the log's first to last event give it, and compare it again.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Write what differs anew, as the log's first to last event give it, and compare it again.",
+)
 @data_option
 @click.pass_context
-def verify(ctx: click.Context, sample: int | None, everything: bool, deep: bool, repair: bool, data: Path | None) -> None:
+def verify(
+    ctx: click.Context,
+    sample: int | None,
+    everything: bool,
+    deep: bool,
+    repair: bool,
+    data: Path | None,
+) -> None:
     """Fold windows from the log and compare them with Redis, byte for byte, while traffic runs.
 
-    Folds from the latest snapshots on; with --deep from the first event. Prints a line for everything that differs: conversation, position,
-    in what. The last line is `verified: N, differing: N`, as found before any repair. Exit 1 if any differed, repaired or not: a second run
+    Folds from the latest snapshots on; with --deep from the first event. Prints a line for
+    everything that differs: conversation, position, in what. The last line is `verified: N,
+    differing: N`, as found before any repair. Exit 1 if any differed, repaired or not: a second run
     says whether all is well now.
     """
     if sample is not None and everything:
@@ -49,7 +66,10 @@ async def _verify(settings: Settings, sample: int | None, deep: bool, repair: bo
         snapshots = KafkaSnapshots(settings, stack.log.partitions)
         try:
             with metered("verify") as meter:
-                rules, usable = stack.control.state.rules(stack.generation), await snapshots.usable() is None
+                rules, usable = (
+                    stack.control.state.rules(stack.generation),
+                    await snapshots.usable() is None,
+                )
                 return await verify_windows(
                     stack.log,
                     stack.store,

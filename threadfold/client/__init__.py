@@ -1,4 +1,6 @@
-"""The client: conversations over HTTP, or straight from Kafka and Redis, asynchronous and synchronous, with the same interface."""
+"""The client: conversations over HTTP, or straight from Kafka and Redis, asynchronous and
+synchronous, with the same interface.
+"""
 
 from threadfold.client.aio import AsyncClient
 from threadfold.client.calls import Call, Retries, Transport
@@ -17,7 +19,14 @@ from threadfold.client.errors import (
     Unauthenticated,
     Unavailable,
 )
-from threadfold.client.models import Appended, AppendedEvent, Context, HistoryPage, StreamEvent, TurnInfo
+from threadfold.client.models import (
+    Appended,
+    AppendedEvent,
+    Context,
+    HistoryPage,
+    StreamEvent,
+    TurnInfo,
+)
 from threadfold.client.partial import PartialWriter
 from threadfold.client.sse import ServerSent, SseParser
 from threadfold.client.subscription import Subscription

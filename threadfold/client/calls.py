@@ -10,15 +10,18 @@ from typing import Any, Literal, Protocol
 from threadfold.client.errors import ClientError, RateLimited, Unavailable
 from threadfold.client.sse import ServerSent
 
-CallName = Literal["append", "context", "history", "event", "partial", "stream", "summaries", "other"]
+CallName = Literal[
+    "append", "context", "history", "event", "partial", "stream", "summaries", "other"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call, as the HTTP contract has it: path and query under ``/v1``, ``body`` as JSON values.
 
-    ``name`` is for transports that need no HTTP for some calls; those take ``conversation``, ``body`` and ``query``. ``repeat`` says when a
-    failed attempt may be followed by another: ``always`` where a repeat changes nothing, ``refused`` where it would do the thing twice.
+    ``name`` is for transports that need no HTTP for some calls; those take ``conversation``,
+    ``body`` and ``query``. ``repeat`` says when a failed attempt may be followed by another:
+    ``always`` where a repeat changes nothing, ``refused`` where it would do the thing twice.
     """
 
     method: str
@@ -32,7 +35,9 @@ class Call:
 
 
 class Transport(Protocol):
-    """How calls reach threadfold: over HTTP, or straight to Kafka and Redis. One attempt each; repeating is the client's part."""
+    """How calls reach threadfold: over HTTP, or straight to Kafka and Redis. One attempt each;
+    repeating is the client's part.
+    """
 
     async def request(self, call: Call) -> bytes:
         """The body of the answer; raises a :class:`ClientError`."""
@@ -49,10 +54,11 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a call is repeated: at most ``attempts`` in all, none begun later than ``total`` seconds after the first.
+    """How often a call is repeated: at most ``attempts`` in all, none begun later than ``total``
+    seconds after the first.
 
-    Between two, a random time up to ``base`` × 2ⁿ seconds, ``most`` at most ("full jitter", AWS Architecture Blog, 2015), and never less
-    than what the service asked for with ``Retry-After``.
+    Between two, a random time up to ``base`` × 2ⁿ seconds, ``most`` at most ("full jitter", AWS
+    Architecture Blog, 2015), and never less than what the service asked for with ``Retry-After``.
     """
 
     attempts: int = 6

@@ -1,7 +1,9 @@
-"""Calls without HTTP in between: for services inside the platform that may reach Kafka and Redis themselves.
+"""Calls without HTTP in between: for services inside the platform that may reach Kafka and Redis
+themselves.
 
-Appends, contexts, history, single events, streams and partial text go to the backend as they are. All other calls are served by the
-gateway's own routes, called in this process without a socket, so that they mean the same here and there.
+Appends, contexts, history, single events, streams and partial text go to the backend as they are.
+All other calls are served by the gateway's own routes, called in this process without a socket, so
+that they mean the same here and there.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from threadfold.service.conversations import Backend
 
 
 class DirectTransport:
-    """One tenant's calls on a backend of its own, which is started by the first call and stopped by :meth:`close`.
+    """One tenant's calls on a backend of its own, which is started by the first call and stopped by
+    :meth:`close`.
 
-    Keys, scopes and quotas are the gateway's: whoever may use this reaches every tenant's Kafka and Redis anyway.
+    Keys, scopes and quotas are the gateway's: whoever may use this reaches every tenant's Kafka and
+    Redis anyway.
     """
 
     def __init__(self, settings: Settings, tenant: str, *, timeout: float) -> None:
@@ -59,12 +63,15 @@ class DirectTransport:
         """One attempt; raises the :class:`ClientError` that HTTP would give."""
         try:
             backend = await self._started()
-            # A header asks for what only the routes know: an expected position, a fencing token, ids derived from a key.
+            # A header asks for what only the routes know: an expected position, a fencing token,
+            # ids derived from a key.
             plain = self._calls.get(call.name) if not call.headers else None
             if plain is None:
                 assert self._routes is not None
                 if call.name == "partial" or call.method == "DELETE":
-                    await self._lively()  # text in progress is what these routes need beside the backend
+                    await (
+                        self._lively()
+                    )  # text in progress is what these routes need beside the backend
                 return await self._routes.request(call)
             async with asyncio.timeout(self._timeout):
                 return await plain(backend, call)
@@ -72,7 +79,9 @@ class DirectTransport:
             raise _client_error(error) from None
         except TimeoutError:
             raise Unavailable(
-                f"Kafka or Redis did not answer within {self._timeout:g} s; unknown whether it took effect", unknown=True
+                f"Kafka or Redis did not answer within {self._timeout:g} s; unknown whether it took"
+                " effect",
+                unknown=True,
             ) from None
 
     async def stream(self, call: Call) -> AsyncIterator[ServerSent]:
@@ -82,7 +91,9 @@ class DirectTransport:
             live = await self._lively()
             resume = call.headers.get("Last-Event-ID")
             if call.name == "summaries":
-                source = live.summaries(self._tenant, resume, beginning=call.query.get("from") == "beginning")
+                source = live.summaries(
+                    self._tenant, resume, beginning=call.query.get("from") == "beginning"
+                )
             else:
                 source = live.conversation(self._tenant, call.conversation, resume)
             async with aclosing(source):
@@ -118,7 +129,9 @@ class DirectTransport:
                     raise
                 inside = _inside(self._settings, backend)
                 transport = httpx.ASGITransport(_as(Caller(self._tenant, backend), inside))
-                self._routes = HttpTransport("http://threadfold", None, timeout=self._timeout, transport=transport)
+                self._routes = HttpTransport(
+                    "http://threadfold", None, timeout=self._timeout, transport=transport
+                )
                 self._inside = inside
                 self._backend = backend
             return self._backend
@@ -140,7 +153,10 @@ class DirectTransport:
         appended = await backend.append(self._tenant, [(call.conversation, flat) for flat in flats])
         if call.query.get("wait"):
             applied = await backend.wait_applied(self._tenant, call.conversation, appended)
-            shown = [{"id": item.id, "position": str(item.position), "status": item.status} for item in applied]
+            shown = [
+                {"id": item.id, "position": str(item.position), "status": item.status}
+                for item in applied
+            ]
         else:
             shown = [{"id": item.id, "position": str(item.position)} for item in appended]
         return _json({"events": shown, "position": str(appended[-1].position)})
@@ -149,7 +165,11 @@ class DirectTransport:
         query = call.query
         limit = query.get("max_tokens")
         if limit is not None and not 1 <= int(limit) <= 1 << 31:
-            raise Invalid(f"max_tokens is {limit}: it must be 1 to {1 << 31}", status=422, type="invalid-request")
+            raise Invalid(
+                f"max_tokens is {limit}: it must be 1 to {1 << 31}",
+                status=422,
+                type="invalid-request",
+            )
         after = query.get("after")
         return await backend.context(
             self._tenant,
@@ -162,18 +182,35 @@ class DirectTransport:
     async def _history(self, backend: Backend, call: Call) -> bytes:
         before = call.query.get("before")
         limit = int(call.query.get("limit", 50))
-        return _json(await backend.history(self._tenant, call.conversation, before=None if before is None else str(before), limit=limit))
+        return _json(
+            await backend.history(
+                self._tenant,
+                call.conversation,
+                before=None if before is None else str(before),
+                limit=limit,
+            )
+        )
 
     async def _event(self, backend: Backend, call: Call) -> bytes:
-        numbers = {name: int(call.query[name]) for name in ("offset", "limit") if name in call.query}
+        numbers = {
+            name: int(call.query[name]) for name in ("offset", "limit") if name in call.query
+        }
         position = call.path.rpartition("/")[2]
-        found = await backend.event_at(self._tenant, call.conversation, position, offset=numbers.get("offset"), limit=numbers.get("limit"))
+        found = await backend.event_at(
+            self._tenant,
+            call.conversation,
+            position,
+            offset=numbers.get("offset"),
+            limit=numbers.get("limit"),
+        )
         return _json(found)
 
     async def _partial(self, backend: Backend, call: Call) -> bytes:
         body = call.body
         live = await self._lively()
-        held = await live.partial(self._tenant, call.conversation, body["turn_id"], body["delta"], body.get("offset"))
+        held = await live.partial(
+            self._tenant, call.conversation, body["turn_id"], body["delta"], body.get("offset")
+        )
         return _json({"turn_id": body["turn_id"], "offset": held})
 
 

@@ -1,4 +1,6 @@
-"""The errors of the client: one class for each kind of problem document, whichever transport it came over."""
+"""The errors of the client: one class for each kind of problem document, whichever transport it
+came over.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from projections.errors import ThreadfoldError
 class ClientError(ThreadfoldError):
     """A call that failed.
 
-    ``status`` is the HTTP status (0 where no answer came), ``type`` the problem's short name like ``invalid-event``, ``title`` and
-    ``detail`` its words, ``retry_after`` the seconds the service asked to wait, or None. ``unknown`` says that it cannot be told
-    whether the call took effect: repeat it with the same ids.
+    ``status`` is the HTTP status (0 where no answer came), ``type`` the problem's short name like
+    ``invalid-event``, ``title`` and ``detail`` its words, ``retry_after`` the seconds the service
+    asked to wait, or None. ``unknown`` says that it cannot be told whether the call took effect:
+    repeat it with the same ids.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class NotFound(ClientError):
 
 
 class Conflict(ClientError):
-    """409: something else came first: another event after the expected position, another turn, a fencing token that is over.
+    """409: something else came first: another event after the expected position, another turn, a
+    fencing token that is over.
 
-    ``unknown`` is true where an earlier attempt of the same call got no answer: then what came first may be that attempt.
+    ``unknown`` is true where an earlier attempt of the same call got no answer: then what came
+    first may be that attempt.
     """
 
 
@@ -71,7 +76,9 @@ class TooLarge(ClientError):
 
 
 class Invalid(ClientError):
-    """422: an event, a name, a position or a parameter is not one that is allowed; the detail names it."""
+    """422: an event, a name, a position or a parameter is not one that is allowed; the detail names
+    it.
+    """
 
 
 class RateLimited(ClientError):
@@ -79,7 +86,9 @@ class RateLimited(ClientError):
 
 
 class Unavailable(ClientError):
-    """503, a broken connection, or no answer in time. Of an append it is ``unknown`` whether it landed: repeat it with the same ids."""
+    """503, a broken connection, or no answer in time. Of an append it is ``unknown`` whether it
+    landed: repeat it with the same ids.
+    """
 
 
 class Fault(ClientError):
@@ -116,7 +125,9 @@ def of_response(status: int, body: bytes, retry_after: str | None) -> ClientErro
     document = _document(body)
     phrase = next((known.phrase for known in HTTPStatus if known == status), "no known status")
     kind = str(document.get("type") or "").removeprefix(_URN)
-    detail = document.get("detail") or f"the service answered {status} ({phrase}) without saying why"
+    detail = (
+        document.get("detail") or f"the service answered {status} ({phrase}) without saying why"
+    )
     return BY_STATUS.get(status, Fault)(
         str(detail),
         status=status,
@@ -150,7 +161,9 @@ def _document(body: bytes) -> dict[str, Any]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; the form with a date is not one that threadfold sends, and is passed over."""
+    """Retry-After in seconds; the form with a date is not one that threadfold sends, and is passed
+    over.
+    """
     try:
         return max(0.0, float(header)) if header else None
     except ValueError:

@@ -27,11 +27,23 @@ class HttpTransport:
         transport: another way for httpx to send, like an ASGI application.
     """
 
-    def __init__(self, url: str, key: str | None, *, timeout: float, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         if not url.startswith(("http://", "https://")):
-            raise Invalid(f"url is {url!r}: expected the gateway's address, like http://localhost:8080")
+            raise Invalid(
+                f"url is {url!r}: expected the gateway's address, like http://localhost:8080"
+            )
         self.url = url.rstrip("/")
-        headers = {"User-Agent": "threadfold-client", **({"Authorization": f"Bearer {key}"} if key else {})}
+        headers = {
+            "User-Agent": "threadfold-client",
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+        }
         self._http = httpx.AsyncClient(
             headers=headers,
             timeout=httpx.Timeout(timeout, connect=CONNECT, pool=CONNECT),
@@ -51,11 +63,15 @@ class HttpTransport:
         except httpx.HTTPError as error:
             raise self._broken(error) from None
         if response.status_code >= 300:
-            raise of_response(response.status_code, response.content, response.headers.get("retry-after"))
+            raise of_response(
+                response.status_code, response.content, response.headers.get("retry-after")
+            )
         return response.content
 
     async def stream(self, call: Call) -> AsyncIterator[ServerSent]:
-        """The events of one connection, until it ends; raises :class:`Unavailable` when it breaks."""
+        """The events of one connection, until it ends; raises :class:`Unavailable` when it
+        breaks.
+        """
         parser = SseParser()
         request = self._request(call, accept="text/event-stream")
         request.extensions["timeout"] = httpx.Timeout(SILENCE, connect=CONNECT).as_dict()
@@ -63,18 +79,25 @@ class HttpTransport:
             response = await self._http.send(request, stream=True)
             try:
                 if response.status_code >= 300:
-                    raise of_response(response.status_code, await response.aread(), response.headers.get("retry-after"))
+                    raise of_response(
+                        response.status_code,
+                        await response.aread(),
+                        response.headers.get("retry-after"),
+                    )
                 kind = response.headers.get("content-type", "")
                 if not kind.startswith("text/event-stream"):
                     raise Fault(
-                        f"{self.url}{call.path} answered {kind or 'no type'} instead of a stream of events", status=response.status_code
+                        f"{self.url}{call.path} answered {kind or 'no type'} instead of a stream of"
+                        " events",
+                        status=response.status_code,
                     )
                 async for chunk in response.aiter_bytes():
                     held = parser.last_id
                     for event in parser.feed(chunk):
                         yield event
                     if parser.last_id is not None and parser.last_id != held:
-                        # A block of nothing but an id: where to resume from, before anything was said.
+                        # A block of nothing but an id: where to resume from, before anything was
+                        # said.
                         yield ServerSent("", parser.last_id, "")
             finally:
                 await response.aclose()
@@ -99,15 +122,25 @@ class HttpTransport:
             content, headers["Content-Type"] = _encode(call.body), "application/json"
         try:
             return self._http.build_request(
-                call.method, f"{self.url}/v1{call.path}", params=dict(call.query), content=content, headers=headers
+                call.method,
+                f"{self.url}/v1{call.path}",
+                params=dict(call.query),
+                content=content,
+                headers=headers,
             )
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
             raise _unsendable(call, error) from None
 
     def _broken(self, error: httpx.HTTPError) -> Unavailable:
         # Only where no connection came about is it certain that nothing was done.
-        unknown = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-        what = "did not answer in time" if isinstance(error, httpx.TimeoutException) else "could not be reached or broke off"
+        unknown = not isinstance(
+            error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+        )
+        what = (
+            "did not answer in time"
+            if isinstance(error, httpx.TimeoutException)
+            else "could not be reached or broke off"
+        )
         words = f" ({error})" if str(error) else f" ({type(error).__name__})"
         tail = "; unknown whether it took effect: repeat it with the same ids" if unknown else ""
         return Unavailable(f"{self.url} {what}{words}{tail}", unknown=unknown)

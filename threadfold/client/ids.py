@@ -10,7 +10,9 @@ from typing import Any
 
 
 def new_id() -> str:
-    """A new id in the form of a version 7 UUID (RFC 9562): 48 bits of Unix time in ms, then random bits."""
+    """A new id in the form of a version 7 UUID (RFC 9562): 48 bits of Unix time in ms, then random
+    bits.
+    """
     random_bits = secrets.randbits(74)
     value = (
         (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80
@@ -23,7 +25,9 @@ def new_id() -> str:
 
 
 def with_id(item: Mapping[str, Any] | Any) -> Any:
-    """The event or message, with an id of its own where it has none; the one given is not changed, what is no object is left alone."""
+    """The event or message, with an id of its own where it has none; the one given is not changed,
+    what is no object is left alone.
+    """
     if not isinstance(item, Mapping):
         return item
     return dict(item) if item.get("id") is not None else {**item, "id": new_id()}

@@ -1,4 +1,6 @@
-"""What the client gives back: typed where the contract fixes the fields, with the document itself beside it."""
+"""What the client gives back: typed where the contract fixes the fields, with the document itself
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ TurnPolicy = Literal["queue", "reject", "interrupt"]
 
 
 class AppendedEvent(msgspec.Struct, frozen=True):
-    """An event that is safe in the log. ``status`` (applied, duplicate or rejected) only where the call waited for the fold."""
+    """An event that is safe in the log. ``status`` (applied, duplicate or rejected) only where the
+    call waited for the fold.
+    """
 
     id: str
     position: str
@@ -21,7 +25,9 @@ class AppendedEvent(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The answer to an append, in the order of what was sent; ``position`` is the last one's (``positions`` by conversation)."""
+    """The answer to an append, in the order of what was sent; ``position`` is the last one's
+    (``positions`` by conversation).
+    """
 
     events: list[AppendedEvent] = []
     position: str | None = None
@@ -29,9 +35,11 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, kw_only=True):
-    """What a model is sent (CONTRACT, context): ``messages`` in the format asked for, ``system`` apart only in Anthropic's.
+    """What a model is sent (CONTRACT, context): ``messages`` in the format asked for, ``system``
+    apart only in Anthropic's.
 
-    ``position`` is None of a window that has folded nothing yet. ``raw`` are the bytes of the document, with fields of newer versions.
+    ``position`` is None of a window that has folded nothing yet. ``raw`` are the bytes of the
+    document, with fields of newer versions.
     """
 
     messages: list[dict[str, Any]]
@@ -55,14 +63,18 @@ class Context(msgspec.Struct, kw_only=True):
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
-    """A page of events, newest first, and the cursor of the one before it (None: these are the oldest)."""
+    """A page of events, newest first, and the cursor of the one before it (None: these are the
+    oldest).
+    """
 
     events: list[dict[str, Any]]
     next_before: str | None = None
 
 
 class StreamEvent(msgspec.Struct, frozen=True):
-    """One event of a subscription: ``event`` is event, summary, partial, state, voided or erased; ``id`` resumes after it."""
+    """One event of a subscription: ``event`` is event, summary, partial, state, voided or erased;
+    ``id`` resumes after it.
+    """
 
     event: str
     id: str | None
@@ -70,7 +82,9 @@ class StreamEvent(msgspec.Struct, frozen=True):
 
 
 class TurnInfo(msgspec.Struct, frozen=True):
-    """How a turn stands: ``fencing_token`` is None while it waits, with ``place`` turns before it."""
+    """How a turn stands: ``fencing_token`` is None while it waits, with ``place`` turns before
+    it.
+    """
 
     turn_id: str
     fencing_token: int | None = None

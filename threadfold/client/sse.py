@@ -1,4 +1,6 @@
-"""Server-sent events read from bytes: the parser of the HTML standard (section 9.2.6), without any I/O."""
+"""Server-sent events read from bytes: the parser of the HTML standard (section 9.2.6), without any
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ MAX_EVENT = 64 << 20
 
 
 class ServerSent(NamedTuple):
-    """One event of a stream: its name (``message`` where none was given), the id that stood in it or None, and its data's lines joined."""
+    """One event of a stream: its name (``message`` where none was given), the id that stood in it
+    or None, and its data's lines joined.
+    """
 
     event: str
     id: str | None
@@ -23,8 +27,9 @@ class StreamTooLong(ValueError):
 class SseParser:
     """Takes chunks of a stream as they come, split anywhere, and gives the events that are whole.
 
-    ``last_id`` is the id to resume after: of the last block that had one, whether or not it had data. ``retry_ms`` is what the server
-    asked to wait before connecting again, None until it did. An event that the stream's end cuts off is never given.
+    ``last_id`` is the id to resume after: of the last block that had one, whether or not it had
+    data. ``retry_ms`` is what the server asked to wait before connecting again, None until it did.
+    An event that the stream's end cuts off is never given.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
@@ -69,9 +74,12 @@ class SseParser:
         return found
 
     def _next_end(self, start: int) -> tuple[int, int] | None:
-        """Where the line that begins at ``start`` ends, and the next begins; None where its end has not come."""
+        """Where the line that begins at ``start`` ends, and the next begins; None where its end has
+        not come.
+        """
         if self._skip_feed and start < len(self._buffer):
-            # The line before ended with CR, the last byte there was: a LF that follows belongs to it.
+            # The line before ended with CR, the last byte there was: a LF that follows belongs to
+            # it.
             self._skip_feed = False
             if self._buffer[start] == 0x0A:
                 del self._buffer[start]
@@ -107,7 +115,11 @@ class SseParser:
         return None
 
     def _dispatch(self) -> ServerSent | None:
-        event = ServerSent(self._event or "message", self._id, "\n".join(self._data)) if self._data else None
+        event = (
+            ServerSent(self._event or "message", self._id, "\n".join(self._data))
+            if self._data
+            else None
+        )
         if self._id is not None:
             self.last_id = self._id or None
         self._event, self._id, self._data, self._size = "", None, [], 0

@@ -1,4 +1,6 @@
-"""Subscriptions that outlive their connections: resumed after the last id, nothing skipped, nothing given twice."""
+"""Subscriptions that outlive their connections: resumed after the last id, nothing skipped, nothing
+given twice.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from threadfold.client.sse import ServerSent
 REMEMBERED = 4096
 """How many events back a repeat is noticed."""
 MAX_TURNS = 256
-"""Messages in progress whose length is known at once; of one beyond, a new connection may tell its beginning again."""
+"""Messages in progress whose length is known at once; of one beyond, a new connection may tell its
+beginning again.
+"""
 STEADY = 5.0
 """Seconds a connection has to last for the next failure to count as a first one."""
 
@@ -42,13 +46,17 @@ class Seen:
 
 
 class PartialTexts:
-    """Cuts what was told already from deltas: on joining again, a message in progress is told from its beginning."""
+    """Cuts what was told already from deltas: on joining again, a message in progress is told from
+    its beginning.
+    """
 
     def __init__(self) -> None:
         self._held: OrderedDict[str, int] = OrderedDict()
 
     def take(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        """The part of the delta that is new, None where nothing is; one that begins behind what is held comes as it is."""
+        """The part of the delta that is new, None where nothing is; one that begins behind what is
+        held comes as it is.
+        """
         turn, offset = str(data.get("turn_id")), int(data.get("offset") or 0)
         if "ended" in data:
             self._held.pop(turn, None)
@@ -67,11 +75,12 @@ class PartialTexts:
 
 
 class Subscription:
-    """One subscription as an async iterator of :class:`StreamEvent`; ``last_id`` is where another may resume.
+    """One subscription as an async iterator of :class:`StreamEvent`; ``last_id`` is where another
+    may resume.
 
-    It connects again by itself when a connection ends, breaks or is refused for a while (429, 5xx), and goes on as long as it is iterated;
-    what can never succeed (another 4xx) raises. ``make`` gives the call that resumes after an id, ``identity`` what makes two events
-    the same.
+    It connects again by itself when a connection ends, breaks or is refused for a while (429, 5xx),
+    and goes on as long as it is iterated; what can never succeed (another 4xx) raises. ``make``
+    gives the call that resumes after an id, ``identity`` what makes two events the same.
 
     Raises:
         ClientError: the subscription is refused for good.
@@ -103,7 +112,9 @@ class Subscription:
             return await anext(self._events)
 
     async def aclose(self) -> None:
-        """End it and its connection; where another task waits for the next event, once that has come or the task was cancelled."""
+        """End it and its connection; where another task waits for the next event, once that has
+        come or the task was cancelled.
+        """
         async with self._one:
             await self._events.aclose()
 
@@ -128,7 +139,10 @@ class Subscription:
             except ClientClosed:
                 return
             except ClientError as error:
-                if not isinstance(error, Unavailable | RateLimited) and error.status not in (500, 502):
+                if not isinstance(error, Unavailable | RateLimited) and error.status not in (
+                    500,
+                    502,
+                ):
                     raise
                 asked = error.retry_after
                 failures = 1 if time.monotonic() - begun > STEADY else failures + 1
@@ -148,8 +162,11 @@ class Subscription:
         event = StreamEvent(sent.event, sent.id, data)
         if sent.id is not None:
             self.last_id = sent.id
-        elif sent.event == "state" and self.last_id is None and isinstance(data.get("position"), str):
-            # Joined without a place: from now on means from here, also when the connection breaks before anything is said.
+        elif (
+            sent.event == "state" and self.last_id is None and isinstance(data.get("position"), str)
+        ):
+            # Joined without a place: from now on means from here, also when the connection breaks
+            # before anything is said.
             self.last_id = data["position"]
         if sent.event == "partial":
             rest = self._texts.take(data)
@@ -159,7 +176,9 @@ class Subscription:
 
 
 def conversation_identity(event: StreamEvent) -> Hashable | None:
-    """Two events of a conversation are the same when their kind and position are; what has none is told again."""
+    """Two events of a conversation are the same when their kind and position are; what has none is
+    told again.
+    """
     return None if event.id is None else (event.event, event.id)
 
 

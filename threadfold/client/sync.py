@@ -1,4 +1,6 @@
-"""The synchronous client: the same calls, run on an event loop of its own in a thread of its own."""
+"""The synchronous client: the same calls, run on an event loop of its own in a thread of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from threadfold.client.aio import TIMEOUT, AsyncClient
 from threadfold.client.calls import Retries
 from threadfold.client.errors import ClientClosed
-from threadfold.client.models import Appended, Context, ContextFormat, HistoryPage, MessageFormat, StreamEvent, TurnPolicy
+from threadfold.client.models import (
+    Appended,
+    Context,
+    ContextFormat,
+    HistoryPage,
+    MessageFormat,
+    StreamEvent,
+    TurnPolicy,
+)
 from threadfold.client.partial import PartialWriter
 from threadfold.client.subscription import Subscription
 from threadfold.client.turn import Turn
@@ -23,17 +33,28 @@ T = TypeVar("T")
 
 
 class Client:
-    """:class:`AsyncClient` for code without an event loop: the same methods, arguments and errors, from any thread.
+    """:class:`AsyncClient` for code without an event loop: the same methods, arguments and errors,
+    from any thread.
 
-    Iterators and writers are used from one thread at a time. It may be used where an event loop runs, but blocks it. ``close`` (or
-    ``with``) ends the thread; one that is forgotten ends with the process.
+    Iterators and writers are used from one thread at a time. It may be used where an event loop
+    runs, but blocks it. ``close`` (or ``with``) ends the thread; one that is forgotten ends with
+    the process.
     """
 
-    def __init__(self, url: str, key: str, *, timeout: float = TIMEOUT, retries: Retries | int = Retries()) -> None:  # noqa: B008 (frozen)
+    def __init__(
+        self, url: str, key: str, *, timeout: float = TIMEOUT, retries: Retries | int = Retries()
+    ) -> None:
         self._wrap(AsyncClient(url, key, timeout=timeout, retries=retries))
 
     @classmethod
-    def direct(cls, settings: Settings, tenant: str, *, timeout: float = TIMEOUT, retries: Retries | int = Retries()) -> Client:  # noqa: B008
+    def direct(
+        cls,
+        settings: Settings,
+        tenant: str,
+        *,
+        timeout: float = TIMEOUT,
+        retries: Retries | int = Retries(),
+    ) -> Client:
         """A client without a gateway in between; see :meth:`AsyncClient.direct`."""
         return cls.of(AsyncClient.direct(settings, tenant, timeout=timeout, retries=retries))
 
@@ -49,11 +70,15 @@ class Client:
         self._loop = asyncio.new_event_loop()
         self._closing = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._loop.run_forever, name="threadfold-client", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="threadfold-client", daemon=True
+        )
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the client's loop; raises :class:`ClientClosed` after :meth:`close`."""
+        """Run a coroutine in the client's loop; raises :class:`ClientClosed` after
+        :meth:`close`.
+        """
         if self._closed:
             work.close()
             raise ClientClosed("the client is closed: make another one")
@@ -71,7 +96,9 @@ class Client:
             raise
 
     def close(self) -> None:
-        """Close all connections and end the thread; calls under way fail, and a second call does nothing."""
+        """Close all connections and end the thread; calls under way fail, and a second call does
+        nothing.
+        """
         with self._closing:
             if self._closed:
                 return
@@ -99,7 +126,14 @@ class Client:
     ) -> Appended:
         """As :meth:`AsyncClient.append`."""
         return self.run(
-            self.asynchronous.append(conversation, events, wait=wait, expect=expect, fence=fence, idempotency_key=idempotency_key)
+            self.asynchronous.append(
+                conversation,
+                events,
+                wait=wait,
+                expect=expect,
+                fence=fence,
+                idempotency_key=idempotency_key,
+            )
         )
 
     def append_messages(
@@ -116,15 +150,31 @@ class Client:
         """As :meth:`AsyncClient.append_messages`."""
         return self.run(
             self.asynchronous.append_messages(
-                conversation, messages, format, wait=wait, expect=expect, fence=fence, idempotency_key=idempotency_key
+                conversation,
+                messages,
+                format,
+                wait=wait,
+                expect=expect,
+                fence=fence,
+                idempotency_key=idempotency_key,
             )
         )
 
-    def append_many(self, events: Sequence[Mapping[str, Any]], *, wait: str | None = None, idempotency_key: str | None = None) -> Appended:
+    def append_many(
+        self,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        wait: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Appended:
         """As :meth:`AsyncClient.append_many`."""
-        return self.run(self.asynchronous.append_many(events, wait=wait, idempotency_key=idempotency_key))
+        return self.run(
+            self.asynchronous.append_many(events, wait=wait, idempotency_key=idempotency_key)
+        )
 
-    def rollback(self, conversation: str, to: str, *, expect: str | None = None, fence: int | None = None) -> Appended:
+    def rollback(
+        self, conversation: str, to: str, *, expect: str | None = None, fence: int | None = None
+    ) -> Appended:
         """As :meth:`AsyncClient.rollback`."""
         return self.run(self.asynchronous.rollback(conversation, to, expect=expect, fence=fence))
 
@@ -141,17 +191,27 @@ class Client:
         after: str | None = None,
     ) -> Context:
         """As :meth:`AsyncClient.context`."""
-        return self.run(self.asynchronous.context(conversation, format=format, max_tokens=max_tokens, after=after))
+        return self.run(
+            self.asynchronous.context(
+                conversation, format=format, max_tokens=max_tokens, after=after
+            )
+        )
 
-    def history(self, conversation: str, *, before: str | None = None, limit: int = 50) -> HistoryPage:
+    def history(
+        self, conversation: str, *, before: str | None = None, limit: int = 50
+    ) -> HistoryPage:
         """As :meth:`AsyncClient.history`."""
         return self.run(self.asynchronous.history(conversation, before=before, limit=limit))
 
-    def iter_history(self, conversation: str, *, before: str | None = None, page: int = 100) -> Iterator[dict[str, Any]]:
+    def iter_history(
+        self, conversation: str, *, before: str | None = None, page: int = 100
+    ) -> Iterator[dict[str, Any]]:
         """As :meth:`AsyncClient.iter_history`."""
         return self._each(self.asynchronous.iter_history(conversation, before=before, page=page))
 
-    def event(self, conversation: str, position: str, offset: int | None = None, limit: int | None = None) -> dict[str, Any]:
+    def event(
+        self, conversation: str, position: str, offset: int | None = None, limit: int | None = None
+    ) -> dict[str, Any]:
         """As :meth:`AsyncClient.event`."""
         return self.run(self.asynchronous.event(conversation, position, offset, limit))
 
@@ -171,11 +231,17 @@ class Client:
         """As :meth:`AsyncClient.subscribe`."""
         return SyncSubscription(self, self.asynchronous.subscribe(conversation, after))
 
-    def summaries(self, cursor: str | None = None, *, from_beginning: bool = False) -> SyncSubscription:
+    def summaries(
+        self, cursor: str | None = None, *, from_beginning: bool = False
+    ) -> SyncSubscription:
         """As :meth:`AsyncClient.summaries`."""
-        return SyncSubscription(self, self.asynchronous.summaries(cursor, from_beginning=from_beginning))
+        return SyncSubscription(
+            self, self.asynchronous.summaries(cursor, from_beginning=from_beginning)
+        )
 
-    def partial(self, conversation: str, turn_id: str | None = None, *, fence: int | None = None) -> SyncWriter:
+    def partial(
+        self, conversation: str, turn_id: str | None = None, *, fence: int | None = None
+    ) -> SyncWriter:
         """As :meth:`AsyncClient.partial`."""
         return SyncWriter(self, self.asynchronous.partial(conversation, turn_id, fence=fence))
 
@@ -190,7 +256,9 @@ class Client:
         wait: float = 60.0,
     ) -> SyncTurn:
         """As :meth:`AsyncClient.turn`, with ``with``."""
-        made = self.asynchronous.turn(conversation, policy=policy, seconds=seconds, model=model, turn_id=turn_id, wait=wait)
+        made = self.asynchronous.turn(
+            conversation, policy=policy, seconds=seconds, model=model, turn_id=turn_id, wait=wait
+        )
         return SyncTurn(self, made)
 
     def compact(self, conversation: str, *, fence: int | None = None) -> Appended:
@@ -209,7 +277,14 @@ class Client:
     ) -> str | None:
         """As :meth:`AsyncClient.record_call`."""
         return self.run(
-            self.asynchronous.record_call(conversation, context, model, reported_usage=reported_usage, latency_ms=latency_ms, policy=policy)
+            self.asynchronous.record_call(
+                conversation,
+                context,
+                model,
+                reported_usage=reported_usage,
+                latency_ms=latency_ms,
+                policy=policy,
+            )
         )
 
     def erase(self, conversation: str) -> dict[str, Any]:
@@ -235,7 +310,9 @@ class _Wrapped(Generic[T]):
 
 
 class SyncSubscription(_Wrapped[Subscription]):
-    """A :class:`Subscription` as an iterator; ``close``, from any thread, ends a ``next`` that waits."""
+    """A :class:`Subscription` as an iterator; ``close``, from any thread, ends a ``next`` that
+    waits.
+    """
 
     _waiting: Future[StreamEvent] | None = None
     _ended = False
@@ -307,7 +384,9 @@ class SyncWriter(_Wrapped[PartialWriter]):
     def __enter__(self) -> SyncWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         self._client.run(self._inner.__aexit__(kind, error, trace))
 
 
@@ -337,7 +416,9 @@ class SyncTurn(_Wrapped[Turn]):
         self._client.run(self._inner.begin())
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         self._client.run(self._inner.__aexit__(kind, error, trace))
 
 

@@ -19,14 +19,17 @@ End = Callable[[int | None], Awaitable[None]]
 
 
 class Turn:
-    """A turn; ``fencing_token``, ``turn_id`` and ``status`` are there once entered. Give the token to appends and partial text.
+    """A turn; ``fencing_token``, ``turn_id`` and ``status`` are there once entered. Give the token
+    to appends and partial text.
 
     The lease runs out after its seconds: ``renew`` a longer run.
 
-    With the policy ``queue`` entering waits until the turns before are over, at most ``wait`` seconds.
+    With the policy ``queue`` entering waits until the turns before are over, at most ``wait``
+    seconds.
 
     Raises:
-        Conflict: another turn holds the conversation (policy ``reject``, or queued for longer than ``wait``).
+        Conflict: another turn holds the conversation (policy ``reject``, or queued for longer than
+            ``wait``).
     """
 
     def __init__(self, begin: Begin, renew: Renew, end: End, turn_id: str, wait: float) -> None:
@@ -39,7 +42,9 @@ class Turn:
 
     @property
     def fencing_token(self) -> int:
-        """What proves that this turn still holds the conversation; raises RuntimeError before it began."""
+        """What proves that this turn still holds the conversation; raises RuntimeError before it
+        began.
+        """
         if self.info is None or self.info.fencing_token is None:
             raise RuntimeError("the turn has not begun: enter it with `async with`")
         return self.info.fencing_token
@@ -56,12 +61,18 @@ class Turn:
         while self.info.status == "queued":
             if time.monotonic() > deadline:
                 await self.end()
-                raise Conflict(f"turn {self.turn_id} was queued for {self._wait:g} s: another one still holds the conversation", status=409)
+                raise Conflict(
+                    f"turn {self.turn_id} was queued for {self._wait:g} s: another one still holds"
+                    " the conversation",
+                    status=409,
+                )
             self.info = await self._begin(max(0.05, min(deadline - time.monotonic(), MOST_WAIT)))
         return self
 
     async def renew(self, seconds: int | None = None) -> None:
-        """Let the lease run on: for ``seconds`` from now, or as many as it began with; raises Conflict when the turn is over."""
+        """Let the lease run on: for ``seconds`` from now, or as many as it began with; raises
+        Conflict when the turn is over.
+        """
         self.info = await self._renew(self.fencing_token, seconds)
 
     async def end(self) -> None:
@@ -71,11 +82,15 @@ class Turn:
     async def __aenter__(self) -> Turn:
         return await self.begin()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
         try:
             await asyncio.shield(self.end())
         except Conflict:
-            return  # it was over already: interrupted, or its lease ran out; what it appended after that was refused
+            # it was over already: interrupted, or its lease ran out; what it appended after that
+            # was refused
+            return
         except ClientError as failed:
             if error is None:
                 raise

@@ -1,1 +1,3 @@
-"""``make demo``: real conversations through the whole pipeline, then Redis is wiped and every window comes back byte for byte."""
+"""``make demo``: real conversations through the whole pipeline, then Redis is wiped and every
+window comes back byte for byte.
+"""

@@ -1,4 +1,6 @@
-"""``python -m threadfold.demo``: what ``make demo`` runs. Exit 0 only if every promise held, 1 if one did not, 2 if it could not run."""
+"""``python -m threadfold.demo``: what ``make demo`` runs. Exit 0 only if every promise held, 1 if
+one did not, 2 if it could not run.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from threadfold.demo.sources import Script, join_sessions, load_sessions
 from threadfold.embedded.stack import EmbeddedStack
 
 CONVERSATIONS, SESSIONS, TURNS = 48, 12, 40
-"""The usual run: long chats, sessions in each, turns of each agent; there is one agent to four chats, up to a number."""
+"""The usual run: long chats, sessions in each, turns of each agent; there is one agent to four
+chats, up to a number.
+"""
 MAX_AGENTS = 24
 QUICK_CONVERSATIONS, QUICK_SESSIONS, QUICK_TURNS = 6, 3, 12
 INTERRUPTED = 130
@@ -34,27 +38,56 @@ INTERRUPTED = 130
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options, checked; argparse itself exits with 2 on a wrong one."""
-    parser = argparse.ArgumentParser(prog="python -m threadfold.demo", description=__doc__.split(":")[1].strip() if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m threadfold.demo",
+        description=__doc__.split(":")[1].strip() if __doc__ else None,
+    )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--all", action="store_true", help="play the whole dataset: 258,145 messages")
-    size.add_argument("--conversations", type=int, metavar="N", help=f"how many long chats to play [default: {CONVERSATIONS}]")
+    size.add_argument(
+        "--conversations",
+        type=int,
+        metavar="N",
+        help=f"how many long chats to play [default: {CONVERSATIONS}]",
+    )
     size.add_argument("--quick", action="store_true", help="a tiny run, for tests")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides what is played, and in which order [default: 1]")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="decides what is played, and in which order [default: 1]",
+    )
     keep = (
-        "keep data and logs in DIR (new or empty), to be looked at with `threadfold up --data DIR`; on configured servers: keep the topics"
+        "keep data and logs in DIR (new or empty), to be looked at with `threadfold up --data DIR`;"
+        " on configured servers: keep the topics"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help=keep)
     return parser.parse_args(arguments)
 
 
 def scripts_of(options: argparse.Namespace) -> list[Script]:
-    """The scripts to play; raises :class:`InvalidSettings` when the dataset is missing or too small."""
+    """The scripts to play; raises :class:`InvalidSettings` when the dataset is missing or too
+    small.
+    """
     quick = options.quick
     wanted = (
-        None if options.all else QUICK_CONVERSATIONS if quick else CONVERSATIONS if options.conversations is None else options.conversations
+        None
+        if options.all
+        else (
+            QUICK_CONVERSATIONS
+            if quick
+            else CONVERSATIONS
+            if options.conversations is None
+            else options.conversations
+        )
     )
-    chats = join_sessions(load_sessions(), wanted, QUICK_SESSIONS if quick else SESSIONS, options.seed)
-    return chats + agent_scripts(min(max(2, len(chats) // 4), MAX_AGENTS), QUICK_TURNS if quick else TURNS, options.seed)
+    chats = join_sessions(
+        load_sessions(), wanted, QUICK_SESSIONS if quick else SESSIONS, options.seed
+    )
+    return chats + agent_scripts(
+        min(max(2, len(chats) // 4), MAX_AGENTS), QUICK_TURNS if quick else TURNS, options.seed
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,18 +123,29 @@ def _run(options: argparse.Namespace, show: Display) -> None:
         raise InvalidSettings(f"--keep {options.keep}: the folder is not empty; name a new one")
     scripts = scripts_of(options)
     show.say(
-        f"{len(scripts)} conversations, {sum(s.length for s in scripts):,} events; real chats and simulated agents, seed {options.seed}"
+        f"{len(scripts)} conversations, {sum(s.length for s in scripts):,} events; real chats and"
+        f" simulated agents, seed {options.seed}"
     )
     run = token_hex(6)
-    folder = Path(tempfile.mkdtemp(prefix="threadfold-demo-")) if options.keep is None else options.keep
+    folder = (
+        Path(tempfile.mkdtemp(prefix="threadfold-demo-")) if options.keep is None else options.keep
+    )
     folder.mkdir(parents=True, exist_ok=True)
     try:
         began = time.monotonic()
-        data = None if options.keep is None else options.keep / "stack"  # where `threadfold up --data` looks for it
+        data = (
+            None if options.keep is None else options.keep / "stack"
+        )  # where `threadfold up --data` looks for it
         with EmbeddedStack(data, kafka=base.kafka or None, redis=base.redis or None) as stack:
-            for name, address, own in (("Kafka", stack.kafka, stack.embedded_kafka), ("Redis", stack.redis, stack.embedded_redis)):
+            for name, address, own in (
+                ("Kafka", stack.kafka, stack.embedded_kafka),
+                ("Redis", stack.redis, stack.embedded_redis),
+            ):
                 where = "embedded" if own is not None else "configured"
-                show.say(f"{where} {name} at {address.rpartition('@')[2]}, after {time.monotonic() - began:.1f} s")
+                show.say(
+                    f"{where} {name} at {address.rpartition('@')[2]}, after"
+                    f" {time.monotonic() - began:.1f} s"
+                )
             settings = demo_settings(base, stack, run)
             place = Place(
                 settings,

@@ -1,8 +1,10 @@
-"""A small simulation of tool-using agents: the parcel desk of a delivery company that does not exist.
+"""A small simulation of tool-using agents: the parcel desk of a delivery company that does not
+exist.
 
-Everything is drawn from a seeded generator, so equal seeds give equal events. The traffic has what makes agents hard on a window: several
-calls at once answered out of order, results of thousands of characters, errors and retries, calls that wait for an approval, a rollback
-now and then, and call ids that begin again with every turn, as those of real agents do.
+Everything is drawn from a seeded generator, so equal seeds give equal events. The traffic has what
+makes agents hard on a window: several calls at once answered out of order, results of thousands of
+characters, errors and retries, calls that wait for an approval, a rollback now and then, and call
+ids that begin again with every turn, as those of real agents do.
 """
 
 from __future__ import annotations
@@ -20,17 +22,44 @@ AGENTS = "agents"
 """The tenant of the simulated agents."""
 BEGIN = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 SYSTEM = (
-    "You are the parcel desk's assistant. Look things up before you answer, name parcels by their number, "
-    "and ask for an approval before money is paid back. Answer in one or two sentences."
+    "You are the parcel desk's assistant. Look things up before you answer, name parcels by their"
+    " number, and ask for an approval before money is paid back. Answer in one or two sentences."
 )
-PLACES = ("Aarhus", "Bremen", "Cork", "Dijon", "Espoo", "Faro", "Ghent", "Hamar", "Izmir", "Jena", "Kaunas", "Lille")
-NOTES = ("sorted", "loaded on the truck", "arrived at the hub", "label read twice", "held for weighing", "door closed, card left")
+PLACES = (
+    "Aarhus",
+    "Bremen",
+    "Cork",
+    "Dijon",
+    "Espoo",
+    "Faro",
+    "Ghent",
+    "Hamar",
+    "Izmir",
+    "Jena",
+    "Kaunas",
+    "Lille",
+)
+NOTES = (
+    "sorted",
+    "loaded on the truck",
+    "arrived at the hub",
+    "label read twice",
+    "held for weighing",
+    "door closed, card left",
+)
 MODEL = "simulated-1"
 
 
 def _tool(name: str, description: str, *fields: str) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {field: {"type": "string"} for field in fields}, "required": list(fields)}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    parameters = {
+        "type": "object",
+        "properties": {field: {"type": "string"} for field in fields},
+        "required": list(fields),
+    }
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
 
 
 TOOLS = [
@@ -53,27 +82,44 @@ class Agent:
 
     def opening(self) -> Iterator[Flat]:
         """The events before the first turn."""
-        yield self._event("conversation.opened", channel="desk", user=f"clerk-{self._rng.randrange(90) + 10}", tools=TOOLS)
+        yield self._event(
+            "conversation.opened",
+            channel="desk",
+            user=f"clerk-{self._rng.randrange(90) + 10}",
+            tools=TOOLS,
+        )
         yield self._event("message", role="system", content=SYSTEM)
 
     def turn(self) -> Iterator[Flat]:
-        """One turn: a request, the work on it, an answer; sometimes it is taken back and begun again."""
+        """One turn: a request, the work on it, an answer; sometimes it is taken back and begun
+        again.
+        """
         parcel = f"P{self._rng.randrange(10**6, 10**7)}"
         self._calls = 0  # ids begin again: within a conversation they are not unique
         turn = f"turn-{self._n}"
-        kind = self._rng.choices((self._look, self._history, self._compare, self._refund), (4, 3, 3, 2))[0]
-        request = self._event("message", role="user", name="clerk", content=self._request(kind.__name__, parcel))
+        kind = self._rng.choices(
+            (self._look, self._history, self._compare, self._refund), (4, 3, 3, 2)
+        )[0]
+        request = self._event(
+            "message", role="user", name="clerk", content=self._request(kind.__name__, parcel)
+        )
         yield request
         self._requests.append(request["id"])
         yield self._event("turn.started", turn_id=turn, model=MODEL)
         yield from kind(parcel)
         yield self._event("turn.ended", turn_id=turn, model=MODEL)
         if self._rng.random() < 0.06:
-            back = self._rng.choice((1, 1, 1, 8))  # mostly the turn itself; now and then so far that a summary covers it by then
+            back = self._rng.choice(
+                (1, 1, 1, 8)
+            )  # mostly the turn itself; now and then so far that a summary covers it by then
             yield self._event("rollback", to=self._requests[-back:][0])
-            yield self._say(f"Starting over with parcel {parcel}: it was delivered to {self._rng.choice(PLACES)} on the second try.")
+            yield self._say(
+                f"Starting over with parcel {parcel}: it was delivered to"
+                f" {self._rng.choice(PLACES)} on the second try."
+            )
 
-    # -- the kinds of work ---------------------------------------------------------------------------------------------------
+    # -- the kinds of work
+    # ------------------------------------------------------------------------------------------
 
     def _look(self, parcel: str) -> Iterator[Flat]:
         call = self._call("find_parcel", parcel=parcel)
@@ -84,7 +130,15 @@ class Agent:
             yield self._ask("That failed; once more.", call)
         place = self._rng.choice(PLACES)
         yield self._result(
-            call, json.dumps({"parcel": parcel, "state": "on the way", "place": place, "grams": self._rng.randrange(80, 9000)})
+            call,
+            json.dumps(
+                {
+                    "parcel": parcel,
+                    "state": "on the way",
+                    "place": place,
+                    "grams": self._rng.randrange(80, 9000),
+                }
+            ),
         )
         yield self._say(f"Parcel {parcel} is on its way; it was last seen in {place}.")
 
@@ -93,7 +147,10 @@ class Agent:
         yield self._ask(f"I will read all scans of {parcel}.", call)
         rows = self._scans(self._rng.choice((8, 20, 45, 90)))
         yield self._result(call, json.dumps({"parcel": parcel, "scans": rows}))
-        yield self._say(f"Parcel {parcel} has {len(rows)} scans; the last is from {rows[-1]['place']}: {rows[-1]['note']}.")
+        yield self._say(
+            f"Parcel {parcel} has {len(rows)} scans; the last is from {rows[-1]['place']}:"
+            f" {rows[-1]['note']}."
+        )
 
     def _compare(self, parcel: str) -> Iterator[Flat]:
         origin, *targets = self._rng.sample(PLACES, self._rng.choice((3, 4)))
@@ -103,34 +160,61 @@ class Agent:
         answers = list(zip(calls, targets, strict=True))
         self._rng.shuffle(answers)  # parallel calls are answered as they get done
         for call, target in answers:
-            yield self._result(call, json.dumps({"origin": origin, "target": target, "euro": prices[target]}))
+            yield self._result(
+                call, json.dumps({"origin": origin, "target": target, "euro": prices[target]})
+            )
         best = min(prices, key=lambda target: prices[target])
-        yield self._say(f"For {parcel}, from {origin} the cheapest is {best} at {prices[best]:.2f} euro.")
+        yield self._say(
+            f"For {parcel}, from {origin} the cheapest is {best} at {prices[best]:.2f} euro."
+        )
 
     def _refund(self, parcel: str) -> Iterator[Flat]:
         amount = f"{self._rng.randrange(500, 9_000) / 100:.2f}"
         call = self._call("pay_back", parcel=parcel, amount=amount)
-        yield self._ask(f"I would pay back {amount} euro for {parcel}; this needs an approval.", call)
+        yield self._ask(
+            f"I would pay back {amount} euro for {parcel}; this needs an approval.", call
+        )
         waits = f"approval-{self._n}"
         yield self._event(
-            "suspension", suspension_id=waits, kind="approval", tool_call_id=call["id"], prompt=f"Pay back {amount} euro for {parcel}?"
+            "suspension",
+            suspension_id=waits,
+            kind="approval",
+            tool_call_id=call["id"],
+            prompt=f"Pay back {amount} euro for {parcel}?",
         )
         self._now += timedelta(minutes=self._rng.randrange(1, 90))
         approved = self._rng.random() < 0.7
-        yield self._event("resolution", suspension_id=waits, outcome="approved" if approved else "rejected")
+        yield self._event(
+            "resolution", suspension_id=waits, outcome="approved" if approved else "rejected"
+        )
         if approved:
-            yield self._result(call, json.dumps({"parcel": parcel, "paid": amount, "reference": f"R{self._rng.randrange(10**8)}"}))
+            yield self._result(
+                call,
+                json.dumps(
+                    {
+                        "parcel": parcel,
+                        "paid": amount,
+                        "reference": f"R{self._rng.randrange(10**8)}",
+                    }
+                ),
+            )
             yield self._say(f"{amount} euro were paid back for parcel {parcel}.")
         else:
             yield self._result(call, "rejected by the supervisor", is_error=True)
-            yield self._say(f"The supervisor did not approve paying back {amount} euro for {parcel}.")
+            yield self._say(
+                f"The supervisor did not approve paying back {amount} euro for {parcel}."
+            )
 
-    # -- the events ----------------------------------------------------------------------------------------------------------
+    # -- the events
+    # ------------------------------------------------------------------------------------------
 
     def _request(self, kind: str, parcel: str) -> str:
         return {
             "_look": f"Where is parcel {parcel}?",
-            "_history": f"What happened to {parcel} since it was posted? The owner says it went to {self._rng.choice(PLACES)}.",
+            "_history": (
+                f"What happened to {parcel} since it was posted? The owner says it went to"
+                f" {self._rng.choice(PLACES)}."
+            ),
             "_compare": f"We have to send {parcel} again. What would that cost?",
             "_refund": f"Parcel {parcel} came broken. The owner wants the money back.",
         }[kind]
@@ -157,18 +241,26 @@ class Agent:
         return {"id": f"call_{self._calls}", "name": name, "arguments": json.dumps(arguments)}
 
     def _ask(self, content: str | None, *calls: dict[str, str]) -> Flat:
-        return self._event("message", role="assistant", content=content, tool_calls=list(calls), model=MODEL)
+        return self._event(
+            "message", role="assistant", content=content, tool_calls=list(calls), model=MODEL
+        )
 
     def _say(self, content: str) -> Flat:
         return self._event("message", role="assistant", content=content, model=MODEL)
 
     def _result(self, call: dict[str, str], content: str, *, is_error: bool = False) -> Flat:
-        fields: dict[str, Any] = {"tool_call_id": call["id"], "name": call["name"], "content": content}
+        fields: dict[str, Any] = {
+            "tool_call_id": call["id"],
+            "name": call["name"],
+            "content": content,
+        }
         return self._event("tool.result", **fields, **({"is_error": True} if is_error else {}))
 
 
 def agent_events(seed: int, turns: int) -> Iterator[Flat]:
-    """The events of one agent's conversation of so many turns; equal arguments give equal events."""
+    """The events of one agent's conversation of so many turns; equal arguments give equal
+    events.
+    """
     agent = Agent(seed)
     yield from agent.opening()
     for _ in range(turns):
@@ -177,7 +269,9 @@ def agent_events(seed: int, turns: int) -> Iterator[Flat]:
 
 def agent_scripts(conversations: int, turns: int, seed: int) -> list[Script]:
     """Scripts of the simulated agents, each with a seed of its own drawn from ``seed``."""
-    return [_agent_script(number, turns, seed * 1_000_003 + number) for number in range(conversations)]
+    return [
+        _agent_script(number, turns, seed * 1_000_003 + number) for number in range(conversations)
+    ]
 
 
 def _agent_script(number: int, turns: int, seed: int) -> Script:

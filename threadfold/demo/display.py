@@ -1,4 +1,6 @@
-"""What a person sees: a live table on a terminal, plain lines anywhere else. Everything shown was measured a moment ago."""
+"""What a person sees: a live table on a terminal, plain lines anywhere else. Everything shown was
+measured a moment ago.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SAMPLE_EVERY = 10.0
 
 @dataclass
 class Progress:
-    """The measured state of a run; tokens and events as named, ``rate`` in events applied a second over the last seconds."""
+    """The measured state of a run; tokens and events as named, ``rate`` in events applied a second
+    over the last seconds.
+    """
 
     total: int = 0
     appended: int = 0
@@ -59,7 +63,12 @@ class Display(Protocol):
 
     def __enter__(self) -> Display: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 
 class Plain:
@@ -83,8 +92,19 @@ class Plain:
         now = time.monotonic()
         if now - self._last >= PLAIN_EVERY:
             self._last = now
-            self._print("  ".join([f"{now - progress.began:5.1f} s", *(f"{name} {value}" for name, value in rows_of(progress))]))
-        if progress.sample and progress.sample != self._shown and now - self._last_sample >= SAMPLE_EVERY:
+            self._print(
+                "  ".join(
+                    [
+                        f"{now - progress.began:5.1f} s",
+                        *(f"{name} {value}" for name, value in rows_of(progress)),
+                    ]
+                )
+            )
+        if (
+            progress.sample
+            and progress.sample != self._shown
+            and now - self._last_sample >= SAMPLE_EVERY
+        ):
             self._last_sample, self._shown = now, progress.sample
             self._print(f"         the subscriber got {progress.sample_of}: {progress.sample}")
 
@@ -97,7 +117,12 @@ class Plain:
     def __enter__(self) -> Plain:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         return None
 
 
@@ -137,7 +162,13 @@ class OnTerminal:
         bar.add_row(ProgressBar(total=max(1, progress.total), completed=progress.applied, width=60))
         parts: list[RenderableType] = [bar, table]
         if self._shown:
-            parts.append(Panel(Text(self._shown), title=f"the subscriber got {self._shown_of}", title_align="left"))
+            parts.append(
+                Panel(
+                    Text(self._shown),
+                    title=f"the subscriber got {self._shown_of}",
+                    title_align="left",
+                )
+            )
         return Group(*parts)
 
     def quiet(self) -> None:
@@ -148,7 +179,12 @@ class OnTerminal:
     def __enter__(self) -> OnTerminal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.quiet()
 
 
@@ -158,16 +194,30 @@ def rows_of(p: Progress) -> list[tuple[str, str]]:
         ("appended", f"{p.appended:,} of {p.total:,}"),
         ("applied", f"{p.applied:,}"),
         ("events/s", f"{p.rate:,.0f}"),
-        ("windows", f"{p.windows:,}, {p.within:,} within their budget, the others wait for a summary"),
+        (
+            "windows",
+            f"{p.windows:,}, {p.within:,} within their budget, the others wait for a summary",
+        ),
     ]
     if p.fullest is not None:
         g = p.fullest
         rows.append(
-            ("fullest", f"{p.fullest_name}: tail {g.tail:,} of {g.budget:,} tokens ({g.share:.0%}), render {g.render:,} of {g.ceiling:,}")
+            (
+                "fullest",
+                (
+                    f"{p.fullest_name}: tail {g.tail:,} of {g.budget:,} tokens ({g.share:.0%}),"
+                    f" render {g.render:,} of {g.ceiling:,}"
+                ),
+            )
         )
     if p.biggest is not None:
         rows.append(("biggest render", f"{p.biggest.render:,} of {p.biggest.ceiling:,}"))
-    return [*rows, ("summaries due", f"{p.due}"), ("accepted", f"{p.accepted:,}"), ("received", f"{p.received:,}")]
+    return [
+        *rows,
+        ("summaries due", f"{p.due}"),
+        ("accepted", f"{p.accepted:,}"),
+        ("received", f"{p.received:,}"),
+    ]
 
 
 def make_display(console: Console) -> Display:

@@ -1,4 +1,6 @@
-"""The moving parts of a demo run: its settings, its generation, the worker and the subscriber, and taking all of it away again."""
+"""The moving parts of a demo run: its settings, its generation, the worker and the subscriber, and
+taking all of it away again.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +46,30 @@ AGENT_POLICY: dict[str, Any] = {
 
 
 def demo_settings(base: Settings, stack: EmbeddedStack, run: str) -> Settings:
-    """Settings of one run. On a configured Kafka it gets topics of its own, named by ``run``, so that nothing else is touched."""
-    own: dict[str, Any] = {"kafka": stack.kafka, "redis": stack.redis, "partitions": PARTITIONS, "policy": "", "compactor_concurrency": 4}
+    """Settings of one run. On a configured Kafka it gets topics of its own, named by ``run``, so
+    that nothing else is touched.
+    """
+    own: dict[str, Any] = {
+        "kafka": stack.kafka,
+        "redis": stack.redis,
+        "partitions": PARTITIONS,
+        "policy": "",
+        "compactor_concurrency": 4,
+    }
     if stack.embedded_kafka is not None:
         own |= {"replication": 1, "min_isr": 1}
     else:
-        own |= {"topic_prefix": f"threadfold-demo-{run}", "group": f"threadfold-demo-{run}.projector"}
+        own |= {
+            "topic_prefix": f"threadfold-demo-{run}",
+            "group": f"threadfold-demo-{run}.projector",
+        }
     return msgspec.structs.replace(base, **own)
 
 
 def generation_number(stack: EmbeddedStack, run: str) -> int:
-    """1 in a Redis of the demo's own; in a configured one a number that no deployment's generation has."""
+    """1 in a Redis of the demo's own; in a configured one a number that no deployment's generation
+    has.
+    """
     return 1 if stack.embedded_redis is not None else 1_000_000_000 + int(run, 16) % 1_000_000_000
 
 
@@ -68,14 +83,22 @@ async def make_generation(control: Control, number: int, partitions: int) -> Gen
 def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a service with these settings and no others."""
     env = {name: value for name, value in base.items() if not name.startswith(PREFIX)}
-    env |= {PREFIX + name.upper(): str(value) for name, value in msgspec.structs.asdict(settings).items() if str(value)}
+    env |= {
+        PREFIX + name.upper(): str(value)
+        for name, value in msgspec.structs.asdict(settings).items()
+        if str(value)
+    }
     return env
 
 
 def worker_process(settings: Settings, folder: Path) -> GuardedProcess:
-    """``threadfold worker``, not started yet; its output goes to ``folder/worker.log``, and Faust's own folder into ``folder``."""
+    """``threadfold worker``, not started yet; its output goes to ``folder/worker.log``, and Faust's
+    own folder into ``folder``.
+    """
     command = [sys.executable, "-m", "threadfold.cli", "worker"]
-    return GuardedProcess(command, env=environment(settings, os.environ), log=folder / "worker.log", cwd=folder)
+    return GuardedProcess(
+        command, env=environment(settings, os.environ), log=folder / "worker.log", cwd=folder
+    )
 
 
 def last_lines(log: Path, n: int = 8) -> str:
@@ -86,7 +109,9 @@ def last_lines(log: Path, n: int = 8) -> str:
 
 @dataclass
 class Subscriber:
-    """The subscriber process and what it has printed so far; ``records`` counts repeats, too, the sets do not."""
+    """The subscriber process and what it has printed so far; ``records`` counts repeats, too, the
+    sets do not.
+    """
 
     process: GuardedProcess
     output: Path
@@ -103,11 +128,19 @@ class Subscriber:
     def of(cls, settings: Settings, folder: Path) -> Subscriber:
         """The subscriber of these settings' summaries topic, not started yet."""
         output = folder / "subscriber.log"
-        command = [sys.executable, "-m", "threadfold.demo.subscriber", settings.kafka, settings.topic("summaries")]
+        command = [
+            sys.executable,
+            "-m",
+            "threadfold.demo.subscriber",
+            settings.kafka,
+            settings.topic("summaries"),
+        ]
         return cls(GuardedProcess(command, log=output), output)
 
     def read(self) -> None:
-        """Take in the lines it has printed since the last call; what is not JSON (an error) is left in the log."""
+        """Take in the lines it has printed since the last call; what is not JSON (an error) is left
+        in the log.
+        """
         if not self.output.exists():
             return
         with self.output.open("rb") as file:
@@ -128,7 +161,9 @@ class Subscriber:
             self.voided.add(said["voided"])
         elif "summary" in said:
             self.received.add(said["summary"])
-            tenant, _, conversation = said["source"].removeprefix("/tenants/").partition("/conversations/")
+            tenant, _, conversation = (
+                said["source"].removeprefix("/tenants/").partition("/conversations/")
+            )
             self.sample = " ".join(said["text"].split())[:300]
             self.sample_of = f"a summary of {said['covers']} events of {tenant}/{conversation}"
 
@@ -152,7 +187,9 @@ async def flush(url: str) -> int:
 
 
 async def delete_topics(settings: Settings) -> str | None:
-    """Delete a run's own topics from a configured Kafka; returns what went wrong, if anything did."""
+    """Delete a run's own topics from a configured Kafka; returns what went wrong, if anything
+    did.
+    """
     try:
         async with admin_client(settings) as admin:
             await admin.delete_topics([settings.topic(spec.name) for spec in SPECS])

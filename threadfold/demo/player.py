@@ -22,7 +22,9 @@ BATCH = 100
 MAX_LAG = 25
 """Events a window that may wait to be folded before the player waits, too."""
 MAX_DUE = 0.05
-"""Share of the windows that may wait for a summary before the player waits: real people do not all speak at once."""
+"""Share of the windows that may wait for a summary before the player waits: real people do not all
+speak at once.
+"""
 ATTEMPTS = 3
 
 
@@ -55,7 +57,9 @@ class Player:
         self._room.set()
 
     async def play(self, events: Iterator[tuple[Key, Flat]]) -> None:
-        """Append all events, each conversation's in its order; waits while too much is under way (see ``observe``)."""
+        """Append all events, each conversation's in its order; waits while too much is under way
+        (see ``observe``).
+        """
         while batch := list(islice(events, self._batch)):
             records = [self._record(key, flat) for key, flat in batch]
             await self._room.wait()
@@ -66,7 +70,9 @@ class Player:
     def observe(self, checkpoints: list[Checkpoint | None], due: int) -> None:
         """Take in how far the windows are and how many of them wait for a summary."""
         at = {p: c.offset for p, c in enumerate(checkpoints) if c is not None}
-        self.applied = sum(bisect_right(offsets, at.get(p, -1)) for p, offsets in self._offsets.items())
+        self.applied = sum(
+            bisect_right(offsets, at.get(p, -1)) for p, offsets in self._offsets.items()
+        )
         self.due = due
         self._judge_room()
 
@@ -77,7 +83,9 @@ class Player:
             self._room.set()
 
     def _record(self, key: Key, flat: Flat) -> Record:
-        record = make_record(key, flat, where=f"event {flat['id']} of {key}", now=flat["time"], new_id=uuid4().hex)
+        record = make_record(
+            key, flat, where=f"event {flat['id']} of {key}", now=flat["time"], new_id=uuid4().hex
+        )
         tokens = _counted.decode(record.value).tokens
         self.tokens += tokens.count if tokens is not None else 0
         return record
@@ -88,7 +96,8 @@ class Player:
                 positions = await self.log.append(records)
                 break
             except KafkaUnavailable:
-                # Unknown whether it is in: the same records once more have the same ids, and a repeat changes nothing.
+                # Unknown whether it is in: the same records once more have the same ids, and a
+                # repeat changes nothing.
                 if attempt == ATTEMPTS:
                     raise
         for position in positions:

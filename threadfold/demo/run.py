@@ -1,7 +1,7 @@
 """The demo from end to end: play, look, wipe Redis, and compare every window byte for byte.
 
-Nothing is taken on trust: what is shown is read from Kafka and Redis as any other reader would, and each promise that does not hold
-ends the run with :class:`~threadfold.demo.watch.PromiseBroken`.
+Nothing is taken on trust: what is shown is read from Kafka and Redis as any other reader would, and
+each promise that does not hold ends the run with :class:`~threadfold.demo.watch.PromiseBroken`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from threadfold.demo.display import Display, Progress
-from threadfold.demo.parts import Subscriber, check_alive, delete_topics, flush, last_lines, make_generation, worker_process
+from threadfold.demo.parts import (
+    Subscriber,
+    check_alive,
+    delete_topics,
+    flush,
+    last_lines,
+    make_generation,
+    worker_process,
+)
 from threadfold.demo.player import Player
 from threadfold.demo.sources import Script, interleave
 from threadfold.demo.watch import PromiseBroken, Watch
@@ -47,7 +55,9 @@ CALM = 1.5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run works: its settings, generation number, scratch folder, and whether Kafka and Redis are its own."""
+    """Where a run works: its settings, generation number, scratch folder, and whether Kafka and
+    Redis are its own.
+    """
 
     settings: Settings
     generation: int
@@ -92,7 +102,8 @@ class Demo:
             await self._wipe_and_compare()
         self.show.quiet()
 
-    # -- starting and ending -------------------------------------------------------------------------------------------------
+    # -- starting and ending
+    # ------------------------------------------------------------------------------------------
 
     async def _start(self, closing: AsyncExitStack) -> None:
         await create_topics(self.settings)
@@ -101,7 +112,13 @@ class Demo:
         await control.start()
         generation = await make_generation(control, self.place.generation, self.partitions)
         rules = Rules(generation.policy, generation.tenants)
-        self.watch = Watch(self.store, generation.number, self.partitions, rules, [script.key for script in self.scripts])
+        self.watch = Watch(
+            self.store,
+            generation.number,
+            self.partitions,
+            rules,
+            [script.key for script in self.scripts],
+        )
         for process in (self.worker, self.subscriber.process):
             process.start()
             closing.push_async_callback(asyncio.to_thread, process.stop)
@@ -111,8 +128,8 @@ class Demo:
         began = time.monotonic()
         await self._until(self._ready, START_LIMIT, "the worker and the subscriber are not ready")
         self.show.say(
-            f"a worker (pid {self.worker.pid}) and a subscriber (pid {self.subscriber.process.pid}) run, "
-            f"ready after {time.monotonic() - began:.1f} s"
+            f"a worker (pid {self.worker.pid}) and a subscriber (pid {self.subscriber.process.pid})"
+            f" run, ready after {time.monotonic() - began:.1f} s"
         )
 
     async def _ready(self) -> bool:
@@ -120,7 +137,9 @@ class Demo:
         return self.subscriber.ready and all(c is not None for c in await self.watch.checkpoints())
 
     async def _clean(self) -> None:
-        """Runs last, the worker being gone: on configured servers, take away what is this run's own."""
+        """Runs last, the worker being gone: on configured servers, take away what is this run's
+        own.
+        """
         self.show.quiet()
         if not self.place.own_redis and not self.place.keep:
             await self.store.drop_generation(self.place.generation, self.partitions)
@@ -146,10 +165,13 @@ class Demo:
         check_alive(self.worker, "worker", self.place.folder / "worker.log")
         check_alive(self.subscriber.process, "subscriber", self.subscriber.output)
 
-    # -- playing -------------------------------------------------------------------------------------------------------------
+    # -- playing
+    # ------------------------------------------------------------------------------------------
 
     async def _play(self) -> float:
-        """Play all scripts and wait until the pipeline has settled; returns the seconds it took to apply them."""
+        """Play all scripts and wait until the pipeline has settled; returns the seconds it took to
+        apply them.
+        """
         self.progress.began = began = time.monotonic()
         player = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
         try:
@@ -161,7 +183,9 @@ class Demo:
         return applied_after - began
 
     async def _follow(self, player: asyncio.Task[None]) -> float:
-        """Look on until everything is applied and nothing has moved for a moment; returns when the last event was applied."""
+        """Look on until everything is applied and nothing has moved for a moment; returns when the
+        last event was applied.
+        """
         moved = calm = time.monotonic()
         applied_at, before, last_ends = 0.0, (-1,) * 5, {-1: -1}
         while True:
@@ -172,17 +196,27 @@ class Demo:
             p, now = self.progress, time.monotonic()
             if not applied_at and p.applied == p.total:
                 applied_at = now
-            state, ends = (p.appended, p.applied, p.due, p.accepted, p.received), await self.log.ends()
+            state, ends = (
+                (p.appended, p.applied, p.due, p.accepted, p.received),
+                await self.log.ends(),
+            )
             moved = now if state != before else moved
             calm = now if ends != last_ends or state != before else calm
             before, last_ends = state, ends
-            settled = self.player.done and p.applied == p.total and p.due == 0 and p.received == p.accepted and await self._caught_up()
+            settled = (
+                self.player.done
+                and p.applied == p.total
+                and p.due == 0
+                and p.received == p.accepted
+                and await self._caught_up()
+            )
             if settled and now - calm > CALM:
                 return applied_at
             if now - moved > STALL_LIMIT:
                 raise PromiseBroken(
-                    f"nothing moved for {STALL_LIMIT:g} s with {p.total - p.applied:,} events to apply, {p.due} summaries due, "
-                    f"{p.accepted - p.received} summaries not received; the worker said:" + self._worker_says()
+                    f"nothing moved for {STALL_LIMIT:g} s with {p.total - p.applied:,} events to"
+                    f" apply, {p.due} summaries due, {p.accepted - p.received} summaries not"
+                    " received; the worker said:" + self._worker_says()
                 )
             await asyncio.sleep(LOOK_EVERY)
 
@@ -191,7 +225,10 @@ class Demo:
 
     async def _caught_up(self) -> bool:
         ends = await self.log.ends()
-        return all(c is not None and not c.healing and c.offset + 1 == ends[p] for p, c in enumerate(await self.watch.checkpoints()))
+        return all(
+            c is not None and not c.healing and c.offset + 1 == ends[p]
+            for p, c in enumerate(await self.watch.checkpoints())
+        )
 
     async def _observe(self) -> None:
         """Measure everything once and show it."""
@@ -218,42 +255,81 @@ class Demo:
         """How many records the summaries topic holds."""
         topic = self.settings.topic("summaries")
         async with kafka_errors(self.settings):
-            ends = await self._ends.end_offsets([TopicPartition(topic, p) for p in range(self.partitions)])
+            ends = await self._ends.end_offsets(
+                [TopicPartition(topic, p) for p in range(self.partitions)]
+            )
         return sum(ends.values())
 
-    # -- what came of it -----------------------------------------------------------------------------------------------------
+    # -- what came of it
+    # ------------------------------------------------------------------------------------------
 
     async def _report(self, seconds: float) -> None:
         windows = await self.watch.all_windows()
         missing = [str(script.key) for script in self.scripts if script.key not in windows]
         if missing:
-            raise PromiseBroken(f"{len(missing)} conversations have no window: {', '.join(missing[:3])}")
+            raise PromiseBroken(
+                f"{len(missing)} conversations have no window: {', '.join(missing[:3])}"
+            )
         self.watch.judge_exactly(windows)
-        in_force = {w.meta.summary.summary_id for w in windows.values() if w.meta.summary is not None}
+        in_force = {
+            w.meta.summary.summary_id for w in windows.values() if w.meta.summary is not None
+        }
         unheard = in_force - self.subscriber.received
         if unheard:
-            raise PromiseBroken(f"the subscriber never got {len(unheard)} summaries that are in force, like {min(unheard)}")
+            raise PromiseBroken(
+                f"the subscriber never got {len(unheard)} summaries that are in force, like"
+                f" {min(unheard)}"
+            )
         written = await self._summaries_in_log()
         renders = sum(gauge.render for gauge in self.watch.gauges.values())
         big = self.watch.biggest
         p, player = self.progress, self.player
         rows = [
-            ("conversations", f"{len(windows):,} of {len({key.tenant for key in windows})} tenants"),
-            ("events", f"{player.appended:,} played and applied in {seconds:.1f} s ({player.appended / seconds:,.0f} events/s)"),
-            ("compactions", f"{written:,} summaries in the log, {len(self.subscriber.received):,} accepted and received by the subscriber"),
-            ("summaries voided", f"{len(self.subscriber.voided):,}, by rollbacks into what they covered"),
+            (
+                "conversations",
+                f"{len(windows):,} of {len({key.tenant for key in windows})} tenants",
+            ),
+            (
+                "events",
+                (
+                    f"{player.appended:,} played and applied in {seconds:.1f} s"
+                    f" ({player.appended / seconds:,.0f} events/s)"
+                ),
+            ),
+            (
+                "compactions",
+                (
+                    f"{written:,} summaries in the log, {len(self.subscriber.received):,} accepted"
+                    " and received by the subscriber"
+                ),
+            ),
+            (
+                "summaries voided",
+                f"{len(self.subscriber.voided):,}, by rollbacks into what they covered",
+            ),
             ("tokens in the log", f"{player.tokens:,}"),
             ("tokens in the windows", f"{renders:,} ({renders / player.tokens:.1%})"),
-            ("renders judged", f"{p.renders:,} while playing and at the end: every one valid, none above its ceiling"),
+            (
+                "renders judged",
+                (
+                    f"{p.renders:,} while playing and at the end: every one valid, none above its"
+                    " ceiling"
+                ),
+            ),
         ]
         rows.append(
             (
                 "windows at the end",
-                f"{self.watch.within:,} of {len(windows):,} within their working budget, {player.due} wait for a summary",
+                (
+                    f"{self.watch.within:,} of {len(windows):,} within their working budget,"
+                    f" {player.due} wait for a summary"
+                ),
             )
         )
         if big is not None:
-            rows.append(("biggest render", f"{big.render:,} tokens, its ceiling is {big.ceiling:,}"))
+            rows.append(
+                ("biggest render", f"{big.render:,} tokens, its ceiling is {big.ceiling:,}")
+            )
         self.show.table("What came of it", rows)
         if not written:
             raise PromiseBroken("no compaction happened")
@@ -266,7 +342,8 @@ class Demo:
                     count += _is_summary(raw.value or b"")
         return count
 
-    # -- the wipe ------------------------------------------------------------------------------------------------------------
+    # -- the wipe
+    # ------------------------------------------------------------------------------------------
 
     async def _wipe_and_compare(self) -> None:
         before = {key: window.image() for key, window in (await self.watch.all_windows()).items()}
@@ -287,35 +364,52 @@ class Demo:
         after = {key: window.image() for key, window in (await self.watch.all_windows()).items()}
         same = sum(after.get(key) == image for key, image in before.items())
         records = sum((await self.log.ends()).values())
-        self.show.say(f"every partition is back after {seconds:.1f} s, from snapshots and a log of {records:,} records")
+        self.show.say(
+            f"every partition is back after {seconds:.1f} s, from snapshots and a log of"
+            f" {records:,} records"
+        )
         self.show.say(f"{same} of {len(before)} windows byte-identical")
         if same != len(before) or after.keys() != before.keys():
             wrong = next(key for key in before if after.get(key) != before[key])
-            raise PromiseBroken(f"{len(before) - same} windows differ from those before, {wrong} among them")
+            raise PromiseBroken(
+                f"{len(before) - same} windows differ from those before, {wrong} among them"
+            )
 
     async def _healing(self) -> int:
         """How many windows answer `healing` now."""
-        return sum(len(self.watch.keys[p]) for p, c in enumerate(await self.watch.checkpoints()) if c is None or c.healing)
+        return sum(
+            len(self.watch.keys[p])
+            for p, c in enumerate(await self.watch.checkpoints())
+            if c is None or c.healing
+        )
 
     async def _heal(self, marks: list[Checkpoint | None], before: dict[Key, bytes]) -> None:
-        """Wait until each partition is where it was; a partition that answers again must do so with what it held before."""
+        """Wait until each partition is where it was; a partition that answers again must do so with
+        what it held before.
+        """
         left = {p: mark.offset for p, mark in enumerate(marks) if mark is not None}
         deadline = time.monotonic() + STALL_LIMIT + len(before) * 0.5
         while left:
             self._check_processes()
             for p in list(left):
-                checkpoint, stored = await self.store.read(self.place.generation, p, self.watch.keys[p])
+                checkpoint, stored = await self.store.read(
+                    self.place.generation, p, self.watch.keys[p]
+                )
                 if checkpoint is None or checkpoint.healing:
                     continue
                 for key, parts in zip(self.watch.keys[p], stored, strict=True):
                     if parts is None or parts.load(key, p, self.watch.rules).image() != before[key]:
                         raise PromiseBroken(
-                            f"{key} was served while healing, at offset {checkpoint.offset} of {left[p]}, and is not what it was"
+                            f"{key} was served while healing, at offset {checkpoint.offset} of"
+                            f" {left[p]}, and is not what it was"
                         )
                 if checkpoint.offset >= left[p]:
                     del left[p]
             if time.monotonic() > deadline:
-                raise PromiseBroken(f"partitions {sorted(left)} have not come back; the worker said:{self._worker_says()}")
+                raise PromiseBroken(
+                    f"partitions {sorted(left)} have not come back; the worker"
+                    f" said:{self._worker_says()}"
+                )
             await asyncio.sleep(0.05)
 
 

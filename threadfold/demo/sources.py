@@ -1,7 +1,9 @@
-"""Where the demo's chats come from: the chitchat dataset, joined deterministically into long conversations of many sessions.
+"""Where the demo's chats come from: the chitchat dataset, joined deterministically into long
+conversations of many sessions.
 
-The PyPI package ``chitchat-dataset`` (MIT) holds 7,168 conversations of two people each, 258,145 messages with their times. Each of them
-becomes one *session*; a number of sessions in the order of their times makes one long conversation. Nothing of the text is changed.
+The PyPI package ``chitchat-dataset`` (MIT) holds 7,168 conversations of two people each, 258,145
+messages with their times. Each of them becomes one *session*; a number of sessions in the order of
+their times makes one long conversation. Nothing of the text is changed.
 """
 
 from __future__ import annotations
@@ -19,13 +21,18 @@ from projections.errors import InvalidSettings
 from projections.names import Key, make_key
 
 Flat = dict[str, Any]
-"""A flat event as ``projections.events.validation.make_record`` takes it; the demo's always have an id and a time."""
+"""A flat event as ``projections.events.validation.make_record`` takes it; the demo's always have an
+id and a time.
+"""
 
 PAIRS, GROUP = "pairs", "group"
-"""The tenants of the chats: in ``pairs`` one person is the user and the other stands in for the assistant, in ``group`` all are users
-with names."""
+"""The tenants of the chats: in ``pairs`` one person is the user and the other stands in for the
+assistant, in ``group`` all are users with names.
+"""
 LONG_SESSION = 20
-"""Messages a session has at least unless the whole dataset is played: half of the dataset's are greetings nobody answered."""
+"""Messages a session has at least unless the whole dataset is played: half of the dataset's are
+greetings nobody answered.
+"""
 GREETING = "Two people who do not know each other chat about whatever comes to their minds."
 
 
@@ -38,7 +45,9 @@ class Said(msgspec.Struct, gc=False):
 
 
 class Session(msgspec.Struct):
-    """One conversation of the dataset; ``messages`` are turns of one or more messages by one sender."""
+    """One conversation of the dataset; ``messages`` are turns of one or more messages by one
+    sender.
+    """
 
     messages: list[list[Said]]
     start: str
@@ -51,7 +60,9 @@ class Session(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Script:
-    """What will happen in one conversation: ``length`` events, made anew by each call of ``events``, always the same."""
+    """What will happen in one conversation: ``length`` events, made anew by each call of
+    ``events``, always the same.
+    """
 
     key: Key
     length: int
@@ -59,26 +70,33 @@ class Script:
 
 
 def load_sessions() -> list[Session]:
-    """The dataset's conversations, ordered by the time of their first message (ties: by the dataset's ids).
+    """The dataset's conversations, ordered by the time of their first message (ties: by the
+    dataset's ids).
 
     Raises:
         InvalidSettings: the package ``chitchat-dataset`` is not installed.
     """
     spec = find_spec("chitchat_dataset")
     if spec is None or spec.origin is None:
-        raise InvalidSettings("the package chitchat-dataset is not installed: run `make setup`, or pip install 'threadfold[demo]'")
+        raise InvalidSettings(
+            "the package chitchat-dataset is not installed: run `make setup`, or pip install"
+            " 'threadfold[demo]'"
+        )
     raw = (Path(spec.origin).parent / "dataset.json").read_bytes()
     found = msgspec.json.decode(raw, type=dict[str, Session])
     ordered = sorted(found.items(), key=lambda item: (item[1].messages[0][0].timestamp, item[0]))
     return [session for _, session in ordered]
 
 
-def join_sessions(sessions: list[Session], conversations: int | None, per_conversation: int, seed: int) -> list[Script]:
+def join_sessions(
+    sessions: list[Session], conversations: int | None, per_conversation: int, seed: int
+) -> list[Script]:
     """Join sessions into long conversations; equal arguments give equal scripts.
 
     Args:
-        sessions: in the order of their times, as :func:`load_sessions` gives them.
-        conversations: how many long ones to make of sessions with at least :data:`LONG_SESSION` messages, or None: all sessions are
+        sessions: in the order of their times, as :func:`load_sessions` gives them. conversations:
+        how many long ones to make of sessions with at least :data:`LONG_SESSION` messages, or None:
+        all sessions are
             used, and the last conversation may have fewer.
         per_conversation: sessions in each.
         seed: decides which sessions meet in which conversation.
@@ -86,10 +104,17 @@ def join_sessions(sessions: list[Session], conversations: int | None, per_conver
     Raises:
         InvalidSettings: the dataset has not that many sessions.
     """
-    pool = sessions if conversations is None else [s for s in sessions if sum(map(len, s.messages)) >= LONG_SESSION]
+    pool = (
+        sessions
+        if conversations is None
+        else [s for s in sessions if sum(map(len, s.messages)) >= LONG_SESSION]
+    )
     most = len(pool) // per_conversation
     if conversations is not None and not 1 <= conversations <= most:
-        raise InvalidSettings(f"--conversations {conversations}: the dataset is enough for 1 to {most} conversations, or for --all")
+        raise InvalidSettings(
+            f"--conversations {conversations}: the dataset is enough for 1 to {most} conversations,"
+            " or for --all"
+        )
     order = list(range(len(pool)))
     random.Random(seed).shuffle(order)
     wanted = len(pool) if conversations is None else conversations * per_conversation
@@ -101,32 +126,63 @@ def _script(number: int, sessions: list[Session]) -> Script:
     tenant = PAIRS if number % 2 == 0 else GROUP
     messages = sum(len(turn) for session in sessions for turn in session.messages)
     extra = 2 if tenant == PAIRS else 1
-    return Script(make_key(tenant, f"chat-{number:04d}"), messages + len(sessions) + extra, lambda: chat_events(tenant, sessions))
+    return Script(
+        make_key(tenant, f"chat-{number:04d}"),
+        messages + len(sessions) + extra,
+        lambda: chat_events(tenant, sessions),
+    )
 
 
 def chat_events(tenant: str, sessions: list[Session]) -> Iterator[Flat]:
-    """The flat events of one long conversation, each with its original time; ``session.closed`` ends every session."""
+    """The flat events of one long conversation, each with its original time; ``session.closed``
+    ends every session.
+    """
     begin = sessions[0].messages[0][0].timestamp
-    yield {"type": "conversation.opened", "id": "opened", "time": begin, "channel": "chat", "metadata": {"sessions": len(sessions)}}
+    yield {
+        "type": "conversation.opened",
+        "id": "opened",
+        "time": begin,
+        "channel": "chat",
+        "metadata": {"sessions": len(sessions)},
+    }
     if tenant == PAIRS:
-        yield {"type": "message", "id": "system", "time": begin, "role": "system", "content": GREETING}
+        yield {
+            "type": "message",
+            "id": "system",
+            "time": begin,
+            "role": "system",
+            "content": GREETING,
+        }
     for number, session in enumerate(sessions):
         said = session.said
         first = said[0].sender
         for n, message in enumerate(said):
-            flat: Flat = {"type": "message", "id": f"s{number}-m{n}", "time": message.timestamp, "role": "user", "content": message.text}
+            flat: Flat = {
+                "type": "message",
+                "id": f"s{number}-m{n}",
+                "time": message.timestamp,
+                "role": "user",
+                "content": message.text,
+            }
             if tenant == GROUP:
                 flat["name"] = f"person-{message.sender[:8]}"
             elif message.sender != first:
                 flat["role"] = "assistant"
             yield flat
-        yield {"type": "session.closed", "id": f"s{number}-closed", "time": said[-1].timestamp, "reason": "idle"}
+        yield {
+            "type": "session.closed",
+            "id": f"s{number}-closed",
+            "time": said[-1].timestamp,
+            "reason": "idle",
+        }
 
 
 def interleave(scripts: list[Script], seed: int) -> Iterator[tuple[Key, Flat]]:
-    """All scripts' events as they would arrive: in bursts of a few events of one conversation, each conversation's in its order.
+    """All scripts' events as they would arrive: in bursts of a few events of one conversation, each
+    conversation's in its order.
 
-    Which one goes on is drawn in proportion to what each has left, so all end at about the same time.
+    Which one goes on is drawn in proportion to what each has left, so all end at about the same
+    time.
     """
     rng = random.Random(seed)
     running = [(script.key, script.events()) for script in scripts]

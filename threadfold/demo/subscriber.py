@@ -1,7 +1,9 @@
-"""A subscriber as anybody could write one: a plain Kafka consumer of the summaries topic, in a process of its own.
+"""A subscriber as anybody could write one: a plain Kafka consumer of the summaries topic, in a
+process of its own.
 
-Run as ``python -m threadfold.demo.subscriber KAFKA TOPIC``. It prints one JSON line a summary, and first ``{"ready": true}``. Delivery is
-at least once, so it tells repeats by the event's id, as the contract asks of subscribers. It knows nothing else of threadfold.
+Run as ``python -m threadfold.demo.subscriber KAFKA TOPIC``. It prints one JSON line a summary, and
+first ``{"ready": true}``. Delivery is at least once, so it tells repeats by the event's id, as the
+contract asks of subscribers. It knows nothing else of threadfold.
 """
 
 from __future__ import annotations
@@ -29,12 +31,19 @@ def line_of(value: bytes, seen: set[str]) -> dict[str, Any]:
         return {"sealed": event["id"], "source": event["source"]}
     if event["type"] != "threadfold.summary.v1":
         return {"voided": data["summary_id"], "source": event["source"]}
-    return {"summary": data["summary_id"], "source": event["source"], "covers": data["span"]["count"], "text": data["text"]}
+    return {
+        "summary": data["summary_id"],
+        "source": event["source"],
+        "covers": data["span"]["count"],
+        "text": data["text"],
+    }
 
 
 async def follow(kafka: str, topic: str) -> None:
     """Print what the topic holds and what arrives, until the process is stopped."""
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka, auto_offset_reset="earliest", group_id=None)
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=kafka, auto_offset_reset="earliest", group_id=None
+    )
     await consumer.start()
     try:
         print(json.dumps({"ready": True}), flush=True)

@@ -1,4 +1,6 @@
-"""Judging a render without trusting the code that made it: is it a valid request, and how many tokens is it really?"""
+"""Judging a render without trusting the code that made it: is it a valid request, and how many
+tokens is it really?
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 def faults(messages: list[dict[str, Any]]) -> list[str]:
-    """What a provider would refuse of OpenAI-format messages, one sentence each; empty when all is well.
+    """What a provider would refuse of OpenAI-format messages, one sentence each; empty when all is
+    well.
 
-    Every call must be answered right after its message, in the order of the calls; a ``tool`` message must answer a call; content may be
-    null beside calls only.
+    Every call must be answered right after its message, in the order of the calls; a ``tool``
+    message must answer a call; content may be null beside calls only.
     """
     found: list[str] = []
     expected: list[str] = []
@@ -27,7 +30,10 @@ def faults(messages: list[dict[str, Any]]) -> list[str]:
             found.append(f"message {i} has role {role!r}")
         if role == "tool":
             if not expected or message.get("tool_call_id") != expected[0]:
-                found.append(f"message {i} answers {message.get('tool_call_id')!r} where {expected[:1]} is expected")
+                found.append(
+                    f"message {i} answers {message.get('tool_call_id')!r} where {expected[:1]} is"
+                    " expected"
+                )
             expected = expected[1:]
         elif expected:
             found.append(f"message {i} comes before calls {expected} are answered")
@@ -43,10 +49,15 @@ def faults(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def recount(messages: list[dict[str, Any]], encoding: str) -> int:
-    """The tokens of the messages, counted from their text with the tokenizer; tool schemas are not among them."""
+    """The tokens of the messages, counted from their text with the tokenizer; tool schemas are not
+    among them.
+    """
     total = 0
     for i, message in enumerate(messages):
         flat = to_flat(message, f"message {i}")
-        data = msgspec.convert({k: v for k, v in flat.items() if k not in ("type", "id", "time")}, events.DATA_TYPES[flat["type"]])
+        data = msgspec.convert(
+            {k: v for k, v in flat.items() if k not in ("type", "id", "time")},
+            events.DATA_TYPES[flat["type"]],
+        )
         total += token_cost.measured(data, encoding).count
     return total

@@ -1,4 +1,6 @@
-"""Looking at windows from outside, as any reader does: through the store, never by asking the worker."""
+"""Looking at windows from outside, as any reader does: through the store, never by asking the
+worker.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from projections.window.window import Window
 from threadfold.demo.validity import faults, recount
 
 FAR = 1 << 52
-"""A time (ms) after every other: asks for all due conversations, whenever their request was sent."""
+"""A time (ms) after every other: asks for all due conversations, whenever their request was sent.
+"""
 
 
 class PromiseBroken(ThreadfoldError):
@@ -44,16 +47,21 @@ class Gauge:
 class Watch:
     """Reads the windows of ``keys`` in one generation and judges every render it makes of them.
 
-    ``gauges`` holds what was last seen of each window, ``biggest`` the gauge with the biggest render by its ceiling so far, ``looks`` how
-    many renders were judged.
+    ``gauges`` holds what was last seen of each window, ``biggest`` the gauge with the biggest
+    render by its ceiling so far, ``looks`` how many renders were judged.
     """
 
-    def __init__(self, store: WindowStore, generation: int, partitions: int, rules: Rules, keys: list[Key]) -> None:
+    def __init__(
+        self, store: WindowStore, generation: int, partitions: int, rules: Rules, keys: list[Key]
+    ) -> None:
         self.store = store
         self.generation = generation
         self.partitions = partitions
         self.rules = rules
-        self.keys = {p: [key for key in keys if partition_of(key, partitions) == p] for p in range(partitions)}
+        self.keys = {
+            p: [key for key in keys if partition_of(key, partitions) == p]
+            for p in range(partitions)
+        }
         self.gauges: dict[Key, Gauge] = {}
         self.biggest: Gauge | None = None
         self.looks = 0
@@ -65,7 +73,12 @@ class Watch:
 
     async def due(self) -> int:
         """How many windows wait for a summary."""
-        return sum([len(await self.store.due(self.generation, p, FAR, 1000)) for p in range(self.partitions)])
+        return sum(
+            [
+                len(await self.store.due(self.generation, p, FAR, 1000))
+                for p in range(self.partitions)
+            ]
+        )
 
     async def look(self) -> None:
         """Read and judge the windows of the next partition; call after call goes round all of them.
@@ -81,7 +94,11 @@ class Watch:
         """The partition's windows that exist."""
         keys = self.keys[partition]
         _, stored = await self.store.read(self.generation, partition, keys)
-        return {key: parts.load(key, partition, self.rules) for key, parts in zip(keys, stored, strict=True) if parts is not None}
+        return {
+            key: parts.load(key, partition, self.rules)
+            for key, parts in zip(keys, stored, strict=True)
+            if parts is not None
+        }
 
     async def all_windows(self) -> dict[Key, Window]:
         """All windows that exist."""
@@ -91,12 +108,20 @@ class Watch:
         return found
 
     def judge_exactly(self, windows: dict[Key, Window]) -> None:
-        """Judge windows with their tokens counted again from the rendered text; raises :class:`PromiseBroken`."""
+        """Judge windows with their tokens counted again from the rendered text; raises
+        :class:`PromiseBroken`.
+        """
         for key, window in windows.items():
             render = self._judge(key, window)
-            counted = recount(msgspec.json.decode(render.messages), window.policy.encoding) + window.lanes.tools_tokens
+            counted = (
+                recount(msgspec.json.decode(render.messages), window.policy.encoding)
+                + window.lanes.tools_tokens
+            )
             if counted > window.policy.ceiling:
-                raise PromiseBroken(f"the render of {key} has {counted} tokens, its ceiling is {window.policy.ceiling}")
+                raise PromiseBroken(
+                    f"the render of {key} has {counted} tokens, its ceiling is"
+                    f" {window.policy.ceiling}"
+                )
 
     def _judge(self, key: Key, window: Window) -> Render:
         policy, lanes = window.policy, window.lanes
@@ -106,19 +131,32 @@ class Watch:
             raise PromiseBroken(f"{key} at {window.meta.position}: {error}") from error
         wrong = faults(msgspec.json.decode(render.messages))
         if wrong:
-            raise PromiseBroken(f"the render of {key} at {window.meta.position} is not valid: {'; '.join(wrong[:3])}")
+            raise PromiseBroken(
+                f"the render of {key} at {window.meta.position} is not valid:"
+                f" {'; '.join(wrong[:3])}"
+            )
         if render.tokens > policy.ceiling:
-            raise PromiseBroken(f"the render of {key} at {window.meta.position} has {render.tokens} tokens, over {policy.ceiling}")
-        gauge = Gauge(window.tail_tokens, policy.budget(lanes.pinned_tokens), render.tokens, policy.ceiling)
+            raise PromiseBroken(
+                f"the render of {key} at {window.meta.position} has {render.tokens} tokens, over"
+                f" {policy.ceiling}"
+            )
+        gauge = Gauge(
+            window.tail_tokens, policy.budget(lanes.pinned_tokens), render.tokens, policy.ceiling
+        )
         self.gauges[key] = gauge
         self.looks += 1
-        if self.biggest is None or gauge.render / gauge.ceiling > self.biggest.render / self.biggest.ceiling:
+        if (
+            self.biggest is None
+            or gauge.render / gauge.ceiling > self.biggest.render / self.biggest.ceiling
+        ):
             self.biggest = gauge
         return render
 
     @property
     def within(self) -> int:
-        """How many windows were last seen with a tail within their working budget; the others wait for a summary."""
+        """How many windows were last seen with a tail within their working budget; the others wait
+        for a summary.
+        """
         return sum(gauge.share <= 1.0 for gauge in self.gauges.values())
 
     @property

@@ -15,16 +15,18 @@ from projections.errors import DataFolderInUse
 LOCK_FILE = "threadfold.lock"
 
 HANDOVER = 20.0
-"""Seconds to wait for the servers of a stack whose own process is gone: their guards are stopping them."""
+"""Seconds to wait for the servers of a stack whose own process is gone: their guards are stopping
+them.
+"""
 
 
 class DataFolder:
     """A folder held by a lock that dies with those who hold it.
 
-    The lock is ``flock`` on ``threadfold.lock`` in the folder, so nothing has to be cleaned after a crash. Servers that inherit
-    ``descriptor`` hold it too: after an owner's sudden death the folder is free only when its last server is gone, so two Kafkas
-    never meet in it. The pid in the file is for the message; the lock alone decides. Not for network file systems
-    without ``flock``.
+    The lock is ``flock`` on ``threadfold.lock`` in the folder, so nothing has to be cleaned after a
+    crash. Servers that inherit ``descriptor`` hold it too: after an owner's sudden death the folder
+    is free only when its last server is gone, so two Kafkas never meet in it. The pid in the file
+    is for the message; the lock alone decides. Not for network file systems without ``flock``.
     """
 
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
@@ -34,12 +36,16 @@ class DataFolder:
 
     @classmethod
     def temporary(cls) -> DataFolder:
-        """Return a fresh folder in the system's temporary folder, removed on release (not if this process is killed)."""
+        """Return a fresh folder in the system's temporary folder, removed on release (not if this
+        process is killed).
+        """
         return cls(Path(tempfile.mkdtemp(prefix="threadfold-")), temporary=True)
 
     @property
     def descriptor(self) -> int:
-        """The lock's file descriptor, to be handed to children; raises RuntimeError when the lock is not held."""
+        """The lock's file descriptor, to be handed to children; raises RuntimeError when the lock
+        is not held.
+        """
         if self._descriptor is None:
             raise RuntimeError(f"the folder {self.path} is not held")
         return self._descriptor
@@ -47,14 +53,18 @@ class DataFolder:
     def acquire(self, *, handover: float = HANDOVER) -> None:
         """Create the folder if need be and take its lock.
 
-        Raises DataFolderInUse: at once when its holder lives, after ``handover`` seconds when the holder is dead but its servers are
-        not, and when the folder cannot be made or written to.
+        Raises DataFolderInUse: at once when its holder lives, after ``handover`` seconds when the
+        holder is dead but its servers are not, and when the folder cannot be made or written to.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(
+                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
         except OSError as error:
-            raise DataFolderInUse(f"The data folder {self.path} cannot be used: {error.strerror}; name another one.") from error
+            raise DataFolderInUse(
+                f"The data folder {self.path} cannot be used: {error.strerror}; name another one."
+            ) from error
         try:
             self._lock(descriptor, time.monotonic() + handover)
             os.ftruncate(descriptor, 0)
@@ -73,19 +83,22 @@ class DataFolder:
                 holder = int(said) if said.isdigit() else 0
                 if holder and _alive(holder):
                     raise DataFolderInUse(
-                        f"The data folder {self.path} is in use by process {holder}; stop it or name another folder."
+                        f"The data folder {self.path} is in use by process {holder}; stop it or"
+                        " name another folder."
                     ) from error
                 if time.monotonic() >= deadline:
                     raise DataFolderInUse(
-                        f"The data folder {self.path} is still held by servers that process {said or '?'} left behind; "
-                        "stop them or name another folder."
+                        f"The data folder {self.path} is still held by servers that process"
+                        f" {said or '?'} left behind; stop them or name another folder."
                     ) from error
                 time.sleep(0.05)
             else:
                 return
 
     def release(self) -> None:
-        """Give the lock back and remove the folder if it is temporary; doing so twice does nothing."""
+        """Give the lock back and remove the folder if it is temporary; doing so twice does
+        nothing.
+        """
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -96,7 +109,12 @@ class DataFolder:
         self.acquire()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
 
 

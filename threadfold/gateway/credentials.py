@@ -1,4 +1,6 @@
-"""From a request's headers to its tenant: an API key, a signed token, or (with ``auth = "off"``) nothing at all."""
+"""From a request's headers to its tenant: an API key, a signed token, or (with ``auth = "off"``)
+nothing at all.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,19 @@ class Credentials:
     """Tells whom a request is from. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        self._open = Principal(settings.auth_tenant, frozenset(SCOPES) - {"admin"}) if settings.auth == "off" else None
+        self._open = (
+            Principal(settings.auth_tenant, frozenset(SCOPES) - {"admin"})
+            if settings.auth == "off"
+            else None
+        )
         self._keys = KeySet(settings.jwt_keys) if settings.jwt_keys else None
         self._tokens = Tokens(settings, self._keys) if self._keys is not None else None
 
-    async def identify(self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State]) -> Principal:
-        """The principal of a request with these (ASGI) headers; a bearer value with two dots is taken for a token, another for a key.
+    async def identify(
+        self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State]
+    ) -> Principal:
+        """The principal of a request with these (ASGI) headers; a bearer value with two dots is
+        taken for a token, another for a key.
 
         Raises:
             Unauthorized: nothing was given, or what was given opens nothing; one sentence says why.
@@ -39,19 +48,33 @@ class Credentials:
             raise Unauthorized(_NO_KEY)
         if given.count(".") == 2:
             if self._tokens is None:
-                raise Unauthorized("signed tokens are no key here: the settings jwt_issuer, jwt_audience and jwt_keys let them in")
+                raise Unauthorized(
+                    "signed tokens are no key here: the settings jwt_issuer, jwt_audience and"
+                    " jwt_keys let them in"
+                )
             return await self._tokens.verify(given)
         found = state().key_of(given)
         if found is None:
-            raise Unauthorized("the key is not known, or was revoked: `threadfold tenants add` makes one")
+            raise Unauthorized(
+                "the key is not known, or was revoked: `threadfold tenants add` makes one"
+            )
         if found.expires_at and time.time() >= moment(found.expires_at):
-            raise Unauthorized(f"the key expired at {found.expires_at}: `threadfold tenants add` makes another")
+            raise Unauthorized(
+                f"the key expired at {found.expires_at}: `threadfold tenants add` makes another"
+            )
         return Principal(found.tenant, frozenset(found.scopes))
 
-    def holds(self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State], principal: Principal) -> Callable[[], bool]:
-        """Whether the credential by which ``principal`` was identified still lets it in; asked again and again, it looks in memory only.
+    def holds(
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        state: Callable[[], State],
+        principal: Principal,
+    ) -> Callable[[], bool]:
+        """Whether the credential by which ``principal`` was identified still lets it in; asked
+        again and again, it looks in memory only.
 
-        A token holds until it ends (what its issuer does meanwhile is not known), a key until it ends, is revoked or loses a scope.
+        A token holds until it ends (what its issuer does meanwhile is not known), a key until it
+        ends, is revoked or loses a scope.
         """
         given = bearer(headers)
         if self._open is not None or given is None:
@@ -75,7 +98,9 @@ class Credentials:
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """What stands after ``Bearer`` in the Authorization header; None without one, or where there are several."""
+    """What stands after ``Bearer`` in the Authorization header; None without one, or where there
+    are several.
+    """
     values = [value for name, value in headers if name == b"authorization"]
     if len(values) != 1:
         return None
@@ -96,5 +121,6 @@ def check_exposure(settings: Settings) -> None:
         loopback = False
     if settings.auth == "off" and not loopback:
         raise InvalidSettings(
-            f"auth is off, so the gateway listens on loopback only, not on {host}: set auth to on, or gateway_host to 127.0.0.1"
+            f"auth is off, so the gateway listens on loopback only, not on {host}: set auth to on,"
+            " or gateway_host to 127.0.0.1"
         )

@@ -18,10 +18,11 @@ EraseCaller = Annotated[Caller, Depends(caller_with("erase"))]
 
 @router.delete("/conversations/{conversation}")
 async def delete_conversation(request: Request, conversation: str, caller: EraseCaller) -> Response:
-    """Erase a conversation, for good: answers the receipt, which says of each store what becomes of it and until when.
+    """Erase a conversation, for good: answers the receipt, which says of each store what becomes of
+    it and until when.
 
-    Repeated, it answers the same receipt; after a 503 repeat it, and it goes on where it was. `log` is `opaque` where all payloads were
-    sealed (policy key `encryption`), else `kept`.
+    Repeated, it answers the same receipt; after a 503 repeat it, and it goes on where it was. `log`
+    is `opaque` where all payloads were sealed (policy key `encryption`), else `kept`.
     """
     receipt = await _eraser(request, caller).conversation(caller.tenant, conversation)
     return Response(msgspec.json.encode(receipt), media_type="application/json")
@@ -29,9 +30,14 @@ async def delete_conversation(request: Request, conversation: str, caller: Erase
 
 @router.delete("/users/{user:path}")
 async def delete_user(request: Request, user: str, caller: EraseCaller) -> Response:
-    """Erase all conversations that were opened with this `user`: answers `{"user", "conversations": [receipt, …]}`, by name."""
+    """Erase all conversations that were opened with this `user`: answers `{"user", "conversations":
+    [receipt, …]}`, by name.
+    """
     receipts = await _eraser(request, caller).user(caller.tenant, user)
-    return Response(msgspec.json.encode({"user": user, "conversations": receipts}), media_type="application/json")
+    return Response(
+        msgspec.json.encode({"user": user, "conversations": receipts}),
+        media_type="application/json",
+    )
 
 
 def _eraser(request: Request, caller: Caller) -> Eraser:

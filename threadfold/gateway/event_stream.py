@@ -1,4 +1,6 @@
-"""A response of server-sent events: ends when the client goes away, when it stops reading, or when the stream does."""
+"""A response of server-sent events: ends when the client goes away, when it stops reading, or when
+the stream does.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from threadfold.streaming.sse_event import RETRY, Sent
 
 logger = logging.getLogger(__name__)
 STALL = 30.0
-"""Seconds in which a client has to take a part of the stream; who takes nothing for that long is let go."""
+"""Seconds in which a client has to take a part of the stream; who takes nothing for that long is
+let go.
+"""
 
 
 class EventStream(Response):
@@ -28,8 +32,16 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, batches: AsyncIterator[list[Sent]], close: Callable[[], None], stall: float = STALL, status_code: int = 200) -> None:
-        super().__init__(None, status_code, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    def __init__(
+        self,
+        batches: AsyncIterator[list[Sent]],
+        close: Callable[[], None],
+        stall: float = STALL,
+        status_code: int = 200,
+    ) -> None:
+        super().__init__(
+            None, status_code, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
         del self.headers["content-length"]
         self._batches = batches
         self._close = close
@@ -51,11 +63,20 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         try:
-            await self._part(send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self._part(
+                send,
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                },
+            )
             await self._part(send, {"type": "http.response.body", "body": RETRY, "more_body": True})
             async for batch in self._batches:
                 body = b"".join([sent.frame for sent in batch])
-                await self._part(send, {"type": "http.response.body", "body": body, "more_body": True})
+                await self._part(
+                    send, {"type": "http.response.body", "body": body, "more_body": True}
+                )
             await self._part(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             logger.info("a subscriber took nothing for %g s: its connection is closed", self._stall)

@@ -1,6 +1,8 @@
-"""The gate before routing: whom a request under ``/v1`` is from, and whether that tenant's quota lets it in.
+"""The gate before routing: whom a request under ``/v1`` is from, and whether that tenant's quota
+lets it in.
 
-What is refused here costs neither routing nor the reading of a body. Routes find the principal in the ASGI scope (``access.caller_with``).
+What is refused here costs neither routing nor the reading of a body. Routes find the principal in
+the ASGI scope (``access.caller_with``).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from threadfold.quotas import Quotas
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
 BYTES_A_TOKEN = 8
-"""Bytes of a body for each token that it is guessed to hold until it has been counted; they are four of text, and the form of an event."""
+"""Bytes of a body for each token that it is guessed to hold until it has been counted; they are
+four of text, and the form of an event.
+"""
 _NO_EVENTS = ("/partial", "/renders", "/end")
 """POSTs to a conversation that append no events of the caller's, or end what costs."""
 
@@ -49,14 +53,21 @@ class Gate:
             elif _appends(scope):
                 await self._append(quotas, principal.tenant, scope, receive, send)
             else:
-                # Text in progress costs nothing until it is kept, but who may not append may not begin to speak either.
-                await quotas.admit(principal.tenant, appends=scope["method"] == "POST" and scope["path"].endswith("/partial"))
+                # Text in progress costs nothing until it is kept, but who may not append may not
+                # begin to speak either.
+                await quotas.admit(
+                    principal.tenant,
+                    appends=scope["method"] == "POST" and scope["path"].endswith("/partial"),
+                )
                 await self._app(scope, receive, send)
         except QuotaExceeded as error:
             await self._refuse(principal.tenant, error, scope, receive, send)
 
-    async def _append(self, quotas: Quotas, tenant: str, scope: Scope, receive: Receive, send: Send) -> None:
-        # What is under way counts by a low guess, or any number of lists could come in at once while there is one token left.
+    async def _append(
+        self, quotas: Quotas, tenant: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        # What is under way counts by a low guess, or any number of lists could come in at once
+        # while there is one token left.
         await quotas.admit(tenant, appends=True)
         guess = (1, _length(scope) // BYTES_A_TOKEN)
         quotas.charge(tenant, *guess)
@@ -68,7 +79,9 @@ class Gate:
     def _state(self) -> State:
         return self._connection.get().control.state
 
-    async def _refuse(self, tenant: str, error: QuotaExceeded, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(
+        self, tenant: str, error: QuotaExceeded, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         held = await self._holding.hold(tenant)
         answer = of_error(error)
         if not held or _length(scope) > SMALL_BODY:
@@ -88,4 +101,8 @@ def _administers(path: str) -> bool:
 
 def _appends(scope: Scope) -> bool:
     path: str = scope["path"]
-    return scope["method"] == "POST" and path.startswith(("/v1/conversations/", "/v1/events")) and not path.endswith(_NO_EVENTS)
+    return (
+        scope["method"] == "POST"
+        and path.startswith(("/v1/conversations/", "/v1/events"))
+        and not path.endswith(_NO_EVENTS)
+    )

@@ -1,7 +1,9 @@
-"""Holding back the refusals of a tenant that does not wait as it is asked to, so that its repeats do not take the event loop from others.
+"""Holding back the refusals of a tenant that does not wait as it is asked to, so that its repeats
+do not take the event loop from others.
 
-A client that sends its next request as soon as it is refused is slowed down by the refusal itself: each of a tenant's answers goes out at
-its own moment, ``PACE`` a second. Waiting costs a timer and the connection, and no time of the loop.
+A client that sends its next request as soon as it is refused is slowed down by the refusal itself:
+each of a tenant's answers goes out at its own moment, ``PACE`` a second. Waiting costs a timer and
+the connection, and no time of the loop.
 """
 
 from __future__ import annotations
@@ -15,10 +17,14 @@ LEAST = 0.1
 PACE = 100
 """Refusals a second that a tenant is given, while more are held."""
 LONGEST = 5.0
-"""Seconds that one is held, about: where so many are held that their turns were later, they go out faster."""
+"""Seconds that one is held, about: where so many are held that their turns were later, they go out
+faster.
+"""
 MOST = 2_000
-"""Refusals held at once for a tenant; what comes beyond is answered at once and its connection closed. Holding is much the cheaper: of 800
-connections that did not wait, 300 that were closed and came again took most of the loop's time."""
+"""Refusals held at once for a tenant; what comes beyond is answered at once and its connection
+closed. Holding is much the cheaper: of 800 connections that did not wait, 300 that were closed and
+came again took most of the loop's time.
+"""
 MOST_IN_ALL = 4_000
 
 
@@ -32,7 +38,9 @@ class Holding:
         self._all = 0
 
     async def hold(self, tenant: str) -> bool:
-        """Wait for this answer's turn; False, at once, where too many wait already: then the connection had better be closed."""
+        """Wait for this answer's turn; False, at once, where too many wait already: then the
+        connection had better be closed.
+        """
         held = self._held.get(tenant, 0)
         if held >= MOST or self._all >= MOST_IN_ALL:
             return False

@@ -1,8 +1,11 @@
-"""The short way to the routes that chat platforms call on every turn: single appends and reading a context.
+"""The short way to the routes that chat platforms call on every turn: single appends and reading a
+context.
 
-Of what such a request costs, the framework's own work is the larger half: matching routes, solving dependencies, converting parameters. So
-a request for one of the routes below that has none but the plainest parameters goes straight to the route's own function, from inside the
-gate. Everything else, and every request that is wrong, takes the framework's way, which answers the same (``test_hot`` compares the two).
+Of what such a request costs, the framework's own work is the larger half: matching routes, solving
+dependencies, converting parameters. So a request for one of the routes below that has none but the
+plainest parameters goes straight to the route's own function, from inside the gate. Everything
+else, and every request that is wrong, takes the framework's way, which answers the same
+(``test_hot`` compares the two).
 """
 
 from __future__ import annotations
@@ -27,7 +30,13 @@ _WAIT_APPLIED = {"wait": "applied"}
 _OF_QUERY: dict[str, dict[bytes, dict[str, str]]] = {
     "events": {b"": {}, b"wait=applied": _WAIT_APPLIED},
     "messages": {b"": {}, b"wait=applied": _WAIT_APPLIED, b"format=openai": {"format": "openai"}},
-    "context": {b"": {}, **{f"format={name}".encode(): {"format": name} for name in ("openai", "anthropic", "events")}},
+    "context": {
+        b"": {},
+        **{
+            f"format={name}".encode(): {"format": name}
+            for name in ("openai", "anthropic", "events")
+        },
+    },
 }
 """The query strings that are taken here, and the arguments they stand for."""
 
@@ -67,19 +76,36 @@ class Hot:
         path: str = scope["path"]
         conversation, _, last = path[_SKIP:].partition("/")
         way = self._ways.get(last) if path.startswith(_PREFIX) else None
-        arguments = None if way is None or scope["method"] != way.method else way.queries.get(scope["query_string"])
-        if way is None or arguments is None or not way.headers.isdisjoint([name for name, _ in scope["headers"]]):
+        arguments = (
+            None
+            if way is None or scope["method"] != way.method
+            else way.queries.get(scope["query_string"])
+        )
+        if (
+            way is None
+            or arguments is None
+            or not way.headers.isdisjoint([name for name, _ in scope["headers"]])
+        ):
             await self._app(scope, receive, send)
             return
         scope["route"] = way.route
         response = await self._answer(way, conversation, arguments, scope, receive)
         await response(scope, receive, send)
 
-    async def _answer(self, way: _Way, conversation: str, arguments: dict[str, str], scope: Scope, receive: Receive) -> Response:
+    async def _answer(
+        self,
+        way: _Way,
+        conversation: str,
+        arguments: dict[str, str],
+        scope: Scope,
+        receive: Receive,
+    ) -> Response:
         try:
             caller: Caller = caller_of(scope, self._connection, way.scope)
             if way.takes_request:
-                return await way.endpoint(Request(scope, receive), conversation, caller, **arguments)
+                return await way.endpoint(
+                    Request(scope, receive), conversation, caller, **arguments
+                )
             return await way.endpoint(conversation, caller, **arguments)
         except QuotaExceeded:
             raise  # the gate's to answer
@@ -95,12 +121,20 @@ class Hot:
 def _way(endpoint: Any, method: str, scope: str, last: str) -> _Way:
     hints = get_type_hints(endpoint, include_extras=True)
     return _Way(
-        _Route(f"{_PREFIX}{{conversation}}/{last}"), endpoint, method, scope, "request" in hints, _headers_of(hints), _OF_QUERY[last]
+        _Route(f"{_PREFIX}{{conversation}}/{last}"),
+        endpoint,
+        method,
+        scope,
+        "request" in hints,
+        _headers_of(hints),
+        _OF_QUERY[last],
     )
 
 
 def _headers_of(hints: dict[str, Any]) -> frozenset[bytes]:
-    """The headers a route's function declares: one that it learns of later must not be passed over here."""
+    """The headers a route's function declares: one that it learns of later must not be passed over
+    here.
+    """
     names = set()
     for name, hint in hints.items():
         for part in get_args(hint)[1:]:

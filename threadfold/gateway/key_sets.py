@@ -1,4 +1,6 @@
-"""The keys that tokens are signed with: a JWKS document from a file or a URL, kept, and fetched again when it lacks a key asked for."""
+"""The keys that tokens are signed with: a JWKS document from a file or a URL, kept, and fetched
+again when it lacks a key asked for.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ logger = logging.getLogger(__name__)
 REFETCH = 10.0
 """Seconds between two fetches at least, whatever keys are asked for."""
 FRESH = 600.0
-"""Seconds after which it is fetched again although nothing is missing, so that a withdrawn key is not taken for ever."""
+"""Seconds after which it is fetched again although nothing is missing, so that a withdrawn key is
+not taken for ever.
+"""
 TIMEOUT = 5.0
 MAX_BYTES = 1 << 20
 """Seconds of one fetch, and bytes of a document, at most."""
@@ -40,11 +44,16 @@ def check_source(source: str) -> None:
         InvalidSettings: there is no such file.
     """
     if source and not is_url(source) and not Path(source).is_file():
-        raise InvalidSettings(f"setting 'jwt_keys': there is no file {source}: give the path of a JWKS document, or its URL")
+        raise InvalidSettings(
+            f"setting 'jwt_keys': there is no file {source}: give the path of a JWKS document, or"
+            " its URL"
+        )
 
 
 class SigningKey(NamedTuple):
-    """A public key: its kind (RSA, EC, OKP), the algorithm it is for where the set says so, and the key itself."""
+    """A public key: its kind (RSA, EC, OKP), the algorithm it is for where the set says so, and the
+    key itself.
+    """
 
     kind: str
     algorithm: str | None
@@ -52,7 +61,8 @@ class SigningKey(NamedTuple):
 
 
 class KeySet:
-    """The public keys of one source, by key id. For one event loop; one fetch is under way at a time.
+    """The public keys of one source, by key id. For one event loop; one fetch is under way at a
+    time.
 
     A set that cannot be fetched again goes on being used as it was.
     """
@@ -71,7 +81,8 @@ class KeySet:
         self._background: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None) -> list[SigningKey]:
-        """The keys of that id (of a token without one: all there are); an empty list where the source has none.
+        """The keys of that id (of a token without one: all there are); an empty list where the
+        source has none.
 
         Raises:
             KeySetUnavailable: it is not among those known, and the source cannot be fetched now.
@@ -108,10 +119,16 @@ class KeySet:
         self._tried = self._clock()
         try:
             async with asyncio.timeout(TIMEOUT):
-                raw = await (self._download() if is_url(self.source) else asyncio.to_thread(self._read))
+                raw = await (
+                    self._download() if is_url(self.source) else asyncio.to_thread(self._read)
+                )
             keys = _keys_of(raw) if raw != self._raw else self._keys
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
-            self._failure = f"no answer within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else _reason(error)
+            self._failure = (
+                f"no answer within {TIMEOUT:g} s"
+                if isinstance(error, TimeoutError)
+                else _reason(error)
+            )
             logger.warning("the key set %s cannot be fetched: %s", self.source, self._failure)
             return
         if raw != self._raw:
@@ -121,7 +138,9 @@ class KeySet:
     async def _download(self) -> bytes:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session,
-            session.get(self.source, allow_redirects=False, headers={"Accept": "application/json"}) as response,
+            session.get(
+                self.source, allow_redirects=False, headers={"Accept": "application/json"}
+            ) as response,
         ):
             if response.status != 200:
                 raise ValueError(f"it answered {response.status}")
@@ -141,7 +160,9 @@ class KeySet:
 
 
 def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
-    """The public keys for signatures in a document; raises ValueError where it has none, or is no key set."""
+    """The public keys for signatures in a document; raises ValueError where it has none, or is no
+    key set.
+    """
     document = msgspec.json.decode(raw)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
@@ -158,11 +179,22 @@ def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
 
 
 def _key_of(entry: Any) -> SigningKey | None:
-    # A shared secret (oct) in a published set would let everybody sign; keys for encryption are not for this.
-    if not isinstance(entry, dict) or entry.get("kty") not in _KINDS or entry.get("use", "sig") != "sig":
+    # A shared secret (oct) in a published set would let everybody sign; keys for encryption are not
+    # for this.
+    if (
+        not isinstance(entry, dict)
+        or entry.get("kty") not in _KINDS
+        or entry.get("use", "sig") != "sig"
+    ):
         return None
     try:
-        made = PyJWK({name: value for name, value in entry.items() if name not in ("d", "p", "q", "dp", "dq", "qi")})
+        made = PyJWK(
+            {
+                name: value
+                for name, value in entry.items()
+                if name not in ("d", "p", "q", "dp", "dq", "qi")
+            }
+        )
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
         logger.warning("a key of the key set is of no use and is passed over: %s", error)
         return None
@@ -170,4 +202,6 @@ def _key_of(entry: Any) -> SigningKey | None:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
+    return (
+        error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    ) or type(error).__name__

@@ -1,7 +1,9 @@
-"""What the gateway counts of itself, for Prometheus: requests and their seconds by route, method and status, and events appended.
+"""What the gateway counts of itself, for Prometheus: requests and their seconds by route, method
+and status, and events appended.
 
-``GET /metrics`` shows it in the text format. No label names a tenant or a conversation, so the number of series is bounded by the routes.
-A stream counts when it ends; its seconds are not observed.
+``GET /metrics`` shows it in the text format. No label names a tenant or a conversation, so the
+number of series is bounded by the routes. A stream counts when it ends; its seconds are not
+observed.
 """
 
 from __future__ import annotations
@@ -20,21 +22,33 @@ from threadfold.gateway.problems import cut_off, unforeseen
 
 logger = logging.getLogger(__name__)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Bounds of the histogram's buckets: an append takes some milliseconds, a wait up to ten seconds."""
+"""Bounds of the histogram's buckets: an append takes some milliseconds, a wait up to ten seconds.
+"""
 
 
 class Metrics:
-    """The counters of one gateway, in a registry of their own: two gateways in a process do not mix theirs."""
+    """The counters of one gateway, in a registry of their own: two gateways in a process do not mix
+    theirs.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         labels = ("route", "method", "status")
-        self.requests = Counter("threadfold_http_requests", "Requests answered.", labels, registry=self.registry)
+        self.requests = Counter(
+            "threadfold_http_requests", "Requests answered.", labels, registry=self.registry
+        )
         self.seconds = Histogram(
-            "threadfold_http_seconds", "Seconds from a request's begin to its answer's end.", ("route", "method"), buckets=SECONDS,
+            "threadfold_http_seconds",
+            "Seconds from a request's begin to its answer's end.",
+            ("route", "method"),
+            buckets=SECONDS,
             registry=self.registry,
-        )  # fmt: skip
-        self.under_way = Gauge("threadfold_http_under_way", "Requests that are not answered yet.", registry=self.registry)
+        )
+        self.under_way = Gauge(
+            "threadfold_http_under_way",
+            "Requests that are not answered yet.",
+            registry=self.registry,
+        )
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
 
     def answered(self, route: str, method: str, status: int | str, seconds: float) -> None:
@@ -43,7 +57,10 @@ class Metrics:
         if series is None:
             # Kept, because looking them up by their labels costs more than counting.
             observed = None if route.endswith("/stream") else self.seconds.labels(route, method)
-            series = self._series[route, method, status] = (self.requests.labels(route, method, status), observed)
+            series = self._series[route, method, status] = (
+                self.requests.labels(route, method, status),
+                observed,
+            )
         series[0].inc()
         if series[1] is not None:
             series[1].observe(seconds)
@@ -56,8 +73,12 @@ class Metrics:
 class Measured:
     """ASGI middleware that counts each request once it is answered, whatever answered it."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, ending: Callable[[], bool] = lambda: False) -> None:
-        """Args: ``ending`` tells whether the server stops: what is cancelled then is cut off by it, not by a caller in this process."""
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, ending: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Args: ``ending`` tells whether the server stops: what is cancelled then is cut off by it,
+        not by a caller in this process.
+        """
         self._app = app
         self._metrics = metrics
         self._ending = ending

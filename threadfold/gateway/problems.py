@@ -1,4 +1,6 @@
-"""Problem documents (RFC 9457): every error an HTTP caller sees, made from the error's own class and sentence."""
+"""Problem documents (RFC 9457): every error an HTTP caller sees, made from the error's own class
+and sentence.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from projections.errors import InvalidRequest, QuotaExceeded, ThreadfoldError, U
 
 logger = logging.getLogger(__name__)
 RETRY_AFTER = 1
-"""Seconds a caller is asked to wait after a 503: healing and reconnecting take about that long when all is well."""
+"""Seconds a caller is asked to wait after a 503: healing and reconnecting take about that long when
+all is well.
+"""
 _TYPE = "urn:threadfold:problem:"
 
 
@@ -35,9 +39,16 @@ class Stopping(ThreadfoldError):
 
 
 def problem(status: int, name: str, detail: str, headers: dict[str, str] | None = None) -> Response:
-    """A problem response. ``name`` is a class name like ``InvalidEvent``; it gives ``type`` (kebab case) and ``title``."""
+    """A problem response. ``name`` is a class name like ``InvalidEvent``; it gives ``type`` (kebab
+    case) and ``title``.
+    """
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-    body = {"type": _TYPE + words.replace(" ", "-"), "title": words.capitalize(), "status": status, "detail": detail}
+    body = {
+        "type": _TYPE + words.replace(" ", "-"),
+        "title": words.capitalize(),
+        "status": status,
+        "detail": detail,
+    }
     headers = dict(headers or {})
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers.setdefault("Retry-After", str(RETRY_AFTER))
@@ -58,7 +69,12 @@ def of_error(error: ThreadfoldError) -> Response:
 
 def cut_off() -> Response:
     """The problem of a request that was still under way when the gateway's time to end was over."""
-    return of_error(Stopping("the gateway stops, and this was not done in time: what it appends may be in, repeat it with the same ids"))
+    return of_error(
+        Stopping(
+            "the gateway stops, and this was not done in time: what it appends may be in, repeat it"
+            " with the same ids"
+        )
+    )
 
 
 def disconnected() -> Response:
@@ -68,11 +84,17 @@ def disconnected() -> Response:
 
 def unforeseen(error: Exception) -> Response:
     """The problem of an error that was not foreseen: it says nothing of itself but its class."""
-    return problem(500, "InternalError", f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it")
+    return problem(
+        500,
+        "InternalError",
+        f"an error that was not foreseen ({type(error).__name__}): the gateway's log has it",
+    )
 
 
 def install(app: FastAPI) -> None:
-    """Make the application answer every error with a problem document; what was not foreseen is logged and says nothing of itself."""
+    """Make the application answer every error with a problem document; what was not foreseen is
+    logged and says nothing of itself.
+    """
 
     async def own(_: Request, error: Exception) -> Response:
         assert isinstance(error, ThreadfoldError)
@@ -81,9 +103,17 @@ def install(app: FastAPI) -> None:
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
-        details = {404: "there is no such route: see /docs", 405: "this route does not take that method: see /docs"}
+        details = {
+            404: "there is no such route: see /docs",
+            405: "this route does not take that method: see /docs",
+        }
         name = phrase.title().replace(" ", "")
-        return problem(error.status_code, name, details.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+        return problem(
+            error.status_code,
+            name,
+            details.get(error.status_code, str(error.detail)),
+            dict(error.headers or {}),
+        )
 
     async def validation(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -104,4 +134,7 @@ def install(app: FastAPI) -> None:
 
 def _parameter(item: dict[str, Any]) -> str:
     place, *names = item["loc"]
-    return f"{place} parameter {'.'.join(map(str, names))}: {str(item['msg'])[:1].lower()}{str(item['msg'])[1:]}"
+    return (
+        f"{place} parameter {'.'.join(map(str, names))}:"
+        f" {str(item['msg'])[:1].lower()}{str(item['msg'])[1:]}"
+    )

@@ -1,7 +1,9 @@
-"""The server's HTTP protocol, with bounds: what of a request is neither body nor a finished head, and how long a head may take.
+"""The server's HTTP protocol, with bounds: what of a request is neither body nor a finished head,
+and how long a head may take.
 
-Without them whoever reaches the port fills the process' memory with one header that does not end, no key needed: uvicorn bounds the heads
-of h11 (https://www.uvicorn.org/settings/, ``--h11-max-incomplete-event-size``), not those of httptools. Needs httptools.
+Without them whoever reaches the port fills the process' memory with one header that does not end,
+no key needed: uvicorn bounds the heads of h11 (https://www.uvicorn.org/settings/,
+``--h11-max-incomplete-event-size``), not those of httptools. Needs httptools.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from threadfold.gateway.problems import problem
 
 MAX_HEAD = 64 << 10
-"""Bytes of a head, or of what follows a body (trailers, chunks' extensions), beyond which no more is read; one that comes whole in a single
-read of the socket (256 KiB at most) is taken."""
+"""Bytes of a head, or of what follows a body (trailers, chunks' extensions), beyond which no more
+is read; one that comes whole in a single read of the socket (256 KiB at most) is taken.
+"""
 HEAD_SECONDS = 30.0
 """Seconds from a connection's begin, or a head's first byte, to the head's end."""
 
@@ -84,8 +87,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer with a problem document, unless another answer is under way, and close."""
         if self.cycle is None or self.cycle.response_complete:
             known = HTTPStatus(status)
-            answer = problem(status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"})
-            lines = [f"HTTP/1.1 {status} {known.phrase}".encode(), *(name + b": " + value for name, value in answer.raw_headers)]
+            answer = problem(
+                status, known.phrase.title().replace(" ", ""), detail, {"Connection": "close"}
+            )
+            lines = [
+                f"HTTP/1.1 {status} {known.phrase}".encode(),
+                *(name + b": " + value for name, value in answer.raw_headers),
+            ]
             self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
         self._in_time()
         self.transport.close()

@@ -1,7 +1,9 @@
-"""The pages for readers: ``/docs`` with nothing from another host, the AsyncAPI document and the JSON Schemas. No key is needed.
+"""The pages for readers: ``/docs`` with nothing from another host, the AsyncAPI document and the
+JSON Schemas. No key is needed.
 
-Swagger UI's files come from the package ``fastapi-offline``, because FastAPI's own page takes them from a content network, which fails
-behind a firewall and tells others who reads. The page's security policy lets the browser ask this host alone.
+Swagger UI's files come from the package ``fastapi-offline``, because FastAPI's own page takes them
+from a content network, which fails behind a firewall and tells others who reads. The page's
+security policy lets the browser ask this host alone.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ _START = """SwaggerUIBundle({
 });
 """
 _POLICY = (
-    "default-src 'none'; connect-src 'self'; font-src 'self' data:; img-src 'self' data:; script-src 'self'; "
-    "style-src 'self' 'unsafe-inline'"
+    "default-src 'none'; connect-src 'self'; font-src 'self' data:; img-src 'self' data:;"
+    " script-src 'self'; style-src 'self' 'unsafe-inline'"
 )
 _HOUR = {"Cache-Control": "public, max-age=3600"}
 
@@ -57,7 +59,9 @@ _HOUR = {"Cache-Control": "public, max-age=3600"}
 @router.get("/docs", include_in_schema=False)
 async def docs() -> Response:
     """The API's documentation as a page."""
-    return Response(_PAGE, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY})
+    return Response(
+        _PAGE, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
+    )
 
 
 @router.get("/docs/{asset}", include_in_schema=False)
@@ -67,7 +71,11 @@ async def docs_asset(asset: str) -> Response:
         return Response(_START, media_type="text/javascript; charset=utf-8", headers=_HOUR)
     if asset not in _ASSETS:
         return problem(404, "NotFound", "there is no such file of the page /docs")
-    return FileResponse(Path(str(files("fastapi_offline") / "static" / asset)), media_type=_ASSETS[asset], headers=_HOUR)
+    return FileResponse(
+        Path(str(files("fastapi_offline") / "static" / asset)),
+        media_type=_ASSETS[asset],
+        headers=_HOUR,
+    )
 
 
 @router.get("/asyncapi.json")
@@ -78,7 +86,9 @@ async def asyncapi() -> Response:
 
 @router.get("/schemas/{name}.json")
 async def schema(name: str) -> Response:
-    """The JSON Schema (2020-12) of an event type: `message` is the CloudEvent in the log, `message.flat` what is appended over HTTP."""
+    """The JSON Schema (2020-12) of an event type: `message` is the CloudEvent in the log,
+    `message.flat` what is appended over HTTP.
+    """
     text = texts().get(f"{name}.json")
     if text is None or name == "asyncapi":
         known = ", ".join(file.removesuffix(".json") for file in texts() if file != "asyncapi.json")

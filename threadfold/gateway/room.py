@@ -1,8 +1,11 @@
-"""The bounds of what the gateway holds at once: requests under way, bytes of their bodies, and streams; in all and for each tenant.
+"""The bounds of what the gateway holds at once: requests under way, bytes of their bodies, and
+streams; in all and for each tenant.
 
-What goes beyond the process' bounds is answered 503 with ``Retry-After`` at once instead of being queued, what goes beyond a tenant's share
-429. A body counts until its request is answered; what was decoded of it takes some times as much. Connections that send nothing hold no
-more than the server's own read buffer. A stream counts among the streams alone.
+What goes beyond the process' bounds is answered 503 with ``Retry-After`` at once instead of being
+queued, what goes beyond a tenant's share
+429. A body counts until its request is answered; what was decoded of it takes some times as much.
+Connections that send nothing hold no more than the server's own read buffer. A stream counts among
+the streams alone.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from threadfold.gateway.access import PRINCIPAL
 from threadfold.gateway.problems import of_error
 
 MAX_REQUESTS = 2_000
-"""Requests under ``/v1`` that may be under way at once; those that wait for their events to be applied among them."""
+"""Requests under ``/v1`` that may be under way at once; those that wait for their events to be
+applied among them.
+"""
 MAX_BODY_BYTES = 256 << 20
 """Bytes of bodies that may be held at once; one body of any allowed size always may."""
 MAX_STREAMS = 4_000
@@ -38,7 +43,8 @@ class _Held:
 class Room:
     """ASGI middleware that counts requests, the bytes of their bodies and streams in and out again.
 
-    A tenant's own bounds are raised as :class:`QuotaExceeded`, for whoever is around this to answer; the process' are answered here.
+    A tenant's own bounds are raised as :class:`QuotaExceeded`, for whoever is around this to
+    answer; the process' are answered here.
     """
 
     def __init__(
@@ -85,7 +91,15 @@ class Room:
             if not (mine.requests or mine.streams) and self._tenants.get(tenant) is mine:
                 del self._tenants[tenant]
 
-    async def _counted(self, scope: Scope, receive: Receive, send: Send, streams: bool, mine: _Held, tenant: str | None) -> None:
+    async def _counted(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        streams: bool,
+        mine: _Held,
+        tenant: str | None,
+    ) -> None:
         held = 0
 
         async def counted() -> Message:
@@ -118,7 +132,9 @@ class Room:
     def _full(self, streams: bool) -> ThreadfoldError | None:
         if streams:
             return (
-                Overloaded(f"{self._streams} streams are open already: try again shortly") if self._streams >= self._most_streams else None
+                Overloaded(f"{self._streams} streams are open already: try again shortly")
+                if self._streams >= self._most_streams
+                else None
             )
         if self._requests >= self._most_requests:
             return Overloaded(f"{self._requests} requests are under way already: try again shortly")
@@ -129,14 +145,31 @@ class Room:
         if streams:
             most = min(max(1, self._most_streams // SHARE), quota.streams or self._most_streams)
             if mine.streams >= most:
-                raise QuotaExceeded(f"tenant {tenant} has {mine.streams} streams open, as many as it may: close one, or try again shortly")
+                raise QuotaExceeded(
+                    f"tenant {tenant} has {mine.streams} streams open, as many as it may: close"
+                    " one, or try again shortly"
+                )
             return
-        most = min(max(1, self._most_requests // SHARE), quota.concurrent_requests or self._most_requests)
+        most = min(
+            max(1, self._most_requests // SHARE), quota.concurrent_requests or self._most_requests
+        )
         if mine.requests >= most:
-            raise QuotaExceeded(f"tenant {tenant} has {mine.requests} requests under way, as many as it may: try again shortly")
+            raise QuotaExceeded(
+                f"tenant {tenant} has {mine.requests} requests under way, as many as it may: try"
+                " again shortly"
+            )
 
     def _check_bytes(self, size: int, held: int, mine: _Held, tenant: str | None) -> None:
         if self._bytes > held and self._bytes + size > self._most_bytes:
-            raise Overloaded(f"{self._bytes >> 20} MiB of requests are under way already: try again shortly")
-        if tenant is not None and mine.bytes > held and mine.bytes + size > self._most_bytes // SHARE:
-            raise QuotaExceeded(f"tenant {tenant} has {mine.bytes >> 20} MiB of requests under way, as much as it may: try again shortly")
+            raise Overloaded(
+                f"{self._bytes >> 20} MiB of requests are under way already: try again shortly"
+            )
+        if (
+            tenant is not None
+            and mine.bytes > held
+            and mine.bytes + size > self._most_bytes // SHARE
+        ):
+            raise QuotaExceeded(
+                f"tenant {tenant} has {mine.bytes >> 20} MiB of requests under way, as much as it"
+                " may: try again shortly"
+            )

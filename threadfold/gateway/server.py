@@ -25,7 +25,8 @@ GRACE = 10
 class _Server(uvicorn.Server):
     """Says when it listens, and ends its streams when it stops.
 
-    Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit with 0.
+    Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit
+    with 0.
     """
 
     @contextlib.contextmanager
@@ -47,22 +48,26 @@ class _Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Run the gateway until SIGTERM or SIGINT, then let requests finish, and return.
 
-    Prints ``ready: http://HOST:PORT`` on stdout once it listens (that Kafka and Redis answer is told by ``/readyz``). Port 0 takes a free
-    one. A second signal ends it at once.
+    Prints ``ready: http://HOST:PORT`` on stdout once it listens (that Kafka and Redis answer is
+    told by ``/readyz``). Port 0 takes a free one. A second signal ends it at once.
 
     Raises:
-        InvalidSettings: an address is missing, auth is off and the host not loopback, or host and port cannot be listened on.
+        InvalidSettings: an address is missing, auth is off and the host not loopback, or host and
+            port cannot be listened on.
     """
     check_exposure(settings)
     serve_app(create_gateway(settings, rest_collector), settings)
 
 
-def serve_app(app: FastAPI, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True) -> None:
-    """Serve any application as :func:`serve` does the gateway: on its host and port, by the same server with the same settings.
+def serve_app(
+    app: FastAPI, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True
+) -> None:
+    """Serve any application as :func:`serve` does the gateway: on its host and port, by the same
+    server with the same settings.
 
     Args:
-        http: the parser of requests; `auto` is httptools (bounded) where it is installed, else h11 (docs/decisions/0018).
-        uvloop: its event loop, where it is installed; else asyncio's own.
+        http: the parser of requests; `auto` is httptools (bounded) where it is installed, else h11
+        (docs/decisions/0018). uvloop: its event loop, where it is installed; else asyncio's own.
 
     Raises:
         InvalidSettings: host and port cannot be listened on.
@@ -82,7 +87,9 @@ def serve_app(app: FastAPI, settings: Settings, http: Literal["auto", "h11"] = "
 
 
 def http_protocol() -> Any:
-    """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11, which has its own."""
+    """uvicorn's setting ``http``: httptools' protocol with bounds where it is installed, else h11,
+    which has its own.
+    """
     try:
         from threadfold.gateway.protocol import BoundedProtocol
     except ImportError:
@@ -91,7 +98,9 @@ def http_protocol() -> Any:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop where it is installed (it has no wheel for Windows), else None: asyncio's own."""
+    """uvloop's event loop where it is installed (it has no wheel for Windows), else None: asyncio's
+    own.
+    """
     try:
         uvloop: Any = __import__("uvloop")
     except ImportError:
@@ -113,8 +122,11 @@ async def _run(server: _Server, listening: socket.socket) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # The protocol is named, because asyncio sets TCP_NODELAY only then: without it, answers wait 40 ms for the peer's delayed ACK.
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # The protocol is named, because asyncio sets TCP_NODELAY only then: without it, answers wait 40
+    # ms for the peer's delayed ACK.
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
@@ -122,5 +134,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidSettings(f"the gateway cannot listen on {host}:{port} ({reason}): give another gateway_host or gateway_port") from None
+        raise InvalidSettings(
+            f"the gateway cannot listen on {host}:{port} ({reason}): give another gateway_host or"
+            " gateway_port"
+        ) from None
     return listening

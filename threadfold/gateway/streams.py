@@ -1,4 +1,6 @@
-"""The routes of streams under ``/v1``: a conversation's events as they come, and the tenant's summaries."""
+"""The routes of streams under ``/v1``: a conversation's events as they come, and the tenant's
+summaries.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ Subscriber = Annotated[Caller, Depends(caller_with("subscribe"))]
 Appender = Annotated[Caller, Depends(caller_with("append"))]
 MAX_BODY = 8 << 20
 """Bytes of a piece's body: 1 MiB of text where JSON escapes every character."""
-LastEventId = Annotated[str | None, Header(max_length=16_384, description="the id of the last event received: go on after it")]
+LastEventId = Annotated[
+    str | None,
+    Header(max_length=16_384, description="the id of the last event received: go on after it"),
+]
 
 
 @router.get("/conversations/{conversation}/stream", response_class=EventStream)
@@ -32,12 +37,18 @@ async def get_stream(
     request: Request,
     conversation: str,
     caller: Subscriber,
-    after: Annotated[str | None, Query(description="a position to go on after; without it, from now on")] = None,
+    after: Annotated[
+        str | None, Query(description="a position to go on after; without it, from now on")
+    ] = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """The conversation as it goes on, as server-sent events: `event`, `summary`, `partial` and `state` (docs/streams.md)."""
+    """The conversation as it goes on, as server-sent events: `event`, `summary`, `partial` and
+    `state` (docs/streams.md).
+    """
     allowed = still_allowed(request)
-    subscription = await live_of(request).open(caller.tenant, conversation, last_event_id or after, allowed)
+    subscription = await live_of(request).open(
+        caller.tenant, conversation, last_event_id or after, allowed
+    )
     return EventStream(subscription.batches(), subscription.close)
 
 
@@ -45,11 +56,18 @@ async def get_stream(
 async def get_summaries_stream(
     request: Request,
     caller: Subscriber,
-    cursor: Annotated[str | None, Query(max_length=16_384, description="the id of an event of this stream: go on after it")] = None,
-    begin: Annotated[Literal["beginning"] | None, Query(alias="from", description="`beginning`: all there ever were, first")] = None,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=16_384, description="the id of an event of this stream: go on after it"),
+    ] = None,
+    begin: Annotated[
+        Literal["beginning"] | None,
+        Query(alias="from", description="`beginning`: all there ever were, first"),
+    ] = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """All summaries of the tenant's conversations as they are accepted (`summary`), voided by rollbacks (`voided`) or `erased`.
+    """All summaries of the tenant's conversations as they are accepted (`summary`), voided by
+    rollbacks (`voided`) or `erased`.
 
     Delivery is at least once: dedupe on `summary_id`. A conversation's come in order.
     """
@@ -86,17 +104,26 @@ async def get_summaries_stream(
     },
 )
 async def post_partial(request: Request, conversation: str, caller: Appender) -> Response:
-    """Add to the assistant's text in progress: `turn_id`, `delta`, and `offset`, the characters said before it, which makes repeats safe.
+    """Add to the assistant's text in progress: `turn_id`, `delta`, and `offset`, the characters
+    said before it, which makes repeats safe.
 
-    Answers the characters held now. The text is never in the log: append the message once it is complete. Without a word for some time
-    (the setting `partial_timeout`) it is kept as an interrupted message. With `Fencing-Token`: 409 once that turn is over.
+    Answers the characters held now. The text is never in the log: append the message once it is
+    complete. Without a word for some time (the setting `partial_timeout`) it is kept as an
+    interrupted message. With `Fencing-Token`: 409 once that turn is over.
     """
     turn, delta, offset = _piece(await read_json(request, MAX_BODY))
     conditions = conditions_of(request)
     if conditions.expect is not None:
-        raise InvalidRequest("headers If-Match and If-None-Match: text in progress has no position; they belong to its message")
-    held = await live_of(request).partial(caller.tenant, conversation, turn, delta, offset, conditions.fence)
-    return Response(msgspec.json.encode({"turn_id": turn, "offset": held}), 202, media_type="application/json")
+        raise InvalidRequest(
+            "headers If-Match and If-None-Match: text in progress has no position; they belong to"
+            " its message"
+        )
+    held = await live_of(request).partial(
+        caller.tenant, conversation, turn, delta, offset, conditions.fence
+    )
+    return Response(
+        msgspec.json.encode({"turn_id": turn, "offset": held}), 202, media_type="application/json"
+    )
 
 
 def _piece(body: object) -> tuple[str, str, int | None]:
@@ -104,11 +131,17 @@ def _piece(body: object) -> tuple[str, str, int | None]:
         raise InvalidRequest("the body is an object of turn_id, delta and offset")
     for field in body:
         if field not in ("turn_id", "delta", "offset"):
-            raise InvalidRequest(f"field {str(field)[:60]}: unknown (there are turn_id, delta and offset)")
+            raise InvalidRequest(
+                f"field {str(field)[:60]}: unknown (there are turn_id, delta and offset)"
+            )
     turn, delta, offset = body.get("turn_id"), body.get("delta"), body.get("offset")
     if not isinstance(delta, str):
-        raise InvalidRequest("field delta: " + ("missing" if delta is None else "expected a string"))
-    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= 1 << 40):
+        raise InvalidRequest(
+            "field delta: " + ("missing" if delta is None else "expected a string")
+        )
+    if offset is not None and (
+        not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= 1 << 40
+    ):
         raise InvalidRequest("field offset: expected a number of characters, 0 or more")
     return check_name("turn_id", turn), delta, offset
 
@@ -127,4 +160,6 @@ def still_allowed(request: Request) -> Callable[[], bool]:
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if principal is None:
         return lambda: True  # a caller in this process
-    return connection.credentials.holds(request.scope["headers"], lambda: connection.get().control.state, principal)
+    return connection.credentials.holds(
+        request.scope["headers"], lambda: connection.get().control.state, principal
+    )

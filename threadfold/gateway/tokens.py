@@ -21,7 +21,9 @@ FITTING = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""The algorithms taken, by the kind of key; all are asymmetric: who can check a signature cannot make one."""
+"""The algorithms taken, by the kind of key; all are asymmetric: who can check a signature cannot
+make one.
+"""
 ALGORITHMS = tuple(name for names in FITTING.values() for name in names)
 LEEWAY = 30.0
 """Seconds that two machines' clocks may be apart."""
@@ -44,9 +46,13 @@ class _Held(NamedTuple):
 
 
 class Tokens:
-    """Verifies tokens by the settings ``jwt_*``. A token that held is remembered by its hash until it ends, or the key set changes."""
+    """Verifies tokens by the settings ``jwt_*``. A token that held is remembered by its hash until
+    it ends, or the key set changes.
+    """
 
-    def __init__(self, settings: Settings, keys: KeySet, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: Settings, keys: KeySet, clock: Callable[[], float] = time.time
+    ) -> None:
         self._settings = settings
         self._keys = keys
         self._clock = clock
@@ -72,7 +78,9 @@ class Tokens:
         return principal
 
     def until(self, token: str) -> float:
-        """When a token that was verified a moment ago ends, in seconds since 1970; 0 where it is not remembered."""
+        """When a token that was verified a moment ago ends, in seconds since 1970; 0 where it is
+        not remembered.
+        """
         held = self._held.get(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
         return 0.0 if held is None else held.until
 
@@ -87,12 +95,20 @@ class Tokens:
         if not isinstance(kid, str | None):
             raise Unauthorized("the token is malformed: its kid is no text")
         if algorithm not in ALGORITHMS:
-            raise Unauthorized(f"the token is signed with {str(algorithm)[:20]!r}: the algorithms taken are {', '.join(ALGORITHMS)}")
+            raise Unauthorized(
+                f"the token is signed with {str(algorithm)[:20]!r}: the algorithms taken are"
+                f" {', '.join(ALGORITHMS)}"
+            )
         keys = [key for key in await self._keys.find(kid) if _fits(key, algorithm)]
         if not keys:
-            raise Unauthorized(f"the token is signed with the key {str(kid)[:60]!r}, which is not in the key set (for {algorithm})")
+            raise Unauthorized(
+                f"the token is signed with the key {str(kid)[:60]!r}, which is not in the key set"
+                f" (for {algorithm})"
+            )
         if kid is None and len(keys) > 1:
-            raise Unauthorized("the token does not name the key it is signed with (kid), and several would do")
+            raise Unauthorized(
+                "the token does not name the key it is signed with (kid), and several would do"
+            )
         return self._checked(token, keys[0], algorithm)
 
     def _checked(self, token: str, key: SigningKey, algorithm: str) -> dict[str, Any]:
@@ -111,13 +127,19 @@ class Tokens:
         except jwt.ExpiredSignatureError:
             raise Unauthorized("the token has expired: get a new one") from None
         except jwt.InvalidAudienceError:
-            raise Unauthorized(f"the token is for another audience than {settings.jwt_audience!r}") from None
+            raise Unauthorized(
+                f"the token is for another audience than {settings.jwt_audience!r}"
+            ) from None
         except jwt.InvalidIssuerError:
-            raise Unauthorized(f"the token is from another issuer than {settings.jwt_issuer!r}") from None
+            raise Unauthorized(
+                f"the token is from another issuer than {settings.jwt_issuer!r}"
+            ) from None
         except jwt.MissingRequiredClaimError as error:
             raise Unauthorized(f"the token lacks the claim {error.claim!r}") from None
         except jwt.ImmatureSignatureError:
-            raise Unauthorized("the token does not hold yet (nbf or iat is in the future)") from None
+            raise Unauthorized(
+                "the token does not hold yet (nbf or iat is in the future)"
+            ) from None
         except jwt.InvalidSignatureError:
             raise Unauthorized("the token's signature is not that of its key") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
@@ -128,13 +150,19 @@ class Tokens:
         settings = self._settings
         tenant = claims.get(settings.jwt_tenant_claim)
         if tenant is None:
-            raise Unauthorized(f"the token names no tenant: the claim {settings.jwt_tenant_claim!r} is missing")
+            raise Unauthorized(
+                f"the token names no tenant: the claim {settings.jwt_tenant_claim!r} is missing"
+            )
         try:
             check_name("tenant", tenant)
         except InvalidName as error:
-            raise Unauthorized(f"the token's claim {settings.jwt_tenant_claim!r}: {error}") from None
+            raise Unauthorized(
+                f"the token's claim {settings.jwt_tenant_claim!r}: {error}"
+            ) from None
         given = claims.get(settings.jwt_scopes_claim)
-        listed = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
+        listed = (
+            given.split() if isinstance(given, str) else given if isinstance(given, list) else []
+        )
         # Issuers put scopes of other services into the same claim: those are passed over.
         scopes = {scope for scope in listed if isinstance(scope, str) and scope in SCOPES}
         if not settings.jwt_admin:
@@ -143,5 +171,7 @@ class Tokens:
 
 
 def _fits(key: SigningKey, algorithm: str) -> bool:
-    """Whether a key may be used with an algorithm: of its kind, and (where the key names one) that very one."""
+    """Whether a key may be used with an algorithm: of its kind, and (where the key names one) that
+    very one.
+    """
     return algorithm in FITTING.get(key.kind, ()) and key.algorithm in (None, algorithm)

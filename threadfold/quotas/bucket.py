@@ -1,9 +1,11 @@
-"""The arithmetic of quotas, without clock or Redis: a token bucket, and the portion of it that one gateway has leased.
+"""The arithmetic of quotas, without clock or Redis: a token bucket, and the portion of it that one
+gateway has leased.
 
-A bucket fills at ``rate`` units a second up to ``capacity``. Something is admitted while the balance is above zero, whatever its size, and
-then charged, so a balance may go below zero; what is beyond is owed, and paid from what fills the bucket next. Over any time the gateways
-together so admit at most ``capacity + rate × time``, and for each of them one portion (:attr:`Lease.portion`) and what its last admission
-went beyond. Times are seconds of any one clock that does not go back.
+A bucket fills at ``rate`` units a second up to ``capacity``. Something is admitted while the
+balance is above zero, whatever its size, and then charged, so a balance may go below zero; what is
+beyond is owed, and paid from what fills the bucket next. Over any time the gateways together so
+admit at most ``capacity + rate × time``, and for each of them one portion (:attr:`Lease.portion`)
+and what its last admission went beyond. Times are seconds of any one clock that does not go back.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 AHEAD = 0.25
-"""Seconds of its recent use a gateway leases at once: ten times what a lease takes to arrive, a quarter of the shortest honest wait."""
+"""Seconds of its recent use a gateway leases at once: ten times what a lease takes to arrive, a
+quarter of the shortest honest wait.
+"""
 LEAST = 0.05
 MOST = 0.5
 """Seconds of the quota's rate that it leases at the least and at the most; at least one unit."""
@@ -34,22 +38,28 @@ def filled(level: float, seconds: float, rate: float, capacity: float) -> float:
 
 
 def settle(level: float, owed: float, wanted: float, capacity: float) -> Settled:
-    """Take from a bucket what a gateway owes (below zero: gives back), in full, and of what it wants as much as there is."""
+    """Take from a bucket what a gateway owes (below zero: gives back), in full, and of what it
+    wants as much as there is.
+    """
     level = min(capacity, level - owed)
     granted = max(0.0, min(wanted, level))
     return Settled(granted, level - granted)
 
 
 def until_filled(left: float, rate: float) -> float:
-    """Seconds until a bucket that has ``left`` holds a unit again (or, at less than a unit a second, any of it)."""
+    """Seconds until a bucket that has ``left`` holds a unit again (or, at less than a unit a
+    second, any of it).
+    """
     return max(0.0, (min(1.0, rate) - left) / rate)
 
 
 @dataclass(slots=True)
 class Lease:
-    """What one gateway may still admit of one bucket. ``balance`` begins with one portion, which is owed and paid at the first settling.
+    """What one gateway may still admit of one bucket. ``balance`` begins with one portion, which is
+    owed and paid at the first settling.
 
-    While ``alone`` (the bucket cannot be reached) it is a bucket of its own at the same rate and capacity.
+    While ``alone`` (the bucket cannot be reached) it is a bucket of its own at the same rate and
+    capacity.
     """
 
     rate: float
@@ -95,7 +105,9 @@ class Lease:
         self.used_at = now
 
     def give_back(self, units: float) -> None:
-        """Take a charge back. What the bucket has paid for it already goes back to the bucket, which may be owed more than that."""
+        """Take a charge back. What the bucket has paid for it already goes back to the bucket,
+        which may be owed more than that.
+        """
         here = units if self.alone else min(units, max(0.0, -self.balance))
         self.balance += here
         self.debt -= units - here
@@ -103,13 +115,21 @@ class Lease:
 
     @property
     def dry(self) -> bool:
-        """Whether the bucket had nothing left when it was last asked, so that asking again is not worth waiting for."""
+        """Whether the bucket had nothing left when it was last asked, so that asking again is not
+        worth waiting for.
+        """
         return self.alone or self.dry_until > -math.inf
 
     def wants(self, now: float) -> bool:
-        """Whether to ask the bucket now: before the lease has run out, or as soon as a dry bucket should have something again."""
+        """Whether to ask the bucket now: before the lease has run out, or as soon as a dry bucket
+        should have something again.
+        """
         low = self.alone or self.balance < self.portion / 2 or self.waiting > 0 or self.debt > 0
-        return low and (now >= self.dry_until or self.debt < 0) and (not self.dry or now >= self.asked + CALM)
+        return (
+            low
+            and (now >= self.dry_until or self.debt < 0)
+            and (not self.dry or now >= self.asked + CALM)
+        )
 
     def ask(self, now: float) -> tuple[float, float]:
         """What to settle with the bucket: what is owed, and what is wanted."""
@@ -148,4 +168,6 @@ class Lease:
         if not self.dry:
             return own if self.balance < 0 else 0.0
         # The bucket's word is from before what was charged and given back since then.
-        return max(0.0, self.dry_until - now + (max(0.0, -self.balance) + min(0.0, self.debt)) / self.rate)
+        return max(
+            0.0, self.dry_until - now + (max(0.0, -self.balance) + min(0.0, self.debt)) / self.rate
+        )

@@ -1,10 +1,13 @@
-"""What each tenant may still use in this gateway: answered from leases held here, which are renewed in the background.
+"""What each tenant may still use in this gateway: answered from leases held here, which are renewed
+in the background.
 
-A request costs no trip to Redis: a loop of its own settles all leases that run low in one pipeline, some 40 times a second at most. Only
-where a burst has used up a lease faster than it was renewed, and the shared bucket was not dry, does a request wait for the next one.
+A request costs no trip to Redis: a loop of its own settles all leases that run low in one pipeline,
+some 40 times a second at most. Only where a burst has used up a lease faster than it was renewed,
+and the shared bucket was not dry, does a request wait for the next one.
 
-While Redis is away each gateway goes on with a bucket of its own at the quota's full rate: N gateways may then admit N times the quota.
-A gateway that starts, and a Redis that lost its buckets, begin with a full burst.
+While Redis is away each gateway goes on with a bucket of its own at the quota's full rate: N
+gateways may then admit N times the quota. A gateway that starts, and a Redis that lost its buckets,
+begin with a full burst.
 """
 
 from __future__ import annotations
@@ -62,14 +65,25 @@ class _Tenant:
 
 
 MOST_WAIT = 86_400
-"""Seconds that a caller is told to wait at most: what a large list owes to a tiny rate may be any time."""
+"""Seconds that a caller is told to wait at most: what a large list owes to a tiny rate may be any
+time.
+"""
 
 
 class Quotas:
-    """The quotas of all tenants, as far as they use this gateway. Start it before use, stop it after."""
+    """The quotas of all tenants, as far as they use this gateway. Start it before use, stop it
+    after.
+    """
 
-    def __init__(self, buckets: SharedBuckets, quota_of: Callable[[str], Quota], clock: Callable[[], float] = time.monotonic) -> None:
-        """Args: ``quota_of`` tells a tenant's quota in force, the deployment's defaults among it."""
+    def __init__(
+        self,
+        buckets: SharedBuckets,
+        quota_of: Callable[[str], Quota],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args: ``quota_of`` tells a tenant's quota in force, the deployment's defaults among
+        it.
+        """
         self._buckets = buckets
         self._quota_of = quota_of
         self._clock = clock
@@ -103,7 +117,8 @@ class Quotas:
         return self._tenant(name).quota
 
     async def admit(self, name: str, *, appends: bool) -> None:
-        """Let one request in, and charge it; one that ``appends`` only while there are events and tokens left, too.
+        """Let one request in, and charge it; one that ``appends`` only while there are events and
+        tokens left, too.
 
         Raises:
             QuotaExceeded: the quota that is used up, and for how long.
@@ -137,7 +152,8 @@ class Quotas:
                 leases[kind].give_back(units)
                 self._wanted.set()
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ------------------------------------------------------------------------------------------
 
     def _tenant(self, name: str) -> _Tenant:
         tenant = self._tenants.get(name)
@@ -152,7 +168,9 @@ class Quotas:
             self._wanted.set()
 
     async def _leased(self, lease: Lease) -> bool:
-        """Whether a lease that ran out may be used again at once, waiting for it where the bucket was not dry."""
+        """Whether a lease that ran out may be used again at once, waiting for it where the bucket
+        was not dry.
+        """
         end = self._clock() + PATIENCE
         while True:
             self._wanted.set()
@@ -174,7 +192,9 @@ class Quotas:
     def _exceeded(self, name: str, tenant: _Tenant, kind: str, lease: Lease) -> QuotaExceeded:
         seconds = max(1, math.ceil(min(lease.wait(self._clock()), MOST_WAIT)))
         return QuotaExceeded(
-            f"tenant {name} has used up its quota {kind} ({getattr(tenant.quota, kind):g}): try again in {seconds} s", seconds
+            f"tenant {name} has used up its quota {kind} ({getattr(tenant.quota, kind):g}): try"
+            f" again in {seconds} s",
+            seconds,
         )
 
     async def _lease(self) -> None:
@@ -190,7 +210,12 @@ class Quotas:
 
     async def _settle(self) -> None:
         now = self._clock()
-        low = [(name, kind, lease) for name, tenant in self._tenants.items() for kind, lease in tenant.leases.items() if lease.wants(now)]
+        low = [
+            (name, kind, lease)
+            for name, tenant in self._tenants.items()
+            for kind, lease in tenant.leases.items()
+            if lease.wants(now)
+        ]
         if low:
             asked = [(lease, *lease.ask(now)) for _, _, lease in low]
             settlings = [
@@ -214,7 +239,10 @@ class Quotas:
 
     def _left(self, error: RedisUnavailable, leases: list[Lease]) -> None:
         if not self._away:
-            logger.warning("%s; until it is back this gateway goes on by itself, at the quotas' full rates", error)
+            logger.warning(
+                "%s; until it is back this gateway goes on by itself, at the quotas' full rates",
+                error,
+            )
         self._away = True
         now = self._clock()
         for lease in leases:

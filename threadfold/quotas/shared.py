@@ -1,6 +1,8 @@
-"""The tenants' buckets in Redis: one hash for each tenant and kind, settled by one small script at the server's own time.
+"""The tenants' buckets in Redis: one hash for each tenant and kind, settled by one small script at
+the server's own time.
 
-In a cluster a tenant's buckets are on one of its servers, and each server is asked beside the others.
+In a cluster a tenant's buckets are on one of its servers, and each server is asked beside the
+others.
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ class Settling(NamedTuple):
 
 
 class SharedBuckets:
-    """The buckets of a deployment. Nothing is connected before the first call; a server that lost them has them all full."""
+    """The buckets of a deployment. Nothing is connected before the first call; a server that lost
+    them has them all full.
+    """
 
     def __init__(self, url: str, prefix: str, timeout: float = 0.5) -> None:
-        """Args: ``prefix`` is the deployment's, which all keys begin with; ``timeout`` is seconds for one call."""
+        """Args: ``prefix`` is the deployment's, which all keys begin with; ``timeout`` is seconds
+        for one call.
+        """
         self._prefix = prefix
         self._timeout = timeout
         self._servers = Servers(url, timeout=timeout, connections=2)
@@ -41,10 +47,12 @@ class SharedBuckets:
         self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
     async def settle(self, settlings: Sequence[Settling]) -> list[Settled | None]:
-        """Settle all in one trip to each server; the answers are in the same order, None where a server of several did not answer.
+        """Settle all in one trip to each server; the answers are in the same order, None where a
+        server of several did not answer.
 
         Raises:
-            RedisUnavailable: none did; some may have been settled all the same, so that less is admitted than might be, never more.
+            RedisUnavailable: none did; some may have been settled all the same, so that less is
+                admitted than might be, never more.
         """
         names = [f"{self._prefix}:{{quota:{one.tenant}}}:{one.kind}" for one in settlings]
         found: list[Settled | None] = [None] * len(settlings)
@@ -52,8 +60,13 @@ class SharedBuckets:
         try:
             async with asyncio.timeout(2 * self._timeout):
                 groups = await self._servers.grouped(names)
-                trips = (self._trip([names[i] for i in group], [settlings[i] for i in group]) for group in groups)
-                for group, answer in zip(groups, await asyncio.gather(*trips, return_exceptions=True), strict=True):
+                trips = (
+                    self._trip([names[i] for i in group], [settlings[i] for i in group])
+                    for group in groups
+                )
+                for group, answer in zip(
+                    groups, await asyncio.gather(*trips, return_exceptions=True), strict=True
+                ):
                     if isinstance(answer, BaseException):
                         failed.append(answer)
                     else:
@@ -78,7 +91,10 @@ class SharedBuckets:
                 await node.redis.script_load(self._source)
                 return await self._pipeline(node, names, settlings)
 
-        return [Settled(float(granted), float(left)) for granted, left in await self._servers.run(names[0], work)]
+        return [
+            Settled(float(granted), float(left))
+            for granted, left in await self._servers.run(names[0], work)
+        ]
 
     async def _pipeline(self, node: Node, names: list[str], settlings: list[Settling]) -> list[Any]:
         pipe = node.redis.pipeline(transaction=False)
@@ -92,4 +108,6 @@ class SharedBuckets:
 
 
 def _unreachable(error: BaseException) -> RedisUnavailable:
-    return RedisUnavailable(f"the quotas' buckets cannot be reached in Redis: {str(error) or type(error).__name__}")
+    return RedisUnavailable(
+        f"the quotas' buckets cannot be reached in Redis: {str(error) or type(error).__name__}"
+    )

@@ -1,4 +1,6 @@
-"""The schemas of what threadfold writes and takes, generated from the structs that read it: JSON Schemas, and an AsyncAPI document."""
+"""The schemas of what threadfold writes and takes, generated from the structs that read it: JSON
+Schemas, and an AsyncAPI document.
+"""
 
 from threadfold.schemas.documents import documents, schema_documents
 

@@ -1,4 +1,6 @@
-"""The AsyncAPI 3.0 document of the topics: what stands in them, under which keys, for how long, and who writes and reads it."""
+"""The AsyncAPI 3.0 document of the topics: what stands in them, under which keys, for how long, and
+who writes and reads it.
+"""
 
 from __future__ import annotations
 
@@ -22,34 +24,60 @@ _INTERNAL = "Internal: its form may change with any release."
 _CHANNELS: dict[str, tuple[str, str]] = {
     "events": (
         "The log",
-        "Every event of every conversation, in the order of its partition: the only source of truth. Kept for ever and never "
-        "key-compacted; times are the broker's. A service may append here itself: give every event an id of its own, and expect types "
-        "and fields you do not know.",
+        (
+            "Every event of every conversation, in the order of its partition: the only source of"
+            " truth. Kept for ever and never key-compacted; times are the broker's. A service may"
+            " append here itself: give every event an id of its own, and expect types and fields"
+            " you do not know."
+        ),
     ),
     "summaries": (
         "Summaries",
-        "The summaries that a window took, and what became of them: `summary.voided` after a rollback, `conversation.erased` at the end. "
-        "Kept for ever. Delivery is at least once: dedupe on `summary_id`.",
+        (
+            "The summaries that a window took, and what became of them: `summary.voided` after a"
+            " rollback, `conversation.erased` at the end. Kept for ever. Delivery is at least once:"
+            " dedupe on `summary_id`."
+        ),
     ),
-    "snapshots": ("Snapshots", f"{_INTERNAL} The latest snapshot of each window. Key-compacted; losing it costs time, never data."),
+    "snapshots": (
+        "Snapshots",
+        (
+            f"{_INTERNAL} The latest snapshot of each window. Key-compacted; losing it costs time,"
+            " never data."
+        ),
+    ),
     "compactions": (
         "Compaction requests",
-        f"{_INTERNAL} Requests to summarise a span, repeated until its summary is accepted. Kept 7 days.",
+        (
+            f"{_INTERNAL} Requests to summarise a span, repeated until its summary is accepted."
+            " Kept 7 days."
+        ),
     ),
-    "renders": ("Model calls", "The ledger of model calls: what a model was sent, by its digest. Kept 30 days by default."),
+    "renders": (
+        "Model calls",
+        "The ledger of model calls: what a model was sent, by its digest. Kept 30 days by default.",
+    ),
     "control": (
         "Control",
-        f"{_INTERNAL} Tenants, hashed keys, policies, generations and the live one. Key-compacted, one partition, keys are `kind/name`; a "
-        "record without a value takes the thing back.",
+        (
+            f"{_INTERNAL} Tenants, hashed keys, policies, generations and the live one."
+            " Key-compacted, one partition, keys are `kind/name`; a record without a value takes"
+            " the thing back."
+        ),
     ),
     "dead-letters": (
         "Dead letters",
-        "Position and cause of what could not be applied; the record itself stays in the log. Kept 28 days. Keys are those of the source.",
+        (
+            "Position and cause of what could not be applied; the record itself stays in the log."
+            " Kept 28 days. Keys are those of the source."
+        ),
     ),
     "keys": (
         "Data keys",
-        f"{_INTERNAL} The wrapped data key of each conversation of a tenant with `encryption`. Key-compacted; a record without a value "
-        "erases the key, and with it what it sealed.",
+        (
+            f"{_INTERNAL} The wrapped data key of each conversation of a tenant with `encryption`."
+            " Key-compacted; a record without a value erases the key, and with it what it sealed."
+        ),
     ),
 }
 """Title and description of each topic; ``test_schemas`` finds a topic that has none."""
@@ -68,7 +96,10 @@ def asyncapi_document(prefix: str = "threadfold") -> Schema:
                 "action": action,
                 "channel": {"$ref": f"#/channels/{spec.name}"},
                 "summary": _SUMMARY.get((action, spec.name), "threadfold's own."),
-                "messages": [{"$ref": f"#/channels/{spec.name}/messages/{name}"} for name in _messages_of(spec.name)],
+                "messages": [
+                    {"$ref": f"#/channels/{spec.name}/messages/{name}"}
+                    for name in _messages_of(spec.name)
+                ],
             }
     named = {name for spec in specs for name in _messages_of(spec.name)}
     return {
@@ -76,13 +107,22 @@ def asyncapi_document(prefix: str = "threadfold") -> Schema:
         "info": {
             "title": "threadfold topics",
             "version": "1",
-            "description": "Conversation events in, summaries out. Keys are `tenant/conversation`, partitions are chosen by Kafka's own "
-            "murmur2, values are CloudEvents 1.0 in structured mode. Whoever may read these topics reads every tenant: they are for the "
-            "platform's own services; tenants use the gateway.",
+            "description": (
+                "Conversation events in, summaries out. Keys are `tenant/conversation`, partitions"
+                " are chosen by Kafka's own murmur2, values are CloudEvents 1.0 in structured mode."
+                " Whoever may read these topics reads every tenant: they are for the platform's own"
+                " services; tenants use the gateway."
+            ),
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
-        "servers": {"kafka": {"host": "localhost:9092", "protocol": "kafka", "description": "The setting `kafka`."}},
+        "servers": {
+            "kafka": {
+                "host": "localhost:9092",
+                "protocol": "kafka",
+                "description": "The setting `kafka`.",
+            }
+        },
         "channels": channels,
         "operations": operations,
         "components": {
@@ -113,13 +153,23 @@ _SUMMARY = {
 
 def _channel(spec: TopicSpec, prefix: str, names: list[str]) -> Schema:
     title, about = _CHANNELS[spec.name]
-    kept = {name: _setting(name, value) for name, value in spec.config.items() if name in _TOPIC_SETTINGS}
+    kept = {
+        name: _setting(name, value)
+        for name, value in spec.config.items()
+        if name in _TOPIC_SETTINGS
+    }
     return {
         "address": f"{prefix}.{spec.name}",
         "title": title,
         "description": about,
         "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in names},
-        "bindings": {"kafka": {"topic": f"{prefix}.{spec.name}", "topicConfiguration": kept, "bindingVersion": _KAFKA}},
+        "bindings": {
+            "kafka": {
+                "topic": f"{prefix}.{spec.name}",
+                "topicConfiguration": kept,
+                "bindingVersion": _KAFKA,
+            }
+        },
     }
 
 
@@ -137,7 +187,13 @@ def _messages_of(topic: str) -> list[str]:
         "renders": [*RENDER_TOPIC],
         "snapshots": ["snapshot"],
         "compactions": ["compaction.request"],
-        "control": ["control.generation", "control.claim", "control.live", "control.tenant", "control.key"],
+        "control": [
+            "control.generation",
+            "control.claim",
+            "control.live",
+            "control.tenant",
+            "control.key",
+        ],
         "dead-letters": ["dead.letter"],
         "keys": ["data.key", "erasure"],
     }[topic]
@@ -147,8 +203,18 @@ def _messages() -> dict[str, Schema]:
     events = {kind: _event(kind) for kind in DATA}
     return {
         **events,
-        "snapshot": _record("snapshot", "A window's latest snapshot, opaque.", {"type": "string", "format": "binary"}, _CONVERSATION),
-        "compaction.request": _record("compaction.request", "A request to summarise a span.", _ref("CompactionRequest"), _CONVERSATION),
+        "snapshot": _record(
+            "snapshot",
+            "A window's latest snapshot, opaque.",
+            {"type": "string", "format": "binary"},
+            _CONVERSATION,
+        ),
+        "compaction.request": _record(
+            "compaction.request",
+            "A request to summarise a span.",
+            _ref("CompactionRequest"),
+            _CONVERSATION,
+        ),
         "control.generation": _record(
             "control.generation",
             "One complete set of windows: its number, its rules and the log's shape.",
@@ -162,15 +228,38 @@ def _messages() -> dict[str, Schema]:
             {"type": "string", "pattern": "^claim/[0-9]+/[0-9a-f]+$"},
         ),
         "control.live": _record(
-            "control.live", "The number of the live generation.", {"type": "integer"}, {"type": "string", "const": "generation/live"}
+            "control.live",
+            "The number of the live generation.",
+            {"type": "integer"},
+            {"type": "string", "const": "generation/live"},
         ),
-        "control.tenant": _record("control.tenant", "A tenant.", _ref("Tenant"), {"type": "string", "pattern": "^tenant/"}),
+        "control.tenant": _record(
+            "control.tenant", "A tenant.", _ref("Tenant"), {"type": "string", "pattern": "^tenant/"}
+        ),
         "control.key": _record(
-            "control.key", "What a key opens; the record's key has the hash.", _ref("ApiKey"), {"type": "string", "pattern": "^key/"}
+            "control.key",
+            "What a key opens; the record's key has the hash.",
+            _ref("ApiKey"),
+            {"type": "string", "pattern": "^key/"},
         ),
-        "dead.letter": _record("dead.letter", "Where a record stands that is no event, and why.", _ref("DeadLetter"), _CONVERSATION),
-        "data.key": _record("data.key", "A conversation's data key, wrapped by a master key.", _ref("KeyRecord"), {"type": "string"}),
-        "erasure": _record("erasure", "That a conversation is being erased, or was.", _ref("Erasure"), {"type": "string"}),
+        "dead.letter": _record(
+            "dead.letter",
+            "Where a record stands that is no event, and why.",
+            _ref("DeadLetter"),
+            _CONVERSATION,
+        ),
+        "data.key": _record(
+            "data.key",
+            "A conversation's data key, wrapped by a master key.",
+            _ref("KeyRecord"),
+            {"type": "string"},
+        ),
+        "erasure": _record(
+            "erasure",
+            "That a conversation is being erased, or was.",
+            _ref("Erasure"),
+            {"type": "string"},
+        ),
     }
 
 
@@ -211,14 +300,18 @@ def _record(name: str, about: str, payload: Schema, key: Schema) -> Schema:
 def _schemas() -> dict[str, Schema]:
     made = dict(components(_SCHEMAS))
     made |= {_event_name(kind): envelope(kind, _SCHEMAS) for kind in DATA}
-    _, more = msgspec.json.schema_components([CompactionRequest, Generation, Tenant, ApiKey, KeyRecord, Erasure], ref_template=_SCHEMAS)
+    _, more = msgspec.json.schema_components(
+        [CompactionRequest, Generation, Tenant, ApiKey, KeyRecord, Erasure], ref_template=_SCHEMAS
+    )
     for name, schema in more.items():
         schema["description"] = " ".join(schema.get("description", "").replace("``", "`").split())
         made[name] = schema
     made["DeadLetter"] = {
         "type": "object",
-        "description": "Of kind `record` nobody's event; `poison` parked its conversation, and what is `waiting` came after it. "
-        "`closed` says that an operator took the letter off the list.",
+        "description": (
+            "Of kind `record` nobody's event; `poison` parked its conversation, and what is"
+            " `waiting` came after it. `closed` says that an operator took the letter off the list."
+        ),
         "properties": {
             "position": {"type": "string"},
             "cause": {"type": "string"},

@@ -1,4 +1,6 @@
-"""Every generated document by file name: a JSON Schema of each type and form, and the AsyncAPI document of the topics."""
+"""Every generated document by file name: a JSON Schema of each type and form, and the AsyncAPI
+document of the topics.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _DEFS = "#/$defs/"
 
 
 def schema_documents() -> dict[str, Schema]:
-    """``message`` → the schema of that type's CloudEvent, ``message.flat`` → that of its flat form, for every type."""
+    """``message`` → the schema of that type's CloudEvent, ``message.flat`` → that of its flat form,
+    for every type.
+    """
     template = _DEFS + "{name}"
     parts = components(template)
     made = {}
@@ -32,7 +36,9 @@ def documents() -> dict[str, Schema]:
 
 
 def write(folder: Path) -> list[Path]:
-    """Write all documents into a folder, which is made where it is missing; returns what was written."""
+    """Write all documents into a folder, which is made where it is missing; returns what was
+    written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in texts().items():
@@ -45,8 +51,14 @@ def write(folder: Path) -> list[Path]:
 @lru_cache(maxsize=1)
 def texts() -> dict[str, str]:
     """Every document as the text of its file."""
-    made = {"asyncapi.json": asyncapi_document(), **{f"{name}.json": schema for name, schema in schema_documents().items()}}
-    return {name: json.dumps(document, indent=2, ensure_ascii=False) + "\n" for name, document in made.items()}
+    made = {
+        "asyncapi.json": asyncapi_document(),
+        **{f"{name}.json": schema for name, schema in schema_documents().items()},
+    }
+    return {
+        name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        for name, document in made.items()
+    }
 
 
 def _whole(name: str, schema: Schema, parts: dict[str, Schema]) -> Schema:

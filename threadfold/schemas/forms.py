@@ -1,4 +1,6 @@
-"""The two forms of an event: the CloudEvent in the log, and the flat object of the HTTP API and the commands."""
+"""The two forms of an event: the CloudEvent in the log, and the flat object of the HTTP API and the
+commands.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from typing import Any
 
 from projections.events.types import full_type
 from projections.events.validation import OWN, RESERVED
-from threadfold.schemas.structs import ABOUT, DATA, ID, NAME, POSITION, TIME, TRACEPARENT, Schema, fields_of
+from threadfold.schemas.structs import (
+    ABOUT,
+    DATA,
+    ID,
+    NAME,
+    POSITION,
+    TIME,
+    TRACEPARENT,
+    Schema,
+    fields_of,
+)
 
 SUMMARY_TOPIC = ("summary", "summary.voided", "conversation.erased")
 """The types on the topic of summaries."""
@@ -23,30 +35,51 @@ SOURCE: Schema = {
 }
 SEALED: Schema = {
     "type": "object",
-    "description": "Data of a tenant whose policy has `encryption`: AES-256-GCM, the key named by `kid`.",
+    "description": (
+        "Data of a tenant whose policy has `encryption`: AES-256-GCM, the key named by `kid`."
+    ),
     "properties": {name: {"type": "string"} for name in ("kid", "nonce", "ciphertext")},
     "required": ["kid", "nonce", "ciphertext"],
 }
 _CONDITIONS: dict[str, Schema] = {
     "expect": {
         "type": ["string", "null"],
-        "description": "condition: the position or id of the event before it, empty for none; the fold rejects the event otherwise",
+        "description": (
+            "condition: the position or id of the event before it, empty for none; the fold rejects"
+            " the event otherwise"
+        ),
     },
-    "fence": {"type": ["integer", "null"], "description": "condition: the fencing token of the turn that must be in force"},
+    "fence": {
+        "type": ["integer", "null"],
+        "description": "condition: the fencing token of the turn that must be in force",
+    },
 }
 _SAID_OR_CALLED: list[Schema] = [
-    {"properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]},
     {
-        "properties": {"content": {"type": ["string", "array"]}, "tool_calls": {"type": ["array", "null"], "maxItems": 0}},
+        "properties": {
+            "role": {"const": "assistant"},
+            "tool_calls": {"type": "array", "minItems": 1},
+        },
+        "required": ["tool_calls"],
+    },
+    {
+        "properties": {
+            "content": {"type": ["string", "array"]},
+            "tool_calls": {"type": ["array", "null"], "maxItems": 0},
+        },
         "required": ["content"],
     },
 ]
-"""A message has calls (an assistant's alone) or content; what :class:`projections.events.Message` checks by itself."""
+"""A message has calls (an assistant's alone) or content; what :class:`projections.events.Message`
+checks by itself.
+"""
 OTHER_TYPE = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)+\.v[0-9]{1,3}$"
 
 
 def envelope(kind: str, template: str) -> Schema:
-    """The schema of a type's CloudEvent, as it stands in a record's value; fields a newer version adds are allowed."""
+    """The schema of a type's CloudEvent, as it stands in a record's value; fields a newer version
+    adds are allowed.
+    """
     data: Schema = {"$ref": template.format(name=DATA[kind].__name__)}
     if kind in LOG_TYPES:
         data = {"anyOf": [data, SEALED]}
@@ -66,7 +99,13 @@ def envelope(kind: str, template: str) -> Schema:
             "anyOf": [{"$ref": template.format(name="Tokens")}, {"type": "null"}],
         }
     required = ["specversion", "id", "type", "source", "data"]
-    return {"title": full_type(kind), "description": ABOUT[kind], "type": "object", "properties": properties, "required": required}
+    return {
+        "title": full_type(kind),
+        "description": ABOUT[kind],
+        "type": "object",
+        "properties": properties,
+        "required": required,
+    }
 
 
 def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
@@ -74,7 +113,13 @@ def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
     fields, required = fields_of(kind, parts)
     if kind == "tool.result":
         del fields["spill"]
-    properties: dict[str, Any] = {"type": {"const": kind}, "id": ID, "time": TIME, "traceparent": TRACEPARENT, "conversation": NAME}
+    properties: dict[str, Any] = {
+        "type": {"const": kind},
+        "id": ID,
+        "time": TIME,
+        "traceparent": TRACEPARENT,
+        "conversation": NAME,
+    }
     schema = {
         "title": kind,
         "description": ABOUT[kind],
@@ -87,9 +132,12 @@ def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
 
 
 def told(kind: str, parts: Mapping[str, Schema]) -> Schema:
-    """The schema of a type's flat form, as history and streams give it: with its position, and whatever else the log holds."""
+    """The schema of a type's flat form, as history and streams give it: with its position, and
+    whatever else the log holds.
+    """
     fields, required = fields_of(kind, parts)
-    # What another producer named like a field of the envelope stands under `data`; of the known types only event.dropped has such a one.
+    # What another producer named like a field of the envelope stands under `data`; of the known
+    # types only event.dropped has such a one.
     hidden = {name for name in fields if name in ("id", "time", "type", "position", "traceparent")}
     schema: Schema = {
         "title": kind,
@@ -102,10 +150,19 @@ def told(kind: str, parts: Mapping[str, Schema]) -> Schema:
             "traceparent": TRACEPARENT,
             **{name: value for name, value in fields.items() if name not in hidden},
         },
-        "required": ["id", "type", "time", "position", *(name for name in required if name not in hidden)],
+        "required": [
+            "id",
+            "type",
+            "time",
+            "position",
+            *(name for name in required if name not in hidden),
+        ],
     }
     if hidden:
-        schema["properties"]["data"] = {"type": "object", "properties": {name: fields[name] for name in sorted(hidden)}}
+        schema["properties"]["data"] = {
+            "type": "object",
+            "properties": {name: fields[name] for name in sorted(hidden)},
+        }
     return schema
 
 
@@ -113,10 +170,17 @@ def other() -> Schema:
     """The schema of an event of another family: kept in the log, skipped by the fold."""
     return {
         "title": "another family's event",
-        "description": "A type of your own, like `acme.ticket.assigned.v1`: kept in the log and given by history; no window holds it.",
+        "description": (
+            "A type of your own, like `acme.ticket.assigned.v1`: kept in the log and given by"
+            " history; no window holds it."
+        ),
         "type": "object",
         "properties": {
-            "type": {"type": "string", "pattern": OTHER_TYPE, "not": {"enum": sorted(full_type(kind) for kind in LOG_TYPES)}},
+            "type": {
+                "type": "string",
+                "pattern": OTHER_TYPE,
+                "not": {"enum": sorted(full_type(kind) for kind in LOG_TYPES)},
+            },
             "id": ID,
             "time": TIME,
             "traceparent": TRACEPARENT,

@@ -1,7 +1,8 @@
-"""JSON Schemas of the event types' data, as msgspec derives them from the structs, put into the words of a reader.
+"""JSON Schemas of the event types' data, as msgspec derives them from the structs, put into the
+words of a reader.
 
-What decodes an event and what describes it is one struct, so the two cannot differ. What a struct's own check refuses beyond its types
-(``tool_calls`` of a user's message) stands in the description.
+What decodes an event and what describes it is one struct, so the two cannot differ. What a struct's
+own check refuses beyond its types (``tool_calls`` of a user's message) stands in the description.
 """
 
 from __future__ import annotations
@@ -27,19 +28,46 @@ class SummaryVoided(msgspec.Struct):
     by: str
 
 
-DATA: dict[str, type[msgspec.Struct]] = {**events.DATA_TYPES, "summary.voided": SummaryVoided, "model.called": ModelCalled}
-"""Every type's short name and the struct of its data, those of the topics summaries and renders included."""
+DATA: dict[str, type[msgspec.Struct]] = {
+    **events.DATA_TYPES,
+    "summary.voided": SummaryVoided,
+    "model.called": ModelCalled,
+}
+"""Every type's short name and the struct of its data, those of the topics summaries and renders
+included.
+"""
 
 ABOUT = {
-    "conversation.opened": "Opens a conversation with its own policy, tools and metadata. Optional: a first message opens by itself.",
-    "message": "A message. `tool_calls` belong to an assistant's; `content` may be null only there, beside `tool_calls`.",
-    "tool.result": "What a tool answered; it belongs to the first unanswered call of that id. `spill` is threadfold's own.",
-    "tool.result.chunk": "A piece of a long result's text, written by threadfold itself, before the result that names it.",
+    "conversation.opened": (
+        "Opens a conversation with its own policy, tools and metadata. Optional: a first message"
+        " opens by itself."
+    ),
+    "message": (
+        "A message. `tool_calls` belong to an assistant's; `content` may be null only there, beside"
+        " `tool_calls`."
+    ),
+    "tool.result": (
+        "What a tool answered; it belongs to the first unanswered call of that id. `spill` is"
+        " threadfold's own."
+    ),
+    "tool.result.chunk": (
+        "A piece of a long result's text, written by threadfold itself, before the result that"
+        " names it."
+    ),
     "suspension": "The run waits for somebody: an approval, an input, or something outside.",
     "resolution": "What became of a suspension.",
-    "rollback": "Go back: `to` is a position, or the id of one of the last 1,024 events, and the last that stays.",
-    "session.closed": "The session is over; the next message opens it again. `after` is the last message's position: void if another came.",
-    "turn.started": "A run begins. `lease` says what to do while another is in force, and for how many seconds it holds.",
+    "rollback": (
+        "Go back: `to` is a position, or the id of one of the last 1,024 events, and the last that"
+        " stays."
+    ),
+    "session.closed": (
+        "The session is over; the next message opens it again. `after` is the last message's"
+        " position: void if another came."
+    ),
+    "turn.started": (
+        "A run begins. `lease` says what to do while another is in force, and for how many seconds"
+        " it holds."
+    ),
     "turn.ended": "A run is over: calls it left open are dead.",
     "compaction.requested": "A summary is wanted now, of all that may leave the window's tail.",
     "loop.detected": "Identical calls in a row reached the policy's `loop_guard`.",
@@ -47,7 +75,9 @@ ABOUT = {
     "event.dropped": "An operator took an event out, by its position.",
     "conversation.erased": "The conversation was erased. This is final.",
     "summary.voided": "A rollback took a summary back. On the topic of summaries only.",
-    "model.called": "A call of a model, and the digest of what it was sent. On the topic of renders only.",
+    "model.called": (
+        "A call of a model, and the digest of what it was sent. On the topic of renders only."
+    ),
 }
 """What each type is for, in a sentence."""
 
@@ -62,7 +92,12 @@ _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
 }
 """What intake checks and no type says, where JSON Schema can say it."""
 
-ID: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_ID, "description": "unique in its conversation; a repeat is a duplicate"}
+ID: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_ID,
+    "description": "unique in its conversation; a repeat is a duplicate",
+}
 TIME: Schema = {"type": "string", "format": "date-time", "description": "RFC 3339, with its zone"}
 TRACEPARENT: Schema = {
     "type": "string",
@@ -70,7 +105,11 @@ TRACEPARENT: Schema = {
     "description": "W3C trace context",
 }
 NAME: Schema = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}
-POSITION: Schema = {"type": "string", "minLength": 1, "description": "where an event stands in the log; opaque"}
+POSITION: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "description": "where an event stands in the log; opaque",
+}
 
 
 def components(template: str, *, discriminators: bool = False) -> dict[str, Schema]:
@@ -78,7 +117,9 @@ def components(template: str, *, discriminators: bool = False) -> dict[str, Sche
 
     ``discriminators`` are OpenAPI's and no JSON Schema's: they are left out unless asked for.
     """
-    _, found = msgspec.json.schema_components([*DATA.values(), events.Tokens], ref_template=template)
+    _, found = msgspec.json.schema_components(
+        [*DATA.values(), events.Tokens], ref_template=template
+    )
     docs = _own_docs([*DATA.values(), events.Tokens])
     made = {}
     for name, schema in found.items():
@@ -95,13 +136,17 @@ def components(template: str, *, discriminators: bool = False) -> dict[str, Sche
 
 
 def fields_of(kind: str, parts: Mapping[str, Schema]) -> tuple[dict[str, Schema], list[str]]:
-    """The properties of a type's data and the names of those that must be there, out of :func:`components`."""
+    """The properties of a type's data and the names of those that must be there, out of
+    :func:`components`.
+    """
     schema = parts[DATA[kind].__name__]
     return dict(schema["properties"]), list(schema.get("required", ()))
 
 
 def used(schema: Any, parts: Mapping[str, Schema], prefix: str) -> dict[str, Schema]:
-    """Those of ``parts`` that a schema refers to, directly or through each other, by name in order."""
+    """Those of ``parts`` that a schema refers to, directly or through each other, by name in
+    order.
+    """
     found: dict[str, Schema] = {}
     waiting = [schema]
     while waiting:
@@ -128,16 +173,33 @@ def _plain(schema: Any, discriminators: bool) -> Any:
     left_out = {"required"} if schema.get("required") == [] else set()
     if "default" in schema and schema["default"] is None:
         left_out.add("default")
-    if not discriminators and isinstance(schema.get("discriminator"), dict) and "mapping" in schema["discriminator"]:
+    if (
+        not discriminators
+        and isinstance(schema.get("discriminator"), dict)
+        and "mapping" in schema["discriminator"]
+    ):
         left_out.add("discriminator")
-    return {name: _plain(value, discriminators) for name, value in schema.items() if name not in left_out}
+    return {
+        name: _plain(value, discriminators)
+        for name, value in schema.items()
+        if name not in left_out
+    }
 
 
 def _own_docs(structs: list[type[msgspec.Struct]]) -> dict[str, str]:
-    """What the structs of content say of themselves; what stands in code quotes there does here, too."""
+    """What the structs of content say of themselves; what stands in code quotes there does here,
+    too.
+    """
     named: list[type] = [*structs, *vars(events).values()]
     docs = {}
     for struct in named:
-        if isinstance(struct, type) and issubclass(struct, msgspec.Struct) and "__doc__" in vars(struct) and struct.__doc__:
-            docs[struct.__name__] = re.sub(r"\s+", " ", inspect.cleandoc(struct.__doc__)).replace("``", "`")
+        if (
+            isinstance(struct, type)
+            and issubclass(struct, msgspec.Struct)
+            and "__doc__" in vars(struct)
+            and struct.__doc__
+        ):
+            docs[struct.__name__] = re.sub(r"\s+", " ", inspect.cleandoc(struct.__doc__)).replace(
+                "``", "`"
+            )
     return docs

@@ -12,7 +12,9 @@ from projections.window.recent_ids import Recents
 
 
 class Appended(NamedTuple):
-    """An event that is safe in the log, and how many tokens it counts (a spilled result: of what stands in the window)."""
+    """An event that is safe in the log, and how many tokens it counts (a spilled result: of what
+    stands in the window).
+    """
 
     id: str
     position: Position
@@ -26,7 +28,8 @@ make_appended: partial[Appended] = partial(tuple.__new__, Appended)
 class Applied(NamedTuple):
     """What the fold made of an appended event.
 
-    ``status`` is applied, duplicate, rejected or parked (it waits in a parked conversation); a duplicate's position is the first one's.
+    ``status`` is applied, duplicate, rejected or parked (it waits in a parked conversation); a
+    duplicate's position is the first one's.
     """
 
     id: str
@@ -35,7 +38,9 @@ class Applied(NamedTuple):
 
 
 def applied_of(item: Appended, recents: Recents, parked: Parked | None = None) -> Applied:
-    """What the fold made of it, as the window's recent ids tell; in a parked window it waits from where that is parked on."""
+    """What the fold made of it, as the window's recent ids tell; in a parked window it waits from
+    where that is parked on.
+    """
     seen = recents.find(id_hash_of(item.id))
     if seen is None and parked is not None and item.position.offset >= parked.offset:
         return Applied(item.id, item.position, "parked")

@@ -1,7 +1,8 @@
-"""The backend: everything the gateway and the commands do with conversations, over the log, the windows and the control topic.
+"""The backend: everything the gateway and the commands do with conversations, over the log, the
+windows and the control topic.
 
-One instance serves any number of callers in one event loop. A conversation is always named together with its tenant, so what belongs to
-another tenant cannot be told from what does not exist.
+One instance serves any number of callers in one event loop. A conversation is always named together
+with its tenant, so what belongs to another tenant cannot be told from what does not exist.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from projections.errors import Erased, Healing, InvalidPosition, InvalidRequest, KafkaUnavailable, UnknownConversation
+from projections.errors import (
+    Erased,
+    Healing,
+    InvalidPosition,
+    InvalidRequest,
+    KafkaUnavailable,
+    UnknownConversation,
+)
 from projections.events.validation import Record
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
@@ -42,16 +50,22 @@ from threadfold.service.window_cache import WindowCache
 MAX_PAGE = 500
 """Events in one page of history at most."""
 PATIENCE = 5.0
-"""Seconds that a read waits for a window that has to be folded from the log; then it is told to try again."""
+"""Seconds that a read waits for a window that has to be folded from the log; then it is told to try
+again.
+"""
 
 
 class Backend:
-    """Appending, waiting, windows and history. Start it before use (or ``async with``), stop it after."""
+    """Appending, waiting, windows and history. Start it before use (or ``async with``), stop it
+    after.
+    """
 
     log: KafkaLog
     ledger: Ledger
     snapshots: KafkaSnapshots
-    """The log, the ledger of model calls, and what sleeping windows are read from; there once started."""
+    """The log, the ledger of model calls, and what sleeping windows are read from; there once
+    started.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -64,16 +78,20 @@ class Backend:
         self._cache = WindowCache(settings.read_cache_bytes)
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
-        self.on_appended: Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None = None
-        """Awaited with what was appended before the caller is answered; it must not fail (``threadfold.streaming``)."""
+        self.on_appended: (
+            Callable[[Sequence[Record], Sequence[Position]], Awaitable[None]] | None
+        ) = None
+        """Awaited with what was appended before the caller is answered; it must not fail
+        (``threadfold.streaming``).
+        """
 
     async def start(self) -> Backend:
         """Connect to Kafka (Redis is connected to when it is first needed); returns itself.
 
         Raises:
-            InvalidSettings: an address is missing.
-            KafkaUnavailable: Kafka does not answer.
-            TopicMismatch: topics or the live generation are missing, or the log's partition count was changed.
+            InvalidSettings: an address is missing. KafkaUnavailable: Kafka does not answer.
+            TopicMismatch: topics or the live generation are missing, or the log's partition count
+            was changed.
         """
         self.settings.require()
         try:
@@ -90,7 +108,9 @@ class Backend:
         self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
-        self.store.revival = Revival(self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE)
+        self.store.revival = Revival(
+            self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE
+        )
         return self
 
     async def stop(self) -> None:
@@ -109,10 +129,16 @@ class Backend:
     async def __aenter__(self) -> Backend:
         return await self.start()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.stop()
 
-    # -- appending -----------------------------------------------------------------------------------------------------------
+    # -- appending
+    # ------------------------------------------------------------------------------------------
 
     async def append(
         self,
@@ -124,30 +150,36 @@ class Backend:
         id_seed: str | None = None,
         conditions: Conditions = UNCONDITIONED,
     ) -> list[Appended]:
-        """Append flat events and return ids and positions once they are safe; all are checked before any is appended.
+        """Append flat events and return ids and positions once they are safe; all are checked
+        before any is appended.
 
-        Order is kept within a conversation. An event that repeats one of the last 1,024 ids of its conversation is appended and changes
-        nothing; only :meth:`wait_applied` tells. A tool result that is too long for one event is spilled (``threadfold.service.spill``): its pieces
-        are events of their own, which are not answered for here.
+        Order is kept within a conversation. An event that repeats one of the last 1,024 ids of its
+        conversation is appended and changes nothing; only :meth:`wait_applied` tells. A tool result
+        that is too long for one event is spilled (``threadfold.service.spill``): its pieces are
+        events of their own, which are not answered for here.
 
         Args:
-            tenant: whose they are; recorded in the control topic first when it is new.
-            items: pairs of a conversation and a decoded flat event.
-            noun: what errors call an item; they count from 1.
-            operator: whether the types reserved to operators are allowed.
-            id_seed: derive the ids of events that have none from this, so that a repeated call repeats them.
+            tenant: whose they are; recorded in the control topic first when it is new. items: pairs
+            of a conversation and a decoded flat event. noun: what errors call an item; they count
+            from 1. operator: whether the types reserved to operators are allowed. id_seed: derive
+            the ids of events that have none from this, so that a repeated call repeats them.
             conditions: what the fold checks of each event; the items are of one conversation then.
 
         Raises:
-            InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was appended.
-            Overloaded: too much is on its way into the log already (``streams.log.log``); nothing was appended.
-            Erased: one of the conversations was erased; nothing was appended.
-            KeyUnusable: the tenant's payloads are to be sealed, and no master key is configured; nothing was appended.
-            KafkaUnavailable: after at most ``append_timeout`` seconds; unknown whether they are in, repeat with the same ids.
+            InvalidName, InvalidEvent, InvalidPolicy, EventTooLarge: an item is wrong; nothing was
+            appended. Overloaded: too much is on its way into the log already (``streams.log.log``);
+            nothing was appended. Erased: one of the conversations was erased; nothing was appended.
+            KeyUnusable: the tenant's payloads are to be sealed, and no master key is configured;
+            nothing was appended. KafkaUnavailable: after at most ``append_timeout`` seconds;
+            unknown whether they are in, repeat with the same ids.
         """
-        drafter = Drafter(tenant, self.live_rules(), self.log.partitions, self.settings.max_event_bytes)
+        drafter = Drafter(
+            tenant, self.live_rules(), self.log.partitions, self.settings.max_event_bytes
+        )
         if is_heavy(items):
-            drafts = await asyncio.to_thread(drafter.drafts, items, noun, operator, id_seed, conditions)
+            drafts = await asyncio.to_thread(
+                drafter.drafts, items, noun, operator, id_seed, conditions
+            )
         else:
             drafts = drafter.drafts(items, noun, operator, id_seed, conditions)
         if not drafts.records:
@@ -159,22 +191,37 @@ class Backend:
                 positions = await append_drafts(self.log, drafts)
         except TimeoutError:
             raise KafkaUnavailable(
-                f"append: Kafka at {self.settings.kafka} did not answer within {self.settings.append_timeout:g} s; "
-                f"unknown whether it is in: repeat it with the same ids"
+                f"append: Kafka at {self.settings.kafka} did not answer within"
+                f" {self.settings.append_timeout:g} s; unknown whether it is in: repeat it with the"
+                " same ids"
             ) from None
         if self.on_appended is not None:
             await self.on_appended(drafts.records, positions)
-        return list(map(make_appended, zip([record.id for record in drafts.records], positions, drafts.tokens, strict=True)))
+        return list(
+            map(
+                make_appended,
+                zip(
+                    [record.id for record in drafts.records], positions, drafts.tokens, strict=True
+                ),
+            )
+        )
 
-    async def wait_applied(self, tenant: str, conversation: str, appended: Sequence[Appended], timeout: float = 10.0) -> list[Applied]:  # noqa: ASYNC109
-        """Wait until the window holds these events of one conversation, and tell what the fold made of each.
+    async def wait_applied(
+        self,
+        tenant: str,
+        conversation: str,
+        appended: Sequence[Appended],
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> list[Applied]:
+        """Wait until the window holds these events of one conversation, and tell what the fold made
+        of each.
 
         An event whose id has already left the last 1,024 by then is told as applied.
 
         Raises:
             WaitTimedOut: not within ``timeout`` seconds; the append itself stands.
-            RedisUnavailable, Healing: it cannot be told now; the append itself stands.
-            Erased: the conversation was erased meanwhile; the events are in nothing that can be read.
+            RedisUnavailable, Healing: it cannot be told now; the append itself stands. Erased: the
+            conversation was erased meanwhile; the events are in nothing that can be read.
         """
         if not appended:
             return []
@@ -186,10 +233,15 @@ class Backend:
         if head is not None and head.erased:
             raise Erased(f"conversation {conversation} was erased")
         recents = Recents() if stored is None else stored.recent_ids(key)
-        return [applied_of(item, recents, head.parked if head is not None else None) for item in appended]
+        return [
+            applied_of(item, recents, head.parked if head is not None else None)
+            for item in appended
+        ]
 
     async def applied(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Wait until the windows of the position's partition include it; raises like :meth:`caught_up`."""
+        """Wait until the windows of the position's partition include it; raises like
+        :meth:`caught_up`.
+        """
         await self._waiting.reach(position, timeout)
 
     async def caught_up(self, partitions: Iterable[int], timeout: float = 10.0) -> None:  # noqa: ASYNC109
@@ -200,11 +252,21 @@ class Backend:
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
         tops = await self.log.tops()
-        await asyncio.gather(*(self._waiting.reach(Position(p, tops[p] - 1), timeout) for p in partitions if tops[p]))
+        await asyncio.gather(
+            *(self._waiting.reach(Position(p, tops[p] - 1), timeout) for p in partitions if tops[p])
+        )
 
-    # -- reading -------------------------------------------------------------------------------------------------------------
+    # -- reading
+    # ------------------------------------------------------------------------------------------
 
-    async def window(self, tenant: str, conversation: str, *, after: str | None = None, timeout: float = 10.0) -> Window:  # noqa: ASYNC109
+    async def window(
+        self,
+        tenant: str,
+        conversation: str,
+        *,
+        after: str | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> Window:
         """The conversation's window as it is now, or (``after``) once it includes that position.
 
         Raises:
@@ -220,7 +282,9 @@ class Backend:
             await self._waiting.reach(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
-            raise UnknownConversation(f"conversation {conversation} is not known: nothing was appended to it")
+            raise UnknownConversation(
+                f"conversation {conversation} is not known: nothing was appended to it"
+            )
         return window
 
     async def context(
@@ -238,9 +302,10 @@ class Backend:
         In OpenAI's, where nothing has to be shortened, bytes are joined and no message is parsed.
 
         Raises:
-            InvalidRequest: there is no such format.
-            DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
-            InvalidPosition, WaitTimedOut, UnknownConversation, Erased, Healing, CorruptWindow, RedisUnavailable: as :meth:`window` says.
+            InvalidRequest: there is no such format. DoesNotFit: what must not be left out is larger
+            than the ceiling, or than ``max_tokens``. InvalidPosition, WaitTimedOut,
+            UnknownConversation, Erased, Healing, CorruptWindow, RedisUnavailable: as :meth:`window`
+            says.
         """
         key = make_key(tenant, conversation)
         check_format(fmt)
@@ -254,11 +319,19 @@ class Backend:
         window = await self.window(tenant, conversation)
         render = render_openai(window, max_tokens)
         if render.made:
-            compaction_span(key, round(render.made[0].tokens_before / window.limits.ceiling, 6), render.made, where="render")
+            compaction_span(
+                key,
+                round(render.made[0].tokens_before / window.limits.ceiling, 6),
+                render.made,
+                where="render",
+            )
         return document_of(window, render, fmt)
 
-    async def history(self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
-        """A page of the conversation's events, newest first, as ``{"events": […], "next_before": cursor | None}`` (``threadfold.service.pages``).
+    async def history(
+        self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50
+    ) -> dict[str, Any]:
+        """A page of the conversation's events, newest first, as ``{"events": […], "next_before":
+        cursor | None}`` (``threadfold.service.pages``).
 
         Raises:
             InvalidRequest: ``limit`` is not 1 to 500.
@@ -271,12 +344,20 @@ class Backend:
         return await page(self.log, await self.window(tenant, conversation), before, limit)
 
     async def event_at(
-        self, tenant: str, conversation: str, position: str, *, offset: int | None = None, limit: int | None = None
+        self,
+        tenant: str,
+        conversation: str,
+        position: str,
+        *,
+        offset: int | None = None,
+        limit: int | None = None,
     ) -> dict[str, Any]:
-        """One event whole, as :func:`threadfold.service.pages.flat_event` gives it; found as soon as it is in the log.
+        """One event whole, as :func:`threadfold.service.pages.flat_event` gives it; found as soon
+        as it is in the log.
 
-        A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters) ``content`` is that page of the text, and
-        ``page`` tells which (:func:`threadfold.service.spill.unfold`).
+        A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters)
+        ``content`` is that page of the text, and ``page`` tells which
+        (:func:`threadfold.service.spill.unfold`).
 
         Raises:
             InvalidPosition: the position is not one of an event of this conversation.
@@ -289,7 +370,9 @@ class Backend:
         check_page(offset, limit)
         self._refuse_erased(key)
         at = self._own_position(key, position)
-        await self.window_or_none(key)  # an erased conversation is refused; one not folded yet may be read
+        await self.window_or_none(
+            key
+        )  # an erased conversation is refused; one not folded yet may be read
         raw = (await self.log.read([at])).get(at)
         flat = None if raw is None else flat_event(raw, key, self.log.seals)
         if flat is None:
@@ -297,11 +380,14 @@ class Backend:
         return await unfold(self.log, key, flat, offset, limit)
 
     async def reach(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Return once the windows of the position's partition include it; raises like :meth:`wait_applied`."""
+        """Return once the windows of the position's partition include it; raises like
+        :meth:`wait_applied`.
+        """
         await self._waiting.reach(position, timeout)
 
     async def stored(self, key: Key, *, recents: bool = True) -> tuple[Checkpoint, Stored | None]:
-        """A conversation's window as it is stored in the generation that is live when this returns, erased or not, with its checkpoint.
+        """A conversation's window as it is stored in the generation that is live when this returns,
+        erased or not, with its checkpoint.
 
         Raises:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
@@ -311,19 +397,25 @@ class Backend:
             before, generation = self.served(partition), self.control.state.live_generation.number
             checkpoint, found = await self.store.read(generation, partition, [key], recents=recents)
             checked = await self.check_served(partition, checkpoint, before)
-            # Else readers were switched meanwhile: whoever opens it does so by the rules that are live now.
+            # Else readers were switched meanwhile: whoever opens it does so by the rules that are
+            # live now.
             if generation == self.control.state.live:
                 return checked, found[0]
 
     async def stored_fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
-        """Some fields of a window as it is stored (``projections.storage.layout``); raises like :meth:`stored`."""
+        """Some fields of a window as it is stored (``projections.storage.layout``); raises like
+        :meth:`stored`.
+        """
         partition = partition_of(key, self.log.partitions)
         before = self.served(partition)
-        checkpoint, fields = await self.store.fields(self.control.state.live_generation.number, partition, key, names)
+        checkpoint, fields = await self.store.fields(
+            self.control.state.live_generation.number, partition, key, names
+        )
         await self.check_served(partition, checkpoint, before)
         return fields
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ------------------------------------------------------------------------------------------
 
     def _own_position(self, key: Key, text: str) -> Position:
         position = parse_position(text)
@@ -335,24 +427,40 @@ class Backend:
         return await self.window(key.tenant, key.conversation, after=position)
 
     async def _joined(self, key: Key, max_tokens: int | None) -> bytes | None:
-        """The context document, where it can be joined from what is stored; of a window that was read before, only what changed is read."""
-        generation, partition = self.control.state.live_generation.number, partition_of(key, self.log.partitions)
+        """The context document, where it can be joined from what is stored; of a window that was
+        read before, only what changed is read.
+        """
+        generation, partition = (
+            self.control.state.live_generation.number,
+            partition_of(key, self.log.partitions),
+        )
         place = (generation, key)
         kept = self._cache.get(place)
         with stored_form(key):
             if kept is not None:
                 before = self.served(partition)
-                checkpoint, fields = await self.store.fields(generation, partition, key, kept.names())
+                checkpoint, fields = await self.store.fields(
+                    generation, partition, key, kept.names()
+                )
                 await self.check_served(partition, checkpoint, before)
                 missing = kept.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
                 if missing:
-                    # What the head names stays as it is or goes; what came instead has another seal and is not used.
+                    # What the head names stays as it is or goes; what came instead has another seal
+                    # and is not used.
                     fields |= (await self.store.fields(generation, partition, key, missing))[1]
-                document = self._cache.context(place, partition, fields, max_tokens) if HEAD in fields else None
+                document = (
+                    self._cache.context(place, partition, fields, max_tokens)
+                    if HEAD in fields
+                    else None
+                )
                 if document is not None:
                     return document
             stored = await self._stored(key, recents=False)
-            return None if stored is None else self._cache.context(place, partition, stored.fields, max_tokens)
+            return (
+                None
+                if stored is None
+                else self._cache.context(place, partition, stored.fields, max_tokens)
+            )
 
     async def window_or_none(self, key: Key) -> Window | None:
         """The conversation's window, None where it has none; raises like :meth:`window`."""
@@ -368,20 +476,34 @@ class Backend:
         return (await self.stored(key, recents=recents))[1]
 
     def served(self, partition: int) -> int:
-        """The offset up to which windows of the partition were served here; to be asked before they are read (:meth:`check_served`)."""
+        """The offset up to which windows of the partition were served here; to be asked before they
+        are read (:meth:`check_served`).
+        """
         return self._served.get(partition, -1)
 
-    async def check_served(self, partition: int, checkpoint: Checkpoint | None, before: int) -> Checkpoint:
+    async def check_served(
+        self, partition: int, checkpoint: Checkpoint | None, before: int
+    ) -> Checkpoint:
         """The checkpoint; raises :class:`Healing` when what was read with it is not to be served.
 
-        ``before`` is what :meth:`served` told before it was read: of two reads side by side the one that is answered last may be the older.
+        ``before`` is what :meth:`served` told before it was read: of two reads side by side the one
+        that is answered last may be the older.
         """
-        if checkpoint is None or checkpoint.healing or await self._stepped_back(partition, checkpoint.offset, before):
-            raise Healing(f"the windows of partition {partition} are being brought back from the log: try again shortly")
+        if (
+            checkpoint is None
+            or checkpoint.healing
+            or await self._stepped_back(partition, checkpoint.offset, before)
+        ):
+            raise Healing(
+                f"the windows of partition {partition} are being brought back from the log: try"
+                " again shortly"
+            )
         return checkpoint
 
     async def _stepped_back(self, partition: int, offset: int, before: int) -> bool:
-        """Whether windows at ``offset`` are older than what was served here before (Redis was set back, or a generation switched)."""
+        """Whether windows at ``offset`` are older than what was served here before (Redis was set
+        back, or a generation switched).
+        """
         if offset >= before:
             self._served[partition] = max(self.served(partition), offset)
             return False

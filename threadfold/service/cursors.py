@@ -1,7 +1,8 @@
 """Cursors: opaque texts that name a place, and that are good only where they were given out.
 
-The check in a cursor makes one of another conversation, tenant or route an error and not a puzzle. It is no secret: whoever may read
-something may as well make a cursor for it, and each reader looks at what it may read by itself.
+The check in a cursor makes one of another conversation, tenant or route an error and not a puzzle.
+It is no secret: whoever may read something may as well make a cursor for it, and each reader looks
+at what it may read by itself.
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ _CHECK = 8
 
 
 def write_cursor(about: str, packed: bytes) -> str:
-    """A cursor of ``packed``; ``about`` says what it is of, like ``history`` and a conversation's key."""
+    """A cursor of ``packed``; ``about`` says what it is of, like ``history`` and a conversation's
+    key.
+    """
     return base64.urlsafe_b64encode(packed + _check(about, packed)).decode().rstrip("=")
 
 
-def read_cursor(about: str, cursor: str, whose: str, use: str = "the one that its last page gave") -> bytes:
+def read_cursor(
+    about: str, cursor: str, whose: str, use: str = "the one that its last page gave"
+) -> bytes:
     """What :func:`write_cursor` packed.
 
     Raises:
-        InvalidPosition: it is not a cursor of this; in the error, ``whose`` says of what it should be, and ``use`` which one is meant.
+        InvalidPosition: it is not a cursor of this; in the error, ``whose`` says of what it should
+            be, and ``use`` which one is meant.
     """
     try:
-        raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(
+            cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True
+        )
     except (binascii.Error, ValueError):
         raw = b""
     packed, check = raw[:-_CHECK], raw[-_CHECK:]

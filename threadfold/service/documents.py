@@ -27,8 +27,9 @@ def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
 def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
     """The context document of a window in one of :data:`FORMATS`, as JSON.
 
-    ``render_digest`` is the SHA-256 of the ``messages`` it holds, in that format and those bytes. ``events`` gives the window's own
-    events: nothing is left out of them for a limit, ``tokens`` and ``trace`` are the render's.
+    ``render_digest`` is the SHA-256 of the ``messages`` it holds, in that format and those bytes.
+    ``events`` gives the window's own events: nothing is left out of them for a limit, ``tokens``
+    and ``trace`` are the render's.
 
     Raises:
         DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
@@ -38,7 +39,9 @@ def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
 
 
 def document_of(window: Window, render: Render, fmt: str) -> bytes:
-    """The context document of a window and its render; raises :class:`InvalidRequest` where there is no such format."""
+    """The context document of a window and its render; raises :class:`InvalidRequest` where there
+    is no such format.
+    """
     check_format(fmt)
     if fmt == "anthropic":
         return anthropic_document(window, render)
@@ -49,7 +52,9 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
 
 
 class Messages(NamedTuple):
-    """What of a context document a model is sent: its messages as they stand in it, ``system`` (Anthropic's), tokens and the digest."""
+    """What of a context document a model is sent: its messages as they stand in it, ``system``
+    (Anthropic's), tokens and the digest.
+    """
 
     messages: msgspec.Raw
     system: str | None

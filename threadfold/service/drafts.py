@@ -1,4 +1,6 @@
-"""Drafts: what a caller wants appended, checked as a whole list and turned into records, with their ids."""
+"""Drafts: what a caller wants appended, checked as a whole list and turned into records, with their
+ids.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,20 @@ from threadfold.service.spill import Drafts, Preview, make_spilled, preview_of
 
 LIGHT = 400_000
 EACH = 100
-"""What is_heavy adds up, in characters: a list is light up to ``LIGHT``, an object counts as ``EACH`` beside its texts.
+"""What is_heavy adds up, in characters: a list is light up to ``LIGHT``, an object counts as
+``EACH`` beside its texts.
 
-Counting takes about 3 ns a character where toktok can, 40 where tiktoken has to."""
+Counting takes about 3 ns a character where toktok can, 40 where tiktoken has to.
+"""
 _PINNED_ROLES = frozenset({"system", "developer"})
 _WITH_MEANING = frozenset({"conversation.opened", "rollback"})
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class Conditions(NamedTuple):
-    """What has to hold where the events of a call reach the fold (``projections.fold.apply.conditions``); they are of one conversation then."""
+    """What has to hold where the events of a call reach the fold
+    (``projections.fold.apply.conditions``); they are of one conversation then.
+    """
 
     expect: str | None = None
     fence: int | None = None
@@ -39,7 +45,8 @@ UNCONDITIONED = Conditions()
 class Drafter:
     """Turns the flat events of one call into records. Pure but for the clock and random ids.
 
-    ``tenant`` is whose they are, ``rules`` the live generation's, ``partitions`` the log's, ``max_bytes`` the limit of one event.
+    ``tenant`` is whose they are, ``rules`` the live generation's, ``partitions`` the log's,
+    ``max_bytes`` the limit of one event.
     """
 
     def __init__(self, tenant: str, rules: Rules, partitions: int, max_bytes: int) -> None:
@@ -50,8 +57,12 @@ class Drafter:
         self._overrides: dict[Key, dict[str, object]] = {}
         self._pinned: list[tuple[int, Key]] = []
 
-    def records(self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None) -> list[Record]:
-        """The records of :meth:`drafts`, for lists of which no result spills; raises ValueError where one does."""
+    def records(
+        self, items: Sequence[tuple[str, object]], noun: str, operator: bool, id_seed: str | None
+    ) -> list[Record]:
+        """The records of :meth:`drafts`, for lists of which no result spills; raises ValueError
+        where one does.
+        """
         drafts = self.drafts(items, noun, operator, id_seed)
         if drafts.spilled:
             raise ValueError("a result of this list spills: its records alone are not all of it")
@@ -65,14 +76,17 @@ class Drafter:
         id_seed: str | None,
         conditions: Conditions = UNCONDITIONED,
     ) -> Drafts:
-        """One record for each ``(conversation, flat event)``, in order; errors count them from 1, like ``event 3``.
+        """One record for each ``(conversation, flat event)``, in order; errors count them from 1,
+        like ``event 3``.
 
-        A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it (``threadfold.service.spill``). The policy is the
-        tenant's, and a conversation's own where an event of this or an earlier list of this instance opens it: another is in the
+        A result whose text is over ``spill_chars`` becomes a preview, its pieces beside it
+        (``threadfold.service.spill``). The policy is the tenant's, and a conversation's own where
+        an event of this or an earlier list of this instance opens it: another is in the
         conversation's window only.
 
         Raises:
-            InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong, named.
+            InvalidName, InvalidEvent, EventTooLarge, InvalidPolicy: the first item that is wrong,
+                named.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         encoding = self._rules.for_conversation(self._tenant, None).encoding
@@ -89,12 +103,21 @@ class Drafter:
         try:
             self._add_all(intake, items, noun, id_seed, previews)
         except ThreadfoldError:
-            intake.records()  # raises where an item before that one is too large: the first that is wrong is named
+            # raises where an item before that one is too large: the first that is wrong is named
+            intake.records()
             raise
         records = intake.records()
         self._check_pinned(intake.tokens, noun)
         spilled = [
-            make_spilled(i, records[i], preview, policy, where=f"{noun} {i + 1}", now=now, max_bytes=self._max_bytes)
+            make_spilled(
+                i,
+                records[i],
+                preview,
+                policy,
+                where=f"{noun} {i + 1}",
+                now=now,
+                max_bytes=self._max_bytes,
+            )
             for i, preview, policy in previews
         ]
         return Drafts(records, spilled, intake.tokens)
@@ -110,35 +133,59 @@ class Drafter:
         ids = new_ids(len(items)) if id_seed is None else None
         for i, (conversation, flat) in enumerate(items):
             # What is no text is no name, and may not even be a key of a dictionary.
-            key = _known_key(self._tenant, conversation) if isinstance(conversation, str) else make_key(self._tenant, conversation)
+            key = (
+                _known_key(self._tenant, conversation)
+                if isinstance(conversation, str)
+                else make_key(self._tenant, conversation)
+            )
             where = f"{noun} {i + 1}"
-            if isinstance(flat, dict) and flat.get("type") == "tool.result" and flat.get("spill") is None:
+            if (
+                isinstance(flat, dict)
+                and flat.get("type") == "tool.result"
+                and flat.get("spill") is None
+            ):
                 policy = self._rules.for_conversation(self._tenant, self._overrides.get(key))
                 preview = preview_of(flat.get("content"), policy, where)
                 if preview is not None:
                     previews.append((i, preview, policy))
                     flat = {**flat, "content": preview.content}
-            intake.add(key, flat, where=where, new_id=ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", i))
+            intake.add(
+                key,
+                flat,
+                where=where,
+                new_id=ids[i] if ids is not None else derived_id(self._tenant, id_seed or "", i),
+            )
             if isinstance(flat, dict):
                 if flat["type"] in _WITH_MEANING:
                     self._check_meaning(key, flat, where)
-                if flat.get("pinned") is True or flat.get("role") in _PINNED_ROLES or flat.get("tools"):
+                if (
+                    flat.get("pinned") is True
+                    or flat.get("role") in _PINNED_ROLES
+                    or flat.get("tools")
+                ):
                     self._pinned.append((i, key))
 
     def _check_pinned(self, tokens: list[int], noun: str) -> None:
-        """What a list alone brings to a pinned lane has to fit into it; the fold cuts what comes to too much over time."""
+        """What a list alone brings to a pinned lane has to fit into it; the fold cuts what comes to
+        too much over time.
+        """
         lanes: dict[Key, int] = {}
         for i, key in self._pinned:
             lanes[key] = lanes.get(key, 0) + tokens[i]
-            limit = self._rules.for_conversation(self._tenant, self._overrides.get(key)).pinned_limit
+            limit = self._rules.for_conversation(
+                self._tenant, self._overrides.get(key)
+            ).pinned_limit
             if lanes[key] > limit:
                 raise InvalidEvent(
-                    f"{noun} {i + 1}: its {tokens[i]} tokens bring what this list pins to {lanes[key]}: "
-                    f"system text, tools and pinned results may have {limit} (policy key pinned_max_tokens)"
+                    f"{noun} {i + 1}: its {tokens[i]} tokens bring what this list pins to"
+                    f" {lanes[key]}: system text, tools and pinned results may have {limit} (policy"
+                    " key pinned_max_tokens)"
                 )
 
     def _check_meaning(self, key: Key, flat: dict[str, object], where: str) -> None:
-        """What the form alone does not tell: a policy that cannot hold, a rollback into another conversation."""
+        """What the form alone does not tell: a policy that cannot hold, a rollback into another
+        conversation.
+        """
         kind = flat["type"]
         if kind == "conversation.opened" and isinstance(policy := flat.get("policy"), dict):
             try:
@@ -152,7 +199,10 @@ class Drafter:
             except InvalidPosition:
                 return  # the id of a recent event: only the fold knows those
             if target.partition != partition_of(key, self._partitions):
-                raise InvalidEvent(f"{where}: field to: position {target} is not one of conversation {key.conversation}")
+                raise InvalidEvent(
+                    f"{where}: field to: position {target} is not one of conversation"
+                    f" {key.conversation}"
+                )
 
 
 @lru_cache(maxsize=16384)
@@ -161,10 +211,12 @@ def _known_key(tenant: str, conversation: str) -> Key:
 
 
 def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
-    """Whether checking and counting may take many milliseconds, so that it had better not be done in the event loop.
+    """Whether checking and counting may take many milliseconds, so that it had better not be done
+    in the event loop.
 
-    Long texts are: nearly all of their time is the tokenizer's, which lets other threads run. Many short events are not: 500 take about
-    3 ms, mostly Python's own, and in a thread would hold up the event loop just as long.
+    Long texts are: nearly all of their time is the tokenizer's, which lets other threads run. Many
+    short events are not: 500 take about 3 ms, mostly Python's own, and in a thread would hold up
+    the event loop just as long.
     """
     left = LIGHT
     for _, flat in items:
@@ -172,7 +224,13 @@ def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
         while waiting:
             value = waiting.pop()
             left -= EACH
-            for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,):
+            for part in (
+                value.values()
+                if isinstance(value, dict)
+                else value
+                if isinstance(value, list)
+                else (value,)
+            ):
                 if isinstance(part, str):
                     # The tokenizer takes many times longer for letters beyond ASCII.
                     left -= len(part) if part.isascii() else 8 * len(part)
@@ -186,21 +244,30 @@ def is_heavy(items: Sequence[tuple[str, object]]) -> bool:
 
 
 def new_id() -> str:
-    """A new event id: 48 bits of Unix time in ms and random bits, in the form of a version 7 UUID (RFC 9562)."""
+    """A new event id: 48 bits of Unix time in ms and random bits, in the form of a version 7 UUID
+    (RFC 9562).
+    """
     return new_ids(1)[0]
 
 
 def new_ids(count: int) -> list[str]:
-    """New event ids, see :func:`new_id`; made together they share their time, and the system is asked for random bits once."""
+    """New event ids, see :func:`new_id`; made together they share their time, and the system is
+    asked for random bits once.
+    """
     ms = f"{time.time_ns() // 1_000_000:012x}"
     begin = f"{ms[:8]}-{ms[8:]}-7"
     bits = secrets.token_hex(10 * count)
-    # 3 random digits, then one of the four that a variant may begin with (by two bits of the fourth), then 15 more.
+    # 3 random digits, then one of the four that a variant may begin with (by two bits of the
+    # fourth), then 15 more.
     return [
-        f"{begin}{bits[i : i + 3]}-{_VARIANT[bits[i + 3]]}{bits[i + 4 : i + 7]}-{bits[i + 7 : i + 19]}" for i in range(0, 20 * count, 20)
+        f"{begin}{bits[i : i + 3]}-{_VARIANT[bits[i + 3]]}{bits[i + 4 : i + 7]}-"
+        f"{bits[i + 7 : i + 19]}"
+        for i in range(0, 20 * count, 20)
     ]
 
 
 def derived_id(tenant: str, seed: str, index: int) -> str:
-    """The id of item ``index`` (from 0) of a call that named an idempotency key: the same whenever the call is repeated."""
+    """The id of item ``index`` (from 0) of a call that named an idempotency key: the same whenever
+    the call is repeated.
+    """
     return sha256(f"{tenant}\n{seed}\n{index}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

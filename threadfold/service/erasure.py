@@ -1,9 +1,12 @@
-"""Erasing a conversation, or all of a user's: from the log's event to the last store, with a receipt that says what became of each.
+"""Erasing a conversation, or all of a user's: from the log's event to the last store, with a
+receipt that says what became of each.
 
-In order: a record of the keys topic that it has begun (every process refuses the conversation from then on); ``conversation.erased`` in the
-log, and waiting until the live window took it; the windows of other generations; a record that it is done, from which on all its keys are
-void, and their tombstones; what was said so far of messages in progress. Each step may be repeated, so an erasure that was cut off goes on
-where it was when it is asked for again, and one that is done answers the same receipt.
+In order: a record of the keys topic that it has begun (every process refuses the conversation from
+then on); ``conversation.erased`` in the log, and waiting until the live window took it; the windows
+of other generations; a record that it is done, from which on all its keys are void, and their
+tombstones; what was said so far of messages in progress. Each step may be repeated, so an erasure
+that was cut off goes on where it was when it is asked for again, and one that is done answers the
+same receipt.
 """
 
 from __future__ import annotations
@@ -31,13 +34,17 @@ from threadfold.service.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
-"""What is added to ``max.compaction.lag.ms``: until the topic's next segment is begun, the cleaner has come round and has run."""
+"""What is added to ``max.compaction.lag.ms``: until the topic's next segment is begun, the cleaner
+has come round and has run.
+"""
 USER_PAGE = 500
 ATTEMPTS = 5
 
 
 class Store(msgspec.Struct):
-    """What became of a store: ``deadline`` (RFC 3339) is until when at the latest, null where it is so now, or for good."""
+    """What became of a store: ``deadline`` (RFC 3339) is until when at the latest, null where it is
+    so now, or for good.
+    """
 
     state: Outcome
     deadline: str | None
@@ -45,7 +52,9 @@ class Store(msgspec.Struct):
 
 
 class Receipt(msgspec.Struct):
-    """An erasure: the position of its event, when it was asked for first, what became of the log's payloads, and of each store."""
+    """An erasure: the position of its event, when it was asked for first, what became of the log's
+    payloads, and of each store.
+    """
 
     conversation: str
     position: str
@@ -57,45 +66,59 @@ class Receipt(msgspec.Struct):
 class Eraser:
     """Erases conversations through a started backend."""
 
-    def __init__(self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]]) -> None:
+    def __init__(
+        self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]]
+    ) -> None:
         """Args: ``forget_partial`` deletes what was said so far of messages in progress."""
         self._backend = backend
         self._keys = backend.keys
         self._forget_partial = forget_partial
 
     async def conversation(self, tenant: str, conversation: str) -> Receipt:
-        """Erase a conversation and return the receipt; one that is erased already answers its receipt again.
+        """Erase a conversation and return the receipt; one that is erased already answers its
+        receipt again.
 
         Raises:
-            UnknownConversation: nothing was appended to it; what was said so far of a message in progress is deleted.
-            WaitTimedOut: the window did not take it in time (does a worker run?): it is begun, and refused everywhere; ask again.
-            Healing, KafkaUnavailable, RedisUnavailable: as named; ask again.
+            UnknownConversation: nothing was appended to it; what was said so far of a message in
+            progress is deleted. WaitTimedOut: the window did not take it in time (does a worker
+            run?): it is begun, and refused everywhere; ask again. Healing, KafkaUnavailable,
+            RedisUnavailable: as named; ask again.
         """
         return await self._erase(make_key(tenant, conversation), None)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
-        """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and return their receipts by name.
+        """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and
+        return their receipts by name.
 
-        Those that were erased earlier on behalf of the same user are among them; of these only a hash of the user is kept.
+        Those that were erased earlier on behalf of the same user are among them; of these only a
+        hash of the user is kept.
 
         Raises:
-            UnknownUser: there is none.
-            WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable: some may be erased; ask again.
+            UnknownUser: there is none. WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable:
+            some may be erased; ask again.
         """
         backend, done = self._backend, dict[str, Receipt]()
         await self._keys.sync()
         tag = user_tag(tenant, user)
         await backend.caught_up(range(backend.log.partitions))
-        names = sorted({*self._keys.table.erased_for(tenant, tag), *await of_user(backend, tenant, user, USER_PAGE)})
+        names = sorted(
+            {
+                *self._keys.table.erased_for(tenant, tag),
+                *await of_user(backend, tenant, user, USER_PAGE),
+            }
+        )
         while names:
             for name in names:
                 done[name] = await self._erase(make_key(tenant, name), tag)
-            names = [name for name in await of_user(backend, tenant, user, USER_PAGE) if name not in done]
+            names = [
+                name for name in await of_user(backend, tenant, user, USER_PAGE) if name not in done
+            ]
         if not done:
             raise UnknownUser(f"user {user[:128]} is not known: no conversation was opened with it")
         return [done[name] for name in sorted(done)]
 
-    # -- the steps -----------------------------------------------------------------------------------------------------------
+    # -- the steps
+    # ------------------------------------------------------------------------------------------
 
     async def _erase(self, key: Key, user: str | None) -> Receipt:
         name = str(key).encode()
@@ -105,7 +128,8 @@ class Eraser:
             try:
                 verdict = await self._verdict(key)
             except UnknownConversation:
-                # It may be spoken in for the first time now: that text would become its first message.
+                # It may be spoken in for the first time now: that text would become its first
+                # message.
                 await self._forget_partial(key)
                 raise
             erasure = Erasure("begun", _now(), verdict, user=user)
@@ -113,7 +137,9 @@ class Eraser:
         if erasure.state == "begun":
             position = await self._append(key)
             await self._elsewhere(key, position)
-            erasure = msgspec.structs.replace(erasure, state="done", position=position, done_at=_now())
+            erasure = msgspec.structs.replace(
+                erasure, state="done", position=position, done_at=_now()
+            )
             await self._keys.put_erasure(name, erasure)
             erasure = self._keys.table.erasure(name) or erasure
         else:
@@ -123,41 +149,58 @@ class Eraser:
         return await self._receipt(key, erasure)
 
     async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:
-        """What becomes of the log: opaque where all of the conversation's events are sealed; raises UnknownConversation."""
+        """What becomes of the log: opaque where all of the conversation's events are sealed; raises
+        UnknownConversation.
+        """
         backend = self._backend
         await backend.caught_up([partition_of(key, backend.log.partitions)])
         window = await self._window(key)
         if window is None:
-            raise UnknownConversation(f"conversation {key.conversation} is not known: nothing was appended to it")
+            raise UnknownConversation(
+                f"conversation {key.conversation} is not known: nothing was appended to it"
+            )
         if not self._keys.table.has(str(key).encode()):
             return "kept"
         async for _, piece in pieces_backwards(backend.log, window):
             rows = await backend.log.read(_positions(window, piece))
-            if any(row.value is not None and not is_sealed(row.value) for row in rows.values() if row.key == str(key).encode()):
+            if any(
+                row.value is not None and not is_sealed(row.value)
+                for row in rows.values()
+                if row.key == str(key).encode()
+            ):
                 return "kept"
         return "opaque"
 
     async def _window(self, key: Key) -> Window | None:
         backend = self._backend
         _, stored = await backend.stored(key)
-        return None if stored is None else stored.load(key, partition_of(key, backend.log.partitions), backend.live_rules())
+        return (
+            None
+            if stored is None
+            else stored.load(key, partition_of(key, backend.log.partitions), backend.live_rules())
+        )
 
     async def _append(self, key: Key) -> str:
         """Append the erasure and wait until the live window took it; returns its position."""
         flat = {"type": "conversation.erased", "id": _event_id(key)}
-        (appended,) = await self._backend.append(key.tenant, [(key.conversation, flat)], operator=True)
+        (appended,) = await self._backend.append(
+            key.tenant, [(key.conversation, flat)], operator=True
+        )
         await self._backend.applied(appended.position)
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:
         """Erase the windows of other generations, which nobody folds now or soon.
 
-        The erasure is folded into them early: a window that is erased takes nothing but a position from what comes, so it makes no
-        difference when that happens. Whoever builds such a generation at this moment is fenced, and goes on from what is stored.
+        The erasure is folded into them early: a window that is erased takes nothing but a position
+        from what comes, so it makes no difference when that happens. Whoever builds such a
+        generation at this moment is fenced, and goes on from what is stored.
         """
         backend, partition = self._backend, partition_of(key, self._backend.log.partitions)
         live = backend.control.state.live_generation
-        for generation in sorted(backend.control.state.generations.values(), key=lambda one: one.number):
+        for generation in sorted(
+            backend.control.state.generations.values(), key=lambda one: one.number
+        ):
             if generation.number == live.number:
                 continue
             for _ in range(ATTEMPTS):
@@ -165,34 +208,51 @@ class Eraser:
                     break
             else:
                 raise Healing(
-                    f"generation {generation.number} is written too busily to erase {key.conversation} from it: try again shortly"
+                    f"generation {generation.number} is written too busily to erase"
+                    f" {key.conversation} from it: try again shortly"
                 )
 
     async def _erase_in(self, generation: int, partition: int, key: Key, position: str) -> bool:
-        """Erase one window of a generation; False when somebody else wrote its partition meanwhile."""
+        """Erase one window of a generation; False when somebody else wrote its partition
+        meanwhile.
+        """
         backend = self._backend
         try:
             checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
         except (CorruptWindow, Healing):
-            # It sleeps there, and its snapshot gave way to the live generation's: what an erasure leaves does not depend on it.
+            # It sleeps there, and its snapshot gave way to the live generation's: what an erasure
+            # leaves does not depend on it.
             checkpoint, (stored,) = await backend.store.inner.read(generation, partition, [key])
         if checkpoint is None or stored is None:
             return True
         rules = backend.control.state.rules(backend.control.state.generations[generation])
-        window, mark = (Window(key, partition, rules), NOTHING) if stored.asleep else stored.open(key, partition, rules)
+        window, mark = (
+            (Window(key, partition, rules), NOTHING)
+            if stored.asleep
+            else stored.open(key, partition, rules)
+        )
         if window.meta.erased:
             return True
         apply(window, min(checkpoint.offset, parse_position(position).offset), _event(key))
-        applied = await backend.store.apply(generation, partition, checkpoint, [write_of(window, mark, checkpoint.timestamp)])
+        applied = await backend.store.apply(
+            generation, partition, checkpoint, [write_of(window, mark, checkpoint.timestamp)]
+        )
         return applied.verdict is Verdict.APPLIED
 
-    # -- the receipt ---------------------------------------------------------------------------------------------------------
+    # -- the receipt
+    # ------------------------------------------------------------------------------------------
 
     async def _receipt(self, key: Key, erasure: Erasure) -> Receipt:
-        configs = await topic_configs(self._backend.settings, ("keys", "renders", "compactions", "dead-letters"))
+        configs = await topic_configs(
+            self._backend.settings, ("keys", "renders", "compactions", "dead-letters")
+        )
         since = datetime.fromisoformat(erasure.done_at or erasure.erased_at)
         return Receipt(
-            key.conversation, erasure.position or "", erasure.erased_at, erasure.log, _stores(erasure.log == "opaque", since, configs)
+            key.conversation,
+            erasure.position or "",
+            erasure.erased_at,
+            erasure.log,
+            _stores(erasure.log == "opaque", since, configs),
         )
 
 
@@ -201,27 +261,68 @@ def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -
     sealed = "sealed with a key that is gone"
     lag = _after(since, configs.get("keys", {}).get("max.compaction.lag.ms"), CLEANER)
     renders, compactions, letters = (
-        _after(since, configs.get(name, {}).get("retention.ms")) for name in ("renders", "compactions", "dead-letters")
+        _after(since, configs.get(name, {}).get("retention.ms"))
+        for name in ("renders", "compactions", "dead-letters")
     )
     return {
         "log": Store(
-            payloads, None, f"payloads are {sealed}" if opaque else "payloads are not sealed, or not all: the log is kept for ever"
+            payloads,
+            None,
+            (
+                f"payloads are {sealed}"
+                if opaque
+                else "payloads are not sealed, or not all: the log is kept for ever"
+            ),
         ),
         "keys": Store(
-            "deleted", lag, "void at once; the broker drops the wrapped keys by then (max.compaction.lag.ms and its cleaner's run)"
+            "deleted",
+            lag,
+            "void at once; the broker drops the wrapped keys by then (max.compaction.lag.ms and its"
+            " cleaner's run)",
         ),
         "windows": Store("deleted", None, "in all generations; what is left is that it was erased"),
-        "snapshots": Store("opaque", None, f"what may be left is {sealed}")
-        if opaque
-        else Store("deleted", None, "overwritten by the worker; the broker drops the old ones when it compacts that partition next"),
-        "summaries": Store(payloads, None, f"texts are {sealed}" if opaque else "not sealed, or not all: the topic is kept for ever"),
-        "renders": Store("opaque", renders, f"records are {sealed}")
-        if opaque
-        else Store("kept", renders, "records hold digests, names and counts, no text; until the topic's retention"),
-        "compactions": Store("kept", compactions, "requests hold positions and ids, no text; until the topic's retention"),
+        "snapshots": (
+            Store("opaque", None, f"what may be left is {sealed}")
+            if opaque
+            else Store(
+                "deleted",
+                None,
+                "overwritten by the worker; the broker drops the old ones when it compacts that"
+                " partition next",
+            )
+        ),
+        "summaries": Store(
+            payloads,
+            None,
+            (
+                f"texts are {sealed}"
+                if opaque
+                else "not sealed, or not all: the topic is kept for ever"
+            ),
+        ),
+        "renders": (
+            Store("opaque", renders, f"records are {sealed}")
+            if opaque
+            else Store(
+                "kept",
+                renders,
+                "records hold digests, names and counts, no text; until the topic's retention",
+            )
+        ),
+        "compactions": Store(
+            "kept",
+            compactions,
+            "requests hold positions and ids, no text; until the topic's retention",
+        ),
         "partials": Store("deleted", None, "text in progress"),
-        "caches": Store("deleted", None, "in each gateway as it reads the keys topic, within a second"),
-        "dead_letters": Store("kept", letters, "letters hold positions and causes, no text; until the topic's retention"),
+        "caches": Store(
+            "deleted", None, "in each gateway as it reads the keys topic, within a second"
+        ),
+        "dead_letters": Store(
+            "kept",
+            letters,
+            "letters hold positions and causes, no text; until the topic's retention",
+        ),
     }
 
 
@@ -233,7 +334,9 @@ def _after(since: datetime, ms: str | None, more: timedelta = timedelta()) -> st
 
 
 def user_tag(tenant: str, user: str) -> str:
-    """What is kept of a user on whose behalf was erased: 32 hex digits of a SHA-256. Who can guess the user can tell it."""
+    """What is kept of a user on whose behalf was erased: 32 hex digits of a SHA-256. Who can guess
+    the user can tell it.
+    """
     return sha256(f"user\n{tenant}\n{user}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -242,7 +345,14 @@ def _event_id(key: Key) -> str:
 
 
 def _event(key: Key) -> ErasedEvent:
-    record = make_record(key, {"type": "conversation.erased"}, where="erasure", now=_now(), new_id=_event_id(key), operator=True)
+    record = make_record(
+        key,
+        {"type": "conversation.erased"},
+        where="erasure",
+        now=_now(),
+        new_id=_event_id(key),
+        operator=True,
+    )
     event = decode_event(record.value)
     assert isinstance(event, ErasedEvent)
     return event

@@ -1,8 +1,10 @@
-"""A tenant's lists: its conversations, latest first; what waits for somebody; and a conversation's summaries.
+"""A tenant's lists: its conversations, latest first; what waits for somebody; and a conversation's
+summaries.
 
-The first two are put together from lists that every partition keeps beside its windows (``projections.storage.listing``), so they say what the
-windows say, and come back with them. They are as of a moment for each partition, not for all: a conversation that is active while pages
-are read may move to the front and be seen twice, or not at all.
+The first two are put together from lists that every partition keeps beside its windows
+(``projections.storage.listing``), so they say what the windows say, and come back with them. They
+are as of a moment for each partition, not for all: a conversation that is active while pages are
+read may move to the front and be seen twice, or not at all.
 """
 
 from __future__ import annotations
@@ -39,10 +41,14 @@ class Place(NamedTuple):
     partition: int
 
 
-async def conversations(backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
-    """A page of the tenant's conversations, the one that was active last first, as ``{"conversations": […], "next_before"}``.
+async def conversations(
+    backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50
+) -> dict[str, Any]:
+    """A page of the tenant's conversations, the one that was active last first, as
+    ``{"conversations": […], "next_before"}``.
 
-    Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens"}``. Erased ones are not in it.
+    Each is ``{"conversation", "active_at" (RFC 3339), "state", "position", "count", "tokens"}``.
+    Erased ones are not in it.
 
     Raises:
         InvalidRequest: ``limit`` is not 1 to 200.
@@ -52,42 +58,63 @@ async def conversations(backend: Backend, tenant: str, *, before: str | None = N
     places, cursor = await _page(backend, "recent", tenant, before, limit)
     heads = await _heads(backend, tenant, places)
     there = [(place, head) for place, head in zip(places, heads, strict=True) if head is not None]
-    shown = [_shown(place, head) for place, head in there if isinstance(head, Stub) or not head.erased]
+    shown = [
+        _shown(place, head) for place, head in there if isinstance(head, Stub) or not head.erased
+    ]
     return {"conversations": shown, "next_before": cursor}
 
 
-async def suspensions(backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50) -> dict[str, Any]:
-    """A page of what waits for somebody in the tenant's conversations, as ``{"suspensions": […], "next_before"}``.
+async def suspensions(
+    backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50
+) -> dict[str, Any]:
+    """A page of what waits for somebody in the tenant's conversations, as ``{"suspensions": […],
+    "next_before"}``.
 
-    Conversations come in the order in which they began to wait, the latest first, each with all that is open in it: ``limit`` is a number
-    of conversations. Each is as in a context, with its ``conversation``. Raises like :func:`conversations`.
+    Conversations come in the order in which they began to wait, the latest first, each with all
+    that is open in it: ``limit`` is a number of conversations. Each is as in a context, with its
+    ``conversation``. Raises like :func:`conversations`.
     """
     places, cursor = await _page(backend, "waiting", tenant, before, limit)
-    found = await asyncio.gather(*(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places))
+    found = await asyncio.gather(
+        *(_suspended(backend, make_key(tenant, place.found.conversation)) for place in places)
+    )
     return {"suspensions": list(chain.from_iterable(found)), "next_before": cursor}
 
 
 async def of_user(backend: Backend, tenant: str, user: str, limit: int) -> list[str]:
-    """The conversations that were opened with this ``user``, at most ``limit``, erased ones not among them. Raises like :func:`_page`."""
+    """The conversations that were opened with this ``user``, at most ``limit``, erased ones not
+    among them. Raises like :func:`_page`.
+    """
     found = await _merged(backend, f"user:{user_name(tenant, user)}", None, limit)
     return [place.found.conversation for place in found]
 
 
-async def summaries(backend: Backend, tenant: str, conversation: str, *, before: str | None = None, limit: int = 20) -> dict[str, Any]:
-    """The summary in force and those it stands on, newest first, as ``{"summaries": [flat events], "next_before"}``.
+async def summaries(
+    backend: Backend, tenant: str, conversation: str, *, before: str | None = None, limit: int = 20
+) -> dict[str, Any]:
+    """The summary in force and those it stands on, newest first, as ``{"summaries": [flat events],
+    "next_before"}``.
 
     Raises:
-        InvalidRequest: ``limit`` is not 1 to 200.
-        InvalidPosition: ``before`` is not a cursor of this list.
-        UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as ``Backend.window`` says.
+        InvalidRequest: ``limit`` is not 1 to 200. InvalidPosition: ``before`` is not a cursor of
+        this list. UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as
+        ``Backend.window`` says.
     """
     _check_limit(limit)
     window = await backend.window(tenant, conversation)
     about = f"summaries {window.key}"
     if before is None:
-        at = None if window.meta.summary is None else Position(window.partition, window.meta.summary.offset)
+        at = (
+            None
+            if window.meta.summary is None
+            else Position(window.partition, window.meta.summary.offset)
+        )
     else:
-        at = parse_position(read_cursor(about, before, f"the summaries of conversation {conversation}").decode("utf-8", "replace"))
+        at = parse_position(
+            read_cursor(about, before, f"the summaries of conversation {conversation}").decode(
+                "utf-8", "replace"
+            )
+        )
     found: list[dict[str, Any]] = []
     while at is not None and len(found) < limit:
         raw = (await backend.log.read([at])).get(at)
@@ -99,10 +126,15 @@ async def summaries(backend: Backend, tenant: str, conversation: str, *, before:
         if flat is not None:
             found.append(flat)
         at = parse_position(event.data.previous_position) if event.data.previous_position else None
-    return {"summaries": found, "next_before": None if at is None else write_cursor(about, str(at).encode())}
+    return {
+        "summaries": found,
+        "next_before": None if at is None else write_cursor(about, str(at).encode()),
+    }
 
 
-async def _page(backend: Backend, kind: str, tenant: str, before: str | None, limit: int) -> tuple[list[Place], str | None]:
+async def _page(
+    backend: Backend, kind: str, tenant: str, before: str | None, limit: int
+) -> tuple[list[Place], str | None]:
     _check_limit(limit)
     about = f"{kind} {tenant}"
     after = None
@@ -111,9 +143,15 @@ async def _page(backend: Backend, kind: str, tenant: str, before: str | None, li
         try:
             after = Found(*_cursor.decode(read_cursor(about, before, whose)))
         except msgspec.DecodeError:
-            raise InvalidPosition(f"cursor {before[:40]!r} is not one of {whose}: use next_before of the last page") from None
+            raise InvalidPosition(
+                f"cursor {before[:40]!r} is not one of {whose}: use next_before of the last page"
+            ) from None
     places = await _merged(backend, f"{kind}:{tenant}", after, limit + 1)
-    cursor = write_cursor(about, msgspec.msgpack.encode(tuple(places[limit - 1].found))) if len(places) > limit else None
+    cursor = (
+        write_cursor(about, msgspec.msgpack.encode(tuple(places[limit - 1].found)))
+        if len(places) > limit
+        else None
+    )
     return places[:limit], cursor
 
 
@@ -125,7 +163,9 @@ async def _merged(backend: Backend, name: str, before: Found | None, limit: int)
         served = backend.served(partition)
         listed = await backend.store.listed(generation, partition, name, before, limit)
         # After it was read: a server that took over meanwhile may have answered with an older list.
-        await backend.check_served(partition, await backend.store.checkpoint(generation, partition), served)
+        await backend.check_served(
+            partition, await backend.store.checkpoint(generation, partition), served
+        )
         return [Place(found, partition) for found in listed]
 
     parts = await asyncio.gather(*map(of_one, range(backend.log.partitions)))
@@ -139,7 +179,13 @@ async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Hea
         key = make_key(tenant, place.found.conversation)
         fields = await backend.stored_fields(key, [HEAD, STUB])
         with stored_form(key):
-            return decode_head(fields[HEAD]) if HEAD in fields else decode_stub(fields[STUB]) if STUB in fields else None
+            return (
+                decode_head(fields[HEAD])
+                if HEAD in fields
+                else decode_stub(fields[STUB])
+                if STUB in fields
+                else None
+            )
 
     return list(await asyncio.gather(*map(head, places)))
 
@@ -148,7 +194,10 @@ async def _suspended(backend: Backend, key: Key) -> list[dict[str, Any]]:
     window = await backend.window_or_none(key)
     if window is None:
         return []
-    return [{"conversation": key.conversation, **suspension_of(window.partition, open_)} for open_ in window.lanes.suspensions]
+    return [
+        {"conversation": key.conversation, **suspension_of(window.partition, open_)}
+        for open_ in window.lanes.suspensions
+    ]
 
 
 def _shown(place: Place, head: Head | Stub) -> dict[str, Any]:

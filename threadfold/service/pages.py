@@ -1,7 +1,8 @@
 """Pages of a conversation's history, newest first, straight from the log.
 
-A page follows the tail's positions and then the summaries' spans (``streams.log.log.history``). Its cursor names the last event given and the
-summary event whose span that one is in, so the next page begins there, however deep it is.
+A page follows the tail's positions and then the summaries' spans (``streams.log.log.history``). Its
+cursor names the last event given and the summary event whose span that one is in, so the next page
+begins there, however deep it is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
 
 class Place(NamedTuple):
-    """Where a page ended: the offset of its oldest event, and of the summary event whose span that is in (None: the tail)."""
+    """Where a page ended: the offset of its oldest event, and of the summary event whose span that
+    is in (None: the tail).
+    """
 
     offset: int
     span_of: int | None
@@ -35,7 +38,9 @@ class Place(NamedTuple):
 
 def write_cursor(key: Key, place: Place) -> str:
     """An opaque cursor of this conversation's history."""
-    return cursors.write_cursor(f"history\n{key}", _PLACE.pack(place.offset, -1 if place.span_of is None else place.span_of))
+    return cursors.write_cursor(
+        f"history\n{key}", _PLACE.pack(place.offset, -1 if place.span_of is None else place.span_of)
+    )
 
 
 def read_cursor(key: Key, cursor: str) -> Place:
@@ -44,17 +49,24 @@ def read_cursor(key: Key, cursor: str) -> Place:
     Raises:
         InvalidPosition: it is not a cursor of this conversation.
     """
-    packed = cursors.read_cursor(f"history\n{key}", cursor, f"conversation {key.conversation}", "next_before of its last page")
+    packed = cursors.read_cursor(
+        f"history\n{key}",
+        cursor,
+        f"conversation {key.conversation}",
+        "next_before of its last page",
+    )
     offset, span_of = _PLACE.unpack(packed)
     return Place(offset, None if span_of < 0 else span_of)
 
 
 async def page(log: Log, window: Window, before: str | None, limit: int) -> dict[str, Any]:
-    """At most ``limit`` events older than the cursor ``before`` (None: the newest), as :func:`flat_event`, newest first.
+    """At most ``limit`` events older than the cursor ``before`` (None: the newest), as
+    :func:`flat_event`, newest first.
 
-    Returns ``{"events": […], "next_before": cursor or None}``; None when these are the oldest. Repeated events are not in it: a repeat
-    has no place in the window. Neither are the pieces of spilled results: the result that names them comes first, so most are passed over
-    unread (those in the same read as their result are read in vain, at most ``limit`` + 1 at once).
+    Returns ``{"events": […], "next_before": cursor or None}``; None when these are the oldest.
+    Repeated events are not in it: a repeat has no place in the window. Neither are the pieces of
+    spilled results: the result that names them comes first, so most are passed over unread (those
+    in the same read as their result are read in vain, at most ``limit`` + 1 at once).
 
     Raises:
         InvalidPosition: the cursor is not one of this conversation.
@@ -74,11 +86,18 @@ async def page(log: Log, window: Window, before: str | None, limit: int) -> dict
         found += await _listed(log, window, waiting, limit + 1 - len(found), pieces)
     more_there = len(found) > limit
     found = found[:limit]
-    return {"events": [flat for _, flat in found], "next_before": write_cursor(window.key, found[-1][0]) if more_there else None}
+    return {
+        "events": [flat for _, flat in found],
+        "next_before": write_cursor(window.key, found[-1][0]) if more_there else None,
+    }
 
 
-async def _listed(log: Log, window: Window, waiting: list[Place], count: int, pieces: set[int]) -> list[tuple[Place, dict[str, Any]]]:
-    """Take up to ``count`` places from the front of ``waiting`` and read those events; ``pieces`` learns which offsets not to read."""
+async def _listed(
+    log: Log, window: Window, waiting: list[Place], count: int, pieces: set[int]
+) -> list[tuple[Place, dict[str, Any]]]:
+    """Take up to ``count`` places from the front of ``waiting`` and read those events; ``pieces``
+    learns which offsets not to read.
+    """
     wanted: list[Place] = []
     taken = 0
     for place in waiting:
@@ -113,27 +132,37 @@ def _pieces_of(flat: dict[str, Any]) -> list[int]:
 
 async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterator[list[Place]]:
     below = None if after is None else after.offset
-    async for span_of, piece in pieces_backwards(log, window, below=below, span_of=after.span_of if after else None):
+    async for span_of, piece in pieces_backwards(
+        log, window, below=below, span_of=after.span_of if after else None
+    ):
         yield [Place(offset, span_of) for offset in piece]
 
 
 def flat_event(raw: Raw, key: Key, seals: Seals) -> dict[str, Any] | None:
-    """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is no event of this conversation.
+    """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is
+    no event of this conversation.
 
-    Known types are short (``message``), others whole. A field that would hide one of the envelope's (another producer's ``id``, an
-    ``event.dropped``'s ``position``) stands under ``data`` instead, with all its neighbours of that kind. An event that nobody can read any
-    more has the fields of its sealed payload, and ``"opaque": true``.
+    Known types are short (``message``), others whole. A field that would hide one of the envelope's
+    (another producer's ``id``, an ``event.dropped``'s ``position``) stands under ``data`` instead,
+    with all its neighbours of that kind. An event that nobody can read any more has the fields of
+    its sealed payload, and ``"opaque": true``.
     """
     event = event_of(raw, key, seals)
     if event is None or raw.key is None or raw.value is None:
         return None
     opened = open_value(seals, raw.key, raw.value)
-    # The envelope as it was written: the typed event has forgotten fields that a newer version added. Only an outdated version is lifted,
-    # unless it cannot be read: what is sealed is no data of any version.
+    # The envelope as it was written: the typed event has forgotten fields that a newer version
+    # added. Only an outdated version is lifted, unless it cannot be read: what is sealed is no data
+    # of any version.
     whole = msgspec.json.decode(opened or raw.value)
     if opened is not None:
         whole = present_form(whole)
-    flat = {"id": whole["id"], "type": short_type(whole["type"]), "time": whole.get("time"), "position": str(raw.position)}
+    flat = {
+        "id": whole["id"],
+        "type": short_type(whole["type"]),
+        "time": whole.get("time"),
+        "position": str(raw.position),
+    }
     if whole.get("traceparent") is not None:
         flat["traceparent"] = whole["traceparent"]
     if opened is None:

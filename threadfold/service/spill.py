@@ -1,7 +1,9 @@
-"""Spill: a tool result too long for one event stands in the log as pieces, and the result itself holds a preview and their positions.
+"""Spill: a tool result too long for one event stands in the log as pieces, and the result itself
+holds a preview and their positions.
 
-The pieces are events of the same conversation (``tool.result.chunk``), appended and acknowledged before the result that names them. Windows
-and summarisers see the preview alone; a reader gets the whole, or a page of it, at the result's own position.
+The pieces are events of the same conversation (``tool.result.chunk``), appended and acknowledged
+before the result that names them. Windows and summarisers see the preview alone; a reader gets the
+whole, or a page of it, at the result's own position.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ MAX_PAGE_CHARS = 1_000_000
 _ESCAPED = 6
 """Bytes that a character takes in JSON at most (``\\u0001``)."""
 _ENVELOPE_BYTES = 2_048
-"""Bytes taken for what stands around a piece's text: its envelope holds a conversation's name twice and two derived ids."""
+"""Bytes taken for what stands around a piece's text: its envelope holds a conversation's name twice
+and two derived ids.
+"""
 
 
 class Spilled(NamedTuple):
-    """A result of a list that spills: its place in the list, its pieces, and its ``spill`` field without their positions."""
+    """A result of a list that spills: its place in the list, its pieces, and its ``spill`` field
+    without their positions.
+    """
 
     at: int
     chunks: list[Record]
@@ -41,7 +47,9 @@ class Spilled(NamedTuple):
 
 
 class Drafts(NamedTuple):
-    """Checked events, ready for the log; ``records`` holds the previews of those that spill, ``tokens`` what each of them counts."""
+    """Checked events, ready for the log; ``records`` holds the previews of those that spill,
+    ``tokens`` what each of them counts.
+    """
 
     records: list[Record]
     spilled: list[Spilled]
@@ -49,7 +57,9 @@ class Drafts(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What becomes of a result that is too long: the content it keeps, its whole text, and (of a list) the lengths of its parts."""
+    """What becomes of a result that is too long: the content it keeps, its whole text, and (of a
+    list) the lengths of its parts.
+    """
 
     content: Any
     text: str
@@ -57,9 +67,11 @@ class Preview(NamedTuple):
 
 
 def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
-    """The preview of a result's content, or None where it is short enough to stand in one event, or of no valid form.
+    """The preview of a result's content, or None where it is short enough to stand in one event, or
+    of no valid form.
 
-    Of a list of parts the text parts together count; they are kept as one preview, the other parts as they are.
+    Of a list of parts the text parts together count; they are kept as one preview, the other parts
+    as they are.
 
     Raises:
         EventTooLarge: the text is over the policy's ``max_result_bytes``.
@@ -76,7 +88,8 @@ def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
             return None  # no Unicode: the event's own check says so
         if size > policy.max_result_bytes:
             raise EventTooLarge(
-                f"{where}: field content: {size} bytes of text are over the limit of {policy.max_result_bytes} bytes for one result"
+                f"{where}: field content: {size} bytes of text are over the limit of"
+                f" {policy.max_result_bytes} bytes for one result"
             )
     if not 0 < policy.spill_chars < len(text):
         return None
@@ -85,15 +98,23 @@ def preview_of(content: object, policy: Policy, where: str) -> Preview | None:
         return Preview(short, text, None)
     assert isinstance(content, list)
     kept = [part for part, length in zip(content, parts, strict=True) if length is None]
-    kept.insert(next(i for i, length in enumerate(parts) if length is not None), {"type": "text", "text": short})
+    kept.insert(
+        next(i for i, length in enumerate(parts) if length is not None),
+        {"type": "text", "text": short},
+    )
     return Preview(kept, text, parts)
 
 
 def shortened(text: str, keep: int) -> str:
-    """Head and tail of a text, ``keep`` characters together, and between them a line that says what is missing and where it is."""
+    """Head and tail of a text, ``keep`` characters together, and between them a line that says what
+    is missing and where it is.
+    """
     head, tail = keep - keep // 2, keep // 2
     gone = f"{len(text) - keep} of {len(text)} characters"
-    line = f"[{gone} left out here: the whole result is at this event's own position, events/{{position}}]"
+    line = (
+        f"[{gone} left out here: the whole result is at this event's own position,"
+        " events/{position}]"
+    )
     return "\n".join(part for part in (text[:head], line, text[len(text) - tail :]) if part)
 
 
@@ -103,29 +124,54 @@ def _text_and_parts(content: object) -> tuple[str, list[int | None] | None] | No
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         return None
     texts = [part.get("text") if part.get("type") == "text" else None for part in content]
-    if any(part.get("type") == "text" and not isinstance(text, str) for part, text in zip(content, texts, strict=True)):
+    if any(
+        part.get("type") == "text" and not isinstance(text, str)
+        for part, text in zip(content, texts, strict=True)
+    ):
         return None
     said = [text for text in texts if isinstance(text, str)]
-    return ("".join(said), [None if text is None else len(text) for text in texts]) if said else None
+    return (
+        ("".join(said), [None if text is None else len(text) for text in texts]) if said else None
+    )
 
 
-def make_spilled(at: int, record: Record, preview: Preview, policy: Policy, *, where: str, now: str, max_bytes: int) -> Spilled:
-    """The pieces of the result at place ``at`` of a list, whose event (with the preview) is ``record``.
+def make_spilled(
+    at: int,
+    record: Record,
+    preview: Preview,
+    policy: Policy,
+    *,
+    where: str,
+    now: str,
+    max_bytes: int,
+) -> Spilled:
+    """The pieces of the result at place ``at`` of a list, whose event (with the preview) is
+    ``record``.
 
-    Ids derive from the event's own and the piece's number, so what is repeated under the same id has the same pieces.
+    Ids derive from the event's own and the piece's number, so what is repeated under the same id
+    has the same pieces.
 
     Raises:
         InvalidEvent: the text is no Unicode.
         EventTooLarge: the event that names the pieces is over ``max_bytes``.
     """
     text = preview.text
-    size = min(max(policy.spill_chars, -(-len(text) // MAX_CHUNKS)), max(1, (max_bytes - _ENVELOPE_BYTES) // _ESCAPED))
+    size = min(
+        max(policy.spill_chars, -(-len(text) // MAX_CHUNKS)),
+        max(1, (max_bytes - _ENVELOPE_BYTES) // _ESCAPED),
+    )
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     spill_id = spill_id_of(record.id)
     chunks = [
         make_record(
             record.key,
-            {"type": "tool.result.chunk", "spill_id": spill_id, "index": i, "count": len(pieces), "content": piece},
+            {
+                "type": "tool.result.chunk",
+                "spill_id": spill_id,
+                "index": i,
+                "count": len(pieces),
+                "content": piece,
+            },
             where=where,
             now=now,
             new_id=f"{spill_id}-{i}",
@@ -135,32 +181,46 @@ def make_spilled(at: int, record: Record, preview: Preview, policy: Policy, *, w
         for i, piece in enumerate(pieces)
     ]
     raw = text.encode()
-    spill: dict[str, Any] = {"chars": len(text), "bytes": len(raw), "sha256": sha256(raw).hexdigest(), "size": size}
+    spill: dict[str, Any] = {
+        "chars": len(text),
+        "bytes": len(raw),
+        "sha256": sha256(raw).hexdigest(),
+        "size": size,
+    }
     if preview.parts is not None:
         spill["parts"] = preview.parts
     total = len(_with_spill(record, spill, [Position(999_999_999, 10**18 - 1)] * len(pieces)).value)
     if total > max_bytes:
-        raise EventTooLarge(f"{where}: {total} bytes are over the limit of {max_bytes} bytes for one event")
+        raise EventTooLarge(
+            f"{where}: {total} bytes are over the limit of {max_bytes} bytes for one event"
+        )
     return Spilled(at, chunks, spill)
 
 
 def spill_id_of(event_id: str) -> str:
-    """What the pieces of an event's result have in common; it fits wherever an id does, however long the event's own is."""
+    """What the pieces of an event's result have in common; it fits wherever an id does, however
+    long the event's own is.
+    """
     return sha256(f"spill\n{event_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 async def append_drafts(log: Log, drafts: Drafts) -> list[Position]:
-    """Append a checked list and return the positions of its own events, in order; pieces go first, and are safe before any other.
+    """Append a checked list and return the positions of its own events, in order; pieces go first,
+    and are safe before any other.
 
-    Pieces whose result did not follow (Kafka went away between) stay in the log and are named by nothing.
+    Pieces whose result did not follow (Kafka went away between) stay in the log and are named by
+    nothing.
 
     Raises:
-        EventTooLarge, Overloaded, KafkaUnavailable: as ``streams.log.log.Log.append`` says; nothing of the list's own events is in, or unknown.
+        EventTooLarge, Overloaded, KafkaUnavailable: as ``streams.log.log.Log.append`` says; nothing
+            of the list's own events is in, or unknown.
     """
     if not drafts.spilled:
         return await log.append(drafts.records)
     records = list(drafts.records)
-    positions = iter(await log.append([chunk for spilled in drafts.spilled for chunk in spilled.chunks]))
+    positions = iter(
+        await log.append([chunk for spilled in drafts.spilled for chunk in spilled.chunks])
+    )
     for at, chunks, spill in drafts.spilled:
         records[at] = _with_spill(records[at], spill, [next(positions) for _ in chunks])
     return await log.append(records)
@@ -172,7 +232,8 @@ def _with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Posit
     return Record(record.key, record.id, record.type, orjson.dumps(event))
 
 
-# -- reading back ----------------------------------------------------------------------------------------------------------------
+# -- reading back
+# ------------------------------------------------------------------------------------------
 
 
 def check_page(offset: int | None, limit: int | None) -> None:
@@ -183,11 +244,15 @@ def check_page(offset: int | None, limit: int | None) -> None:
         raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE_CHARS} characters")
 
 
-async def unfold(log: Log, key: Key, flat: dict[str, Any], offset: int | None, limit: int | None) -> dict[str, Any]:
-    """A flat event with its content whole, or (where ``offset`` or ``limit`` is given) with that page of its text as ``content``.
+async def unfold(
+    log: Log, key: Key, flat: dict[str, Any], offset: int | None, limit: int | None
+) -> dict[str, Any]:
+    """A flat event with its content whole, or (where ``offset`` or ``limit`` is given) with that
+    page of its text as ``content``.
 
-    A page counts in characters; of a list of parts it is of their texts, joined. ``page`` tells offset, limit and all characters. The
-    checksum holds for the whole alone: a page reads only the pieces it needs, and checks that they are the ones.
+    A page counts in characters; of a list of parts it is of their texts, joined. ``page`` tells
+    offset, limit and all characters. The checksum holds for the whole alone: a page reads only the
+    pieces it needs, and checks that they are the ones.
 
     Raises:
         InvalidRequest: a page was asked of an event without text content.
@@ -198,7 +263,10 @@ async def unfold(log: Log, key: Key, flat: dict[str, Any], offset: int | None, l
     if offset is None and limit is None:
         return flat if spill is None else {**flat, "content": await _whole(log, key, flat, spill)}
     if flat["type"] not in ("message", "tool.result"):
-        raise InvalidRequest(f"event {flat['position']} is a {flat['type']}, which has no pages: leave out offset and limit")
+        raise InvalidRequest(
+            f"event {flat['position']} is a {flat['type']}, which has no pages: leave out offset"
+            " and limit"
+        )
     offset, limit = offset or 0, limit or PAGE_CHARS
     if spill is None:
         content = _text_and_parts(flat.get("content"))
@@ -206,33 +274,48 @@ async def unfold(log: Log, key: Key, flat: dict[str, Any], offset: int | None, l
         total, page = len(text), text[offset : offset + limit]
     else:
         total, page = spill.chars, await _page(log, key, flat, spill, offset, limit)
-    return {**flat, "content": page, "page": {"offset": offset, "limit": limit, "characters": total}}
+    return {
+        **flat,
+        "content": page,
+        "page": {"offset": offset, "limit": limit, "characters": total},
+    }
 
 
 def _spill_of(flat: dict[str, Any]) -> events.Spill | None:
     if flat["type"] != "tool.result" or flat.get("spill") is None:
         return None
-    return msgspec.convert(flat["spill"], events.Spill)  # of the right form: the event's own decoding has checked it
+    return msgspec.convert(
+        flat["spill"], events.Spill
+    )  # of the right form: the event's own decoding has checked it
 
 
 async def _whole(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill) -> Any:
     text = "".join(await _pieces(log, key, flat, spill, 0, len(spill.chunks)))
     if len(text) != spill.chars or sha256(text.encode()).hexdigest() != spill.sha256:
-        raise SpillLost(f"the pieces of result {flat['position']} are not the text that was spilled: its checksum differs")
+        raise SpillLost(
+            f"the pieces of result {flat['position']} are not the text that was spilled: its"
+            " checksum differs"
+        )
     if spill.parts is None:
         return text
     kept = [part for part in flat.get("content") or () if part.get("type") != "text"]
-    if sum(length or 0 for length in spill.parts) != spill.chars or spill.parts.count(None) != len(kept):
+    if sum(length or 0 for length in spill.parts) != spill.chars or spill.parts.count(None) != len(
+        kept
+    ):
         raise SpillLost(f"the parts of result {flat['position']} are not those that were spilled")
     content: list[Any] = []
     at, others = 0, iter(kept)
     for length in spill.parts:
-        content.append(next(others) if length is None else {"type": "text", "text": text[at : at + length]})
+        content.append(
+            next(others) if length is None else {"type": "text", "text": text[at : at + length]}
+        )
         at += length or 0
     return content
 
 
-async def _page(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, offset: int, limit: int) -> str:
+async def _page(
+    log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, offset: int, limit: int
+) -> str:
     end = min(offset + limit, spill.chars)
     if offset >= end:
         return ""
@@ -243,12 +326,18 @@ async def _page(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, o
     return text[offset - first * spill.size : end - first * spill.size]
 
 
-async def _pieces(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, first: int, end: int) -> list[str]:
-    """The texts of pieces ``first`` up to ``end``, each checked to be of this conversation, this result and that place."""
+async def _pieces(
+    log: Log, key: Key, flat: dict[str, Any], spill: events.Spill, first: int, end: int
+) -> list[str]:
+    """The texts of pieces ``first`` up to ``end``, each checked to be of this conversation, this
+    result and that place.
+    """
     try:
         positions = [parse_position(text) for text in spill.chunks[first:end]]
     except InvalidPosition as error:
-        raise SpillLost(f"result {flat['position']} names a piece that cannot be: {error}") from None
+        raise SpillLost(
+            f"result {flat['position']} names a piece that cannot be: {error}"
+        ) from None
     own = parse_position(flat["position"]).partition
     rows = await log.read(position for position in positions if position.partition == own)
     texts = []
@@ -256,9 +345,20 @@ async def _pieces(log: Log, key: Key, flat: dict[str, Any], spill: events.Spill,
         raw = rows.get(position)
         event = None if raw is None else event_of(raw, key, log.seals)
         data = event.data if isinstance(event, events.ToolResultChunkEvent) else None
-        if data is None or data.spill_id != spill_id_of(flat["id"]) or data.index != i or data.count != len(spill.chunks):
-            raise SpillLost(f"piece {i + 1} of {len(spill.chunks)} of result {flat['position']} is not at {position} in the log")
+        if (
+            data is None
+            or data.spill_id != spill_id_of(flat["id"])
+            or data.index != i
+            or data.count != len(spill.chunks)
+        ):
+            raise SpillLost(
+                f"piece {i + 1} of {len(spill.chunks)} of result {flat['position']} is not at"
+                f" {position} in the log"
+            )
         if i < len(spill.chunks) - 1 and len(data.content) != spill.size:
-            raise SpillLost(f"piece {i + 1} of result {flat['position']} has {len(data.content)} characters, not {spill.size}")
+            raise SpillLost(
+                f"piece {i + 1} of result {flat['position']} has {len(data.content)} characters,"
+                f" not {spill.size}"
+            )
         texts.append(data.content)
     return texts

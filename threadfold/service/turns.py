@@ -1,7 +1,9 @@
-"""Turns for callers: begin, renew and end a run on a conversation, with a fencing token for what the run appends.
+"""Turns for callers: begin, renew and end a run on a conversation, with a fencing token for what
+the run appends.
 
-A turn is an event like any other, and the fold decides in the log's order who holds the conversation (``projections.window.turns``); here the
-event is appended, its verdict waited for, and told.
+A turn is an event like any other, and the fold decides in the log's order who holds the
+conversation (``projections.window.turns``); here the event is appended, its verdict waited for, and
+told.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def _free(appended: Sequence[Appended]) -> None:
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """What a caller may say of a turn it begins. ``wait``: seconds to wait here until a queued turn is in force."""
+    """What a caller may say of a turn it begins. ``wait``: seconds to wait here until a queued turn
+    is in force.
+    """
 
     turn_id: str | None = None
     model: str | None = None
@@ -46,7 +50,9 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_wanted(body: object) -> Wanted:
-    """Read the body of a request for a turn; None stands for one without a body. Raises :class:`InvalidEvent`."""
+    """Read the body of a request for a turn; None stands for one without a body. Raises
+    :class:`InvalidEvent`.
+    """
     try:
         wanted = msgspec.convert({} if body is None else body, Wanted)
     except msgspec.ValidationError as error:
@@ -60,21 +66,29 @@ def read_wanted(body: object) -> Wanted:
     return wanted
 
 
-async def begin(backend: Backend, tenant: str, conversation: str, body: object, charge: Charge = _free) -> dict[str, Any]:
+async def begin(
+    backend: Backend, tenant: str, conversation: str, body: object, charge: Charge = _free
+) -> dict[str, Any]:
     """Begin a turn, or wait in the queue for it.
 
-    Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``: the token is an integer that grows with
-    every turn of the conversation, None while it waits; ``place`` is how many turns are before it. Asking again with the same ``turn_id``
-    tells how it stands now, so a request whose answer was lost may be repeated, and a queued one followed.
+    Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``:
+    the token is an integer that grows with every turn of the conversation, None while it waits;
+    ``place`` is how many turns are before it. Asking again with the same ``turn_id`` tells how it
+    stands now, so a request whose answer was lost may be repeated, and a queued one followed.
 
     Raises:
-        InvalidEvent, InvalidName: the body is wrong.
-        Conflict: another turn is in force and the policy is to reject, too many wait, or it was interrupted at once.
-        KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: unknown whether it began; ask again with the same ``turn_id``.
+        InvalidEvent, InvalidName: the body is wrong. Conflict: another turn is in force and the
+        policy is to reject, too many wait, or it was interrupted at once. KafkaUnavailable,
+        WaitTimedOut, Healing, RedisUnavailable: unknown whether it began; ask again with the same
+        ``turn_id``.
     """
     wanted = read_wanted(body)
     turn_id = new_id() if wanted.turn_id is None else _named(wanted.turn_id)
-    flat = {"type": "turn.started", "turn_id": turn_id, "lease": {"policy": wanted.policy, "seconds": wanted.seconds}}
+    flat = {
+        "type": "turn.started",
+        "turn_id": turn_id,
+        "lease": {"policy": wanted.policy, "seconds": wanted.seconds},
+    }
     if wanted.model is not None:
         flat["model"] = wanted.model
     deadline = time.monotonic() + wanted.wait
@@ -90,12 +104,26 @@ async def begin(backend: Backend, tenant: str, conversation: str, body: object, 
 
 
 async def renew(
-    backend: Backend, tenant: str, conversation: str, turn_id: str, seconds: int, fence: int, charge: Charge = _free
+    backend: Backend,
+    tenant: str,
+    conversation: str,
+    turn_id: str,
+    seconds: int,
+    fence: int,
+    charge: Charge = _free,
 ) -> dict[str, Any]:
-    """Let the lease of the turn in force run ``seconds`` from now; answers and raises like :func:`begin`."""
+    """Let the lease of the turn in force run ``seconds`` from now; answers and raises like
+    :func:`begin`.
+    """
     read_wanted({"turn_id": turn_id, "seconds": seconds})
-    flat = {"type": "turn.started", "turn_id": turn_id, "lease": {"policy": "reject", "seconds": seconds}}
-    turns, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence), charge)
+    flat = {
+        "type": "turn.started",
+        "turn_id": turn_id,
+        "lease": {"policy": "reject", "seconds": seconds},
+    }
+    turns, position = await _appended(
+        backend, tenant, conversation, flat, Conditions(fence=fence), charge
+    )
     told = _standing(turns, turn_id)
     if told is None or told["fencing_token"] != fence:
         raise Conflict(f"turn {turn_id} of conversation {conversation} is over{_holder(turns)}")
@@ -103,25 +131,39 @@ async def renew(
 
 
 async def end(
-    backend: Backend, tenant: str, conversation: str, turn_id: str, fence: int | None = None, charge: Charge = _free
+    backend: Backend,
+    tenant: str,
+    conversation: str,
+    turn_id: str,
+    fence: int | None = None,
+    charge: Charge = _free,
 ) -> dict[str, Any]:
-    """End a turn, or take it out of the queue; the next one that waits is in force then. Returns ``{"turn_id", "position"}``.
+    """End a turn, or take it out of the queue; the next one that waits is in force then. Returns
+    ``{"turn_id", "position"}``.
 
     Raises:
-        Conflict: another turn is in force.
-        KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: unknown whether it ended; end it again.
+        Conflict: another turn is in force. KafkaUnavailable, WaitTimedOut, Healing,
+        RedisUnavailable: unknown whether it ended; end it again.
     """
     read_wanted({"turn_id": turn_id})
     flat = {"type": "turn.ended", "turn_id": turn_id}
-    _, position = await _appended(backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False)
+    _, position = await _appended(
+        backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False
+    )
     return {"turn_id": turn_id, "position": position}
 
 
 async def shown(backend: Backend, tenant: str, conversation: str) -> dict[str, Any]:
-    """The turn in force and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} | None, "waiting": [turn ids]}``."""
+    """The turn in force and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} |
+    None, "waiting": [turn ids]}``.
+    """
     turns = await standing(backend, tenant, conversation)
     live = turns.live
-    told = None if live is None else {"turn_id": live.turn_id, "fencing_token": live.token, "seconds": live.seconds}
+    told = (
+        None
+        if live is None
+        else {"turn_id": live.turn_id, "fencing_token": live.token, "seconds": live.seconds}
+    )
     return {"live": told, "waiting": [turn.turn_id for turn in turns.waiting]}
 
 
@@ -131,38 +173,69 @@ async def standing(backend: Backend, tenant: str, conversation: str) -> Turns:
 
 
 async def _appended(
-    backend: Backend, tenant: str, conversation: str, flat: dict[str, Any], conditions: Conditions, charge: Charge, *, may_fail: bool = True
+    backend: Backend,
+    tenant: str,
+    conversation: str,
+    flat: dict[str, Any],
+    conditions: Conditions,
+    charge: Charge,
+    *,
+    may_fail: bool = True,
 ) -> tuple[Turns, str]:
-    appended = await backend.append(tenant, [(conversation, flat)], noun="turn", conditions=conditions)
+    appended = await backend.append(
+        tenant, [(conversation, flat)], noun="turn", conditions=conditions
+    )
     charge(appended)
     (applied,) = await backend.wait_applied(tenant, conversation, appended)
     turns = await standing(backend, tenant, conversation)
     if applied.status == "rejected" and not may_fail:
-        raise Conflict(f"turn {flat['turn_id']} of conversation {conversation} is not under way{_holder(turns)}")
+        raise Conflict(
+            f"turn {flat['turn_id']} of conversation {conversation} is not under"
+            f" way{_holder(turns)}"
+        )
     return turns, str(applied.position)
 
 
 def _named(turn_id: str) -> str:
-    """The id of a turn that is to begin: one that its other routes can name, as it could not be ended by them otherwise."""
+    """The id of a turn that is to begin: one that its other routes can name, as it could not be
+    ended by them otherwise.
+    """
     check_name("turn_id", turn_id)
     if turn_id in (".", ".."):
-        raise InvalidName(f"turn_id {turn_id!r} cannot be named in a URL: the turn could not be ended")
+        raise InvalidName(
+            f"turn_id {turn_id!r} cannot be named in a URL: the turn could not be ended"
+        )
     return turn_id
 
 
 def not_in_force(fence: int, token: int | None) -> Conflict:
-    """What is answered to the fencing token ``fence`` while ``token`` is the one in force (None: no turn is)."""
+    """What is answered to the fencing token ``fence`` while ``token`` is the one in force (None: no
+    turn is).
+    """
     now = "no turn is" if token is None else f"that of token {token} is"
-    return Conflict(f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was changed")
+    return Conflict(
+        f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was"
+        " changed"
+    )
 
 
 def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:
     if turns.live is not None and turns.live.turn_id == turn_id:
-        return {"turn_id": turn_id, "status": "started", "fencing_token": turns.live.token, "place": 0}
+        return {
+            "turn_id": turn_id,
+            "status": "started",
+            "fencing_token": turns.live.token,
+            "place": 0,
+        }
     names = [turn.turn_id for turn in turns.waiting]
     if turn_id not in names:
         return None
-    return {"turn_id": turn_id, "status": "queued", "fencing_token": None, "place": names.index(turn_id) + 1}
+    return {
+        "turn_id": turn_id,
+        "status": "queued",
+        "fencing_token": None,
+        "place": names.index(turn_id) + 1,
+    }
 
 
 def _holder(turns: Turns) -> str:

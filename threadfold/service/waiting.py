@@ -1,4 +1,6 @@
-"""Waiting until windows include a position: one poller a partition, running only while somebody waits."""
+"""Waiting until windows include a position: one poller a partition, running only while somebody
+waits.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,22 @@ from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
 LAST_INTERVAL = 0.05
-"""Seconds between two looks at a checkpoint: the first while it moves, growing to the second while it stands still."""
+"""Seconds between two looks at a checkpoint: the first while it moves, growing to the second while
+it stands still.
+"""
 
 
 class Waiting:
     """Callers waiting for the live generation's checkpoints.
 
-    Any number of callers share one look per partition and interval. Used within one event loop; :meth:`stop` ends all waiting.
+    Any number of callers share one look per partition and interval. Used within one event loop;
+    :meth:`stop` ends all waiting.
     """
 
     def __init__(self, store: WindowStore, generation: Callable[[], int]) -> None:
-        """Args: ``generation`` tells the live one; it is asked at every look, as a rebuild may switch it meanwhile."""
+        """Args: ``generation`` tells the live one; it is asked at every look, as a rebuild may
+        switch it meanwhile.
+        """
         self._store = store
         self._generation = generation
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
@@ -41,13 +48,16 @@ class Waiting:
         waiters.append(waiter)
         if position.partition not in self._pollers:
             name = f"checkpoint-{position.partition}"
-            self._pollers[position.partition] = asyncio.create_task(self._poll(position.partition), name=name)
+            self._pollers[position.partition] = asyncio.create_task(
+                self._poll(position.partition), name=name
+            )
         try:
             async with asyncio.timeout(timeout):
                 await future
         except TimeoutError:
             raise WaitTimedOut(
-                f"the window did not include position {position} within {timeout:g} s: the events are safe in the log, read it later"
+                f"the window did not include position {position} within {timeout:g} s: the events"
+                " are safe in the log, read it later"
             ) from None
         finally:
             if waiter in waiters:
@@ -56,7 +66,13 @@ class Waiting:
     async def stop(self) -> None:
         """End the pollers; whoever still waits gets :class:`WaitTimedOut`."""
         for waiters in self._waiters.values():
-            _end(waiters, WaitTimedOut("waiting ended, because this process is stopping: the events are safe in the log"))
+            _end(
+                waiters,
+                WaitTimedOut(
+                    "waiting ended, because this process is stopping: the events are safe in"
+                    " the log"
+                ),
+            )
         await end_tasks(self._pollers.values())
 
     async def _poll(self, partition: int) -> None:
@@ -70,7 +86,9 @@ class Waiting:
                     if offset <= reached and not future.done():
                         future.set_result(None)
                 waiters[:] = still
-                interval = FIRST_INTERVAL if reached != before else min(interval * 1.2, LAST_INTERVAL)
+                interval = (
+                    FIRST_INTERVAL if reached != before else min(interval * 1.2, LAST_INTERVAL)
+                )
                 before = reached
                 if waiters:
                     await asyncio.sleep(interval)

@@ -1,8 +1,11 @@
-"""What a reader keeps of the windows it has read, so that reading one again brings only what changed.
+"""What a reader keeps of the windows it has read, so that reading one again brings only what
+changed.
 
-A stored window's head names each of its other fields by a seal of its bytes (``projections.storage.layout``). Most fields of a window never change
-again, so a reader that has them needs the head and the newest chunk or two: a few kilobytes in place of a hundred and fifty. Nothing is
-ever served from here alone: the head is read each time, and a field that does not have the head's seal is not used.
+A stored window's head names each of its other fields by a seal of its bytes
+(``projections.storage.layout``). Most fields of a window never change again, so a reader that has
+them needs the head and the newest chunk or two: a few kilobytes in place of a hundred and fifty.
+Nothing is ever served from here alone: the head is read each time, and a field that does not have
+the head's seal is not used.
 """
 
 from __future__ import annotations
@@ -29,14 +32,22 @@ class Kept:
     size: int
 
     def names(self) -> list[bytes]:
-        """The fields to ask for: the head, the newest chunk, and the one that may have come after it."""
+        """The fields to ask for: the head, the newest chunk, and the one that may have come after
+        it.
+        """
         newest = max(self.pieces, default=-1)
         return [HEAD, *([b"%d" % newest] if newest >= 0 else []), b"%d" % (newest + 1)]
 
     def missing(self, head: Head, fields: Mapping[bytes, bytes]) -> list[bytes]:
-        """The fields that a context of this head needs beside what is kept and what is in ``fields``."""
+        """The fields that a context of this head needs beside what is kept and what is in
+        ``fields``.
+        """
         first = min(head.chunks, default=-1)
-        names = [b"%d" % n for n, s in head.chunks.items() if not self._has(n, s, head.skip if n == first else 0)]
+        names = [
+            b"%d" % n
+            for n, s in head.chunks.items()
+            if not self._has(n, s, head.skip if n == first else 0)
+        ]
         if self.base_seal != head.base:
             names.append(BASE)
         return [name for name in names if name not in fields]
@@ -68,11 +79,14 @@ class WindowCache:
         if kept is not None:
             self.size -= kept.size
 
-    def context(self, place: Place, partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None) -> bytes | None:
-        """The context document from ``fields`` and what is kept; what is new of it is kept from now on.
+    def context(
+        self, place: Place, partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None
+    ) -> bytes | None:
+        """The context document from ``fields`` and what is kept; what is new of it is kept from now
+        on.
 
-        Returns None when the window has to be read whole and rendered: it is shortened somewhere, or a field is not that of its head
-        (the window changed between two reads).
+        Returns None when the window has to be read whole and rendered: it is shortened somewhere,
+        or a field is not that of its head (the window changed between two reads).
 
         Raises:
             ValueError, KeyError, msgspec.DecodeError: the fields are not what was stored.
@@ -86,7 +100,9 @@ class WindowCache:
         first = min(head.chunks, default=-1)
         pieces: dict[int, Piece] = {}
         for number in sorted(head.chunks):
-            piece = _piece(number, head.chunks[number], head.skip if number == first else 0, fields, kept)
+            piece = _piece(
+                number, head.chunks[number], head.skip if number == first else 0, fields, kept
+            )
             if piece is None:
                 return None
             pieces[number] = piece
@@ -110,7 +126,9 @@ class WindowCache:
             self.size -= self._kept.popitem(last=False)[1].size
 
 
-def _piece(number: int, sealed: bytes, skip: int, fields: Mapping[bytes, bytes], kept: Kept | None) -> Piece | None:
+def _piece(
+    number: int, sealed: bytes, skip: int, fields: Mapping[bytes, bytes], kept: Kept | None
+) -> Piece | None:
     """The piece of a chunk: as it is kept, or from the field, if that is the one the head means."""
     known = kept.pieces.get(number) if kept is not None else None
     if known is not None and known.seal == sealed and known.skip == skip:
@@ -123,5 +141,11 @@ def _piece(number: int, sealed: bytes, skip: int, fields: Mapping[bytes, bytes],
 
 
 def _size(base: Base, pieces: dict[int, Piece]) -> int:
-    text = sum(len(item.body) for item in base.lanes.pinned) + (len(base.summary.text) if base.summary is not None else 0)
-    return 1_000 + text + sum(200 + len(piece.joined) + sum(map(len, piece.system)) for piece in pieces.values())
+    text = sum(len(item.body) for item in base.lanes.pinned) + (
+        len(base.summary.text) if base.summary is not None else 0
+    )
+    return (
+        1_000
+        + text
+        + sum(200 + len(piece.joined) + sum(map(len, piece.system)) for piece in pieces.values())
+    )

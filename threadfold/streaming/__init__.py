@@ -1,4 +1,6 @@
-"""Live streams: what is appended, summarised and said right now, to subscribers in this process and over HTTP."""
+"""Live streams: what is appended, summarised and said right now, to subscribers in this process and
+over HTTP.
+"""
 
 from threadfold.streaming.live import Live
 from threadfold.streaming.sse_event import Sent

@@ -1,8 +1,10 @@
-"""From a position in a conversation's past up to its channel: what was missed, read from the log, in ascending order.
+"""From a position in a conversation's past up to its channel: what was missed, read from the log,
+in ascending order.
 
-The latest part of the partition is scanned, as far as the conversation's last 1,024 ids reach, which tell repeats and rejected events:
-that is exact. What lies further back is found through the window's tail and its summaries' spans, as history is, so other conversations'
-events need not be read. There only summaries that are in force count.
+The latest part of the partition is scanned, as far as the conversation's last 1,024 ids reach,
+which tell repeats and rejected events: that is exact. What lies further back is found through the
+window's tail and its summaries' spans, as history is, so other conversations' events need not be
+read. There only summaries that are in force count.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ PAGE_BYTES = 4 << 20
 class Missed:
     """The conversation's records after one offset and before another."""
 
-    def __init__(self, log: Log, key: Key, partition: int, offsets: list[int], first: int, upto: int) -> None:
+    def __init__(
+        self, log: Log, key: Key, partition: int, offsets: list[int], first: int, upto: int
+    ) -> None:
         self._log = log
         self._key = key
         self._partition = partition
@@ -56,13 +60,21 @@ class Missed:
 
 
 async def missed(
-    backend: Backend, key: Key, partition: int, after: int, upto: int, scan: int = SCAN, most: int = MOST_BEHIND, known: int = 0
+    backend: Backend,
+    key: Key,
+    partition: int,
+    after: int,
+    upto: int,
+    scan: int = SCAN,
+    most: int = MOST_BEHIND,
+    known: int = 0,
 ) -> Missed:
     """Find what came after the offset ``after`` and before ``upto``; both excluded.
 
     Args:
-        known: from this offset on the caller knows which ids were there before. What is further back is not scanned, as nobody could
-            tell a repeat, or an event that was rejected, from others; unless the windows do not tell of it yet.
+        known: from this offset on the caller knows which ids were there before. What is further
+            back is not scanned, as nobody could tell a repeat, or an event that was rejected, from
+            others; unless the windows do not tell of it yet.
 
     Raises:
         TooFarBehind: it is more than ``most`` events.
@@ -75,7 +87,9 @@ async def missed(
         checkpoint, stored = await backend.stored(key)
         first = max(scanned, min(first, checkpoint.offset + 1))
         if checkpoint.offset + 1 < first:
-            raise Healing(f"the windows of partition {partition} are not up to the log yet: try again shortly")
+            raise Healing(
+                f"the windows of partition {partition} are not up to the log yet: try again shortly"
+            )
         if stored is not None:
             window = stored.load(key, partition, backend.live_rules())
             offsets = await _between(backend.log, window, after, first, most)
@@ -91,8 +105,8 @@ async def _between(log: Log, window: Window, after: int, before: int, most: int)
             found.append(summary)
         if len(found) > most:
             raise TooFarBehind(
-                f"conversation {window.key.conversation}: more than {most} events came after the position given: read its history first, "
-                f"and then subscribe from there"
+                f"conversation {window.key.conversation}: more than {most} events came after the"
+                " position given: read its history first, and then subscribe from there"
             )
         if piece and piece[-1] <= after:
             break

@@ -1,7 +1,9 @@
-"""A conversation's channel: what the log and Redis say of it, told once to all its subscribers in this process.
+"""A conversation's channel: what the log and Redis say of it, told once to all its subscribers in
+this process.
 
-Records come from the tail in order. One that the fold has to accept first (a summary) holds the ones behind it back, in a bounded inbox;
-all others are passed on at once, without a task of their own. Nothing here waits for a subscriber.
+Records come from the tail in order. One that the fold has to accept first (a summary) holds the
+ones behind it back, in a bounded inbox; all others are passed on at once, without a task of their
+own. Nothing here waits for a subscriber.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from threadfold.streaming.windows import AGAIN, State, Windows
 logger = logging.getLogger(__name__)
 MOST_WAITING = 20_000
 MOST_WAITING_BYTES = 32 << 20
-"""What may wait behind an event that cannot be judged: records, and bytes of them; beyond, the subscribers have to come again."""
+"""What may wait behind an event that cannot be judged: records, and bytes of them; beyond, the
+subscribers have to come again.
+"""
 STATE_EVERY = 0.05
 """Seconds between two looks at a conversation's state."""
 GONE = "the conversation is erased"
@@ -36,8 +40,9 @@ class Channel:
     """One conversation's, while anybody here is interested in it.
 
     Args:
-        next_of: the offset from which on the tail has still to deliver the conversation's partition.
-        on_message: told the turn and beginning of each partial text that a message ended.
+        next_of: the offset from which on the tail has still to deliver the conversation's
+        partition. on_message: told the turn and beginning of each partial text that a message
+        ended.
     """
 
     def __init__(
@@ -73,7 +78,8 @@ class Channel:
         self._stated = -1
         self._passing: asyncio.TimerHandle | None = None
 
-    # -- subscribers ---------------------------------------------------------------------------------------------------------
+    # -- subscribers
+    # ------------------------------------------------------------------------------------------
 
     def open(self, state: State | None, told: int, stated: int) -> None:
         """Begin telling: until now what came was kept in the inbox.
@@ -87,13 +93,18 @@ class Channel:
         self._drain()
 
     def add(self, reader: Reader) -> int:
-        """Let a reader have everything from an offset on, which is returned; what stands now comes first."""
+        """Let a reader have everything from an offset on, which is returned; what stands now comes
+        first.
+        """
         self.readers.add(reader)
         for sent in [*([self._state.sent] if self._state else []), *self.saying.so_far()]:
             reader.put(sent)
         if self._told > self._stated:
             self._look_at_state()  # nobody looked while there were no readers
-        return next((item[0] for item in self._inbox if isinstance(item, tuple)), self._next_of(self.partition))
+        return next(
+            (item[0] for item in self._inbox if isinstance(item, tuple)),
+            self._next_of(self.partition),
+        )
 
     def close(self, reason: str) -> None:
         """End all readers and everything under way."""
@@ -106,7 +117,8 @@ class Channel:
             self._passing.cancel()
         self._inbox.clear()
 
-    # -- what comes ----------------------------------------------------------------------------------------------------------
+    # -- what comes
+    # ------------------------------------------------------------------------------------------
 
     def deliver(self, row: Row, partition: int) -> None:
         """A record of the conversation, from the tail."""
@@ -140,13 +152,18 @@ class Channel:
         self._inbox.clear()
         self._inbox_bytes = 0
 
-    # -- telling -------------------------------------------------------------------------------------------------------------
+    # -- telling
+    # ------------------------------------------------------------------------------------------
 
     def _keep(self, item: tuple[int, Told] | Delta, size: int) -> None:
         self._inbox.append(item)
         self._inbox_bytes += size
         if len(self._inbox) > MOST_WAITING or self._inbox_bytes > MOST_WAITING_BYTES:
-            logger.warning("too much waits behind an event of %s that cannot be judged: its subscribers have to come again", self.key)
+            logger.warning(
+                "too much waits behind an event of %s that cannot be judged: its subscribers have"
+                " to come again",
+                self.key,
+            )
             self.broken("more waits than may wait here: connect again with Last-Event-ID")
         elif not self._held:
             self._drain()
@@ -168,7 +185,9 @@ class Channel:
 
     async def _judge(self, item: tuple[int, Told]) -> None:
         offset, found = item
-        accepted = await self._windows.accepted(self.key, offset, found.id, found.sent.event == "summary")
+        accepted = await self._windows.accepted(
+            self.key, offset, found.id, found.sent.event == "summary"
+        )
         if self._inbox and self._inbox[0] is item:
             self._inbox.popleft()
             if accepted:
@@ -214,14 +233,17 @@ class Channel:
         for reader in self.readers:
             reader.put(sent)
 
-    # -- state ---------------------------------------------------------------------------------------------------------------
+    # -- state
+    # ------------------------------------------------------------------------------------------
 
     def _look_at_state(self) -> None:
         if self._stating is None or self._stating.done():
             self._stating = asyncio.create_task(self._states(), name=f"state-{self.key}")
 
     async def _states(self) -> None:
-        """Read the state once the window includes what was told, until nothing new was told meanwhile."""
+        """Read the state once the window includes what was told, until nothing new was told
+        meanwhile.
+        """
         while self._told > self._stated and self.readers:
             upto = self._told
             await self._windows.reach(Position(self.partition, upto))

@@ -1,4 +1,6 @@
-"""Where a tenant's summaries stream stands: one offset for each partition of the topic, as one opaque text."""
+"""Where a tenant's summaries stream stands: one offset for each partition of the topic, as one
+opaque text.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,15 @@ def read_cursor(topic: str, tenant: str, partitions: int, cursor: str) -> list[i
     Raises:
         InvalidPosition: it is not a cursor of this tenant's stream.
     """
-    packed = cursors.read_cursor(_about(topic, tenant), cursor, WHOSE, "the id of an event of this stream")
+    packed = cursors.read_cursor(
+        _about(topic, tenant), cursor, WHOSE, "the id of an event of this stream"
+    )
     offsets = _varints(packed)
     if offsets is None or len(offsets) != partitions:
-        raise InvalidPosition(f"the cursor is not one of {WHOSE} as it is now: begin anew, from the beginning or from now on")
+        raise InvalidPosition(
+            f"the cursor is not one of {WHOSE} as it is now: begin anew, from the beginning or from"
+            " now on"
+        )
     return offsets
 
 

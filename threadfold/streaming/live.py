@@ -1,4 +1,6 @@
-"""Streams of one process: all its subscribers, over one reader of the log and one subscription to Redis."""
+"""Streams of one process: all its subscribers, over one reader of the log and one subscription to
+Redis.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from projections.errors import Erased, InvalidPosition, KafkaUnavailable, RedisUnavailable, ThreadfoldError
+from projections.errors import (
+    Erased,
+    InvalidPosition,
+    KafkaUnavailable,
+    RedisUnavailable,
+    ThreadfoldError,
+)
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from projections.window.recent_ids import Recents
@@ -32,7 +40,9 @@ logger = logging.getLogger(__name__)
 CHECK_EVERY = 1.0
 """Seconds between two looks at whether subscribers are still allowed, at most."""
 OPENING = 16
-"""Streams that are opened at once: all come back together after a gateway stopped, and Redis' connections are few."""
+"""Streams that are opened at once: all come back together after a gateway stopped, and Redis'
+connections are few.
+"""
 STOPPING = "this gateway is stopping: connect again with Last-Event-ID"
 NOT_ALLOWED = "the key is not valid any more"
 
@@ -45,7 +55,14 @@ class Live:
         most, most_bytes: what may wait for one subscriber.
     """
 
-    def __init__(self, backend: Backend, *, heartbeat: float | None = None, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        heartbeat: float | None = None,
+        most: int = MOST,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self.backend = backend
         self.heartbeat = heartbeat or backend.settings.stream_heartbeat
         self._most = most
@@ -54,16 +71,30 @@ class Live:
         self._channels: dict[Key, Channel] = {}
         self._readers: set[Reader] = set()
         self._opening = asyncio.Semaphore(OPENING)
-        self._tail = Tail(backend.settings, backend.settings.topic("events"), backend.log.partitions, backend.log.seals)
+        self._tail = Tail(
+            backend.settings,
+            backend.settings.topic("events"),
+            backend.log.partitions,
+            backend.log.seals,
+        )
         timeout = backend.settings.partial_timeout
         self._held = Held(backend.settings.redis, backend.settings.topic_prefix, timeout)
-        self._hearing = Hearing(self._held.servers, f"{backend.settings.topic_prefix}:partials", self._heard, self._heard_again)
+        self._hearing = Hearing(
+            self._held.servers,
+            f"{backend.settings.topic_prefix}:partials",
+            self._heard,
+            self._heard_again,
+        )
         self._named: dict[str, Channel] = {}
-        self._partials = Partials(backend, self._held, self._windows, self._interested, self._released, timeout)
+        self._partials = Partials(
+            backend, self._held, self._windows, self._interested, self._released, timeout
+        )
         claim = backend.settings.append_timeout + 10.0
         every = max(0.1, min(2.0, timeout / 6))
         self._summaries = Summaries(backend.settings, backend.log.partitions, backend.log.seals)
-        self._sweeper = Sweeper(self._held, self._partials, backend.log.partitions, every=every, claim=claim)
+        self._sweeper = Sweeper(
+            self._held, self._partials, backend.log.partitions, every=every, claim=claim
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._reading: dict[Channel, asyncio.Task[None]] = {}
         self.stopping = False
@@ -96,21 +127,26 @@ class Live:
         await self._summaries.stop()
         await self._held.close_connections()
 
-    # -- conversations -------------------------------------------------------------------------------------------------------
+    # -- conversations
+    # ------------------------------------------------------------------------------------------
 
     async def open(
-        self, tenant: str, conversation: str, after: str | None = None, still_allowed: Callable[[], bool] | None = None
+        self,
+        tenant: str,
+        conversation: str,
+        after: str | None = None,
+        still_allowed: Callable[[], bool] | None = None,
     ) -> Subscription:
-        """Subscribe to a conversation after a position, or (None) from now on; what is appended once this returned is not missed.
+        """Subscribe to a conversation after a position, or (None) from now on; what is appended
+        once this returned is not missed.
 
         Args:
             still_allowed: asked every second; once it answers False the stream ends.
 
         Raises:
-            InvalidPosition: ``after`` is not of this conversation's partition, or not yet in the log.
-            TooFarBehind: too much came after it.
-            Erased: the conversation was erased.
-            Healing, CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be done now.
+            InvalidPosition: ``after`` is not of this conversation's partition, or not yet in the
+            log. TooFarBehind: too much came after it. Erased: the conversation was erased. Healing,
+            CorruptWindow, RedisUnavailable, KafkaUnavailable: it cannot be done now.
         """
         key = make_key(tenant, conversation)
         position = None if after is None else self._own_position(key, after)
@@ -129,7 +165,9 @@ class Live:
             if position is None:
                 since = end - 1
             elif position.offset >= end:
-                raise InvalidPosition(f"position {position} is not one of conversation {key.conversation}")
+                raise InvalidPosition(
+                    f"position {position} is not one of conversation {key.conversation}"
+                )
             else:
                 since = position.offset
             join = self._joiner(channel, reader)
@@ -147,8 +185,11 @@ class Live:
 
         return Subscription(channel, reader, self._windows, found, join, close, self.heartbeat)
 
-    async def conversation(self, tenant: str, conversation: str, after: str | None = None) -> AsyncIterator[Sent]:
-        """A conversation's stream for callers in this process, without comments; one that falls behind goes on from where it was.
+    async def conversation(
+        self, tenant: str, conversation: str, after: str | None = None
+    ) -> AsyncIterator[Sent]:
+        """A conversation's stream for callers in this process, without comments; one that falls
+        behind goes on from where it was.
 
         It ends when the conversation is erased or this stops. Raises like :meth:`open`.
         """
@@ -169,16 +210,23 @@ class Live:
             if ended != SLOW:
                 return
 
-    # -- summaries -----------------------------------------------------------------------------------------------------------
+    # -- summaries
+    # ------------------------------------------------------------------------------------------
 
     async def open_summaries(
-        self, tenant: str, cursor: str | None = None, *, beginning: bool = False, still_allowed: Callable[[], bool] | None = None
+        self,
+        tenant: str,
+        cursor: str | None = None,
+        *,
+        beginning: bool = False,
+        still_allowed: Callable[[], bool] | None = None,
     ) -> tuple[SummariesSubscription, Callable[[], None]]:
-        """Subscribe to a tenant's summaries after a cursor, from the beginning, or from now on; returns how to leave, too.
+        """Subscribe to a tenant's summaries after a cursor, from the beginning, or from now on;
+        returns how to leave, too.
 
         Raises:
-            InvalidName, InvalidPosition: the tenant's name, or the cursor is not one of this tenant's stream.
-            KafkaUnavailable: it cannot be done now.
+            InvalidName, InvalidPosition: the tenant's name, or the cursor is not one of this
+            tenant's stream. KafkaUnavailable: it cannot be done now.
         """
         check_name("tenant", tenant)
         if self.stopping:
@@ -195,8 +243,11 @@ class Live:
 
         return subscription, close
 
-    async def summaries(self, tenant: str, cursor: str | None = None, *, beginning: bool = False) -> AsyncIterator[Sent]:
-        """A tenant's summaries for callers in this process, without comments; one that falls behind goes on from where it was.
+    async def summaries(
+        self, tenant: str, cursor: str | None = None, *, beginning: bool = False
+    ) -> AsyncIterator[Sent]:
+        """A tenant's summaries for callers in this process, without comments; one that falls behind
+        goes on from where it was.
 
         Delivery is at least once: dedupe on ``summary_id``. Raises like :meth:`open_summaries`.
         """
@@ -216,17 +267,26 @@ class Live:
             if ended != SLOW:
                 return
 
-    # -- text in progress ----------------------------------------------------------------------------------------------------
+    # -- text in progress
+    # ------------------------------------------------------------------------------------------
 
     async def partial(
-        self, tenant: str, conversation: str, turn_id: str, delta: str, offset: int | None = None, fence: int | None = None
+        self,
+        tenant: str,
+        conversation: str,
+        turn_id: str,
+        delta: str,
+        offset: int | None = None,
+        fence: int | None = None,
     ) -> int:
         """Add to an assistant's text in progress; returns the characters held now.
 
         Args:
-            fence: a fencing token: its turn has to be in force, as the window tells when this is called.
+            fence: a fencing token: its turn has to be in force, as the window tells when this is
+                called.
 
-        Raises like :meth:`Partials.post`, and :class:`InvalidName` for a turn that is none, :class:`Conflict` for one that is over.
+        Raises like :meth:`Partials.post`, and :class:`InvalidName` for a turn that is none,
+        :class:`Conflict` for one that is over.
         """
         key = make_key(tenant, conversation)
         check_name("turn_id", turn_id)
@@ -237,11 +297,14 @@ class Live:
         return await self._partials.post(key, turn_id, delta, offset)
 
     def on_kept(self, callback: Callable[[str, Sequence[Appended]], None]) -> None:
-        """Call back with the tenant and what was appended, whenever a text in progress was kept as an interrupted message."""
+        """Call back with the tenant and what was appended, whenever a text in progress was kept as
+        an interrupted message.
+        """
         self._partials.on_kept = callback
 
     async def forget(self, tenant: str, conversation: str) -> bool:
-        """Delete what is held of a conversation's text in progress (it is not sealed); returns whether there was anything.
+        """Delete what is held of a conversation's text in progress (it is not sealed); returns
+        whether there was anything.
 
         Raises:
             RedisUnavailable: it cannot be deleted now.
@@ -265,7 +328,9 @@ class Live:
     def _read_again(self, channel: Channel) -> None:
         """Read a text in progress from Redis, of which something was missed."""
         if channel not in self._reading:
-            task = self._reading[channel] = asyncio.create_task(self._read_text(channel), name="partial-read")
+            task = self._reading[channel] = asyncio.create_task(
+                self._read_text(channel), name="partial-read"
+            )
             task.add_done_callback(lambda _: self._reading.pop(channel, None))
 
     async def _read_text(self, channel: Channel) -> None:
@@ -279,7 +344,8 @@ class Live:
                 logger.debug("the text in progress of %s cannot be read: %s", channel.key, error)
                 await asyncio.sleep(AGAIN)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ------------------------------------------------------------------------------------------
 
     def _own_position(self, key: Key, text: str) -> Position:
         position = parse_position(text)
@@ -294,7 +360,12 @@ class Live:
             if after + 1 >= upto:
                 return Joined(None, after + 1)
             known = channel.recents.since
-            return Joined(await missed(self.backend, channel.key, channel.partition, after, upto, known=known), upto)
+            return Joined(
+                await missed(
+                    self.backend, channel.key, channel.partition, after, upto, known=known
+                ),
+                upto,
+            )
 
         return join
 
@@ -311,7 +382,9 @@ class Live:
             return channel
         partition = partition_of(key, self.backend.log.partitions)
         seals = self.backend.log.seals
-        channel = self._channels[key] = Channel(key, partition, self._windows, seals, self._tail.next, self._partials.ended_by_message)
+        channel = self._channels[key] = Channel(
+            key, partition, self._windows, seals, self._tail.next, self._partials.ended_by_message
+        )
         channel.holds = 1
         try:
             await self._open(channel)
@@ -319,7 +392,9 @@ class Live:
             if isinstance(error, ThreadfoldError):
                 channel.opened.set_exception(error)
             else:
-                channel.opened.set_exception(KafkaUnavailable("the stream could not be opened: try again shortly"))
+                channel.opened.set_exception(
+                    KafkaUnavailable("the stream could not be opened: try again shortly")
+                )
             channel.opened.exception()  # it may be that nobody else waits for it
             if self._channels.get(key) is channel:
                 del self._channels[key]
@@ -335,7 +410,8 @@ class Live:
         checkpoint, stored = await self.backend.stored(key)
         recents = Recents() if stored is None else stored.recent_ids(key)
         if first - SCAN <= checkpoint.offset + 1 < first:
-            # The windows lag: what came since them are recent ids, too. Further behind, repeats may be sent again.
+            # The windows lag: what came since them are recent ids, too. Further behind, repeats may
+            # be sent again.
             async for raw in self.backend.log.scan(partition, checkpoint.offset + 1, first - 1):
                 found = told(raw, partition, key, self.backend.log.seals)
                 if found is not None and recents.find(id_hash_of(found.id)) is None:
@@ -345,7 +421,9 @@ class Live:
         channel.open(await self._windows.state(key), first - 1, checkpoint.offset)
 
     async def _open_text(self, channel: Channel, first: int) -> None:
-        """What is being said now, and from now on; unless its message stands in the log before the channel's first record."""
+        """What is being said now, and from now on; unless its message stands in the log before the
+        channel's first record.
+        """
         name = self._held.channel(channel.key)
         self._named[name] = channel
         channel.torn = lambda: self._read_again(channel)

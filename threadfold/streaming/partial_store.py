@@ -1,4 +1,6 @@
-"""Assistant text in progress as Redis holds it: never in the log, of no generation, gone with Redis."""
+"""Assistant text in progress as Redis holds it: never in the log, of no generation, gone with
+Redis.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ OVERTIME = 600
 
 
 class Verdict(NamedTuple):
-    """What Redis made of a delta: ``ok``, ``begin`` (tell where the log ends), ``gap``, ``held`` (some of it is there), ``closing``,
-    ``over``, ``other`` (another turn's text is there) or ``large``; the characters held, and the turn and beginning of what is."""
+    """What Redis made of a delta: ``ok``, ``begin`` (tell where the log ends), ``gap``, ``held``
+    (some of it is there), ``closing``, ``over``, ``other`` (another turn's text is there) or
+    ``large``; the characters held, and the turn and beginning of what is.
+    """
 
     name: str
     chars: int
@@ -43,7 +47,9 @@ class Text(NamedTuple):
 
 
 class Held:
-    """The texts in progress of a deployment. Every method raises :class:`RedisUnavailable` when Redis cannot be reached."""
+    """The texts in progress of a deployment. Every method raises :class:`RedisUnavailable` when
+    Redis cannot be reached.
+    """
 
     def __init__(self, url: str, prefix: str, timeout: float) -> None:
         """Args: ``timeout``, the seconds without a word after which a text is looked after."""
@@ -51,8 +57,16 @@ class Held:
         self._prefix = prefix
         self._timeout = timeout
         self.servers = Servers(url, connections=32)
-        self._append, self._read, self._claim = Script(scripts.APPEND), Script(scripts.READ), Script(scripts.CLAIM)
-        self._close, self._end, self._forget = Script(scripts.CLOSE), Script(scripts.END), Script(scripts.FORGET)
+        self._append, self._read, self._claim = (
+            Script(scripts.APPEND),
+            Script(scripts.READ),
+            Script(scripts.CLAIM),
+        )
+        self._close, self._end, self._forget = (
+            Script(scripts.CLOSE),
+            Script(scripts.END),
+            Script(scripts.FORGET),
+        )
 
     async def close_connections(self) -> None:
         """Close all connections."""
@@ -62,11 +76,24 @@ class Held:
         """The channel on which a conversation's deltas are published."""
         return f"{self._prefix}:partial:{key}"
 
-    async def append(self, key: Key, turn: str, delta: str, offset: int | None, since: int | None) -> Verdict:
-        """Add a delta to the text of ``turn``, and publish it; ``since`` begins a text where there is none."""
+    async def append(
+        self, key: Key, turn: str, delta: str, offset: int | None, since: int | None
+    ) -> Verdict:
+        """Add a delta to the text of ``turn``, and publish it; ``since`` begins a text where there
+        is none.
+        """
         data = delta.encode()
         limits = [int(self._timeout * 1000), int(4 * self._timeout + OVERTIME), MOST_TEXT]
-        args: list[Any] = [turn, data, len(delta), _or_empty(offset), _or_empty(since), *limits, str(key), self.channel(key)]
+        args: list[Any] = [
+            turn,
+            data,
+            len(delta),
+            _or_empty(offset),
+            _or_empty(since),
+            *limits,
+            str(key),
+            self.channel(key),
+        ]
         async with self._guarded():
             name, chars, held, began = await self._run(self._append, self._keys(key), args)
         return Verdict(name.decode(), int(chars), held.decode(), int(began or -1))
@@ -77,30 +104,48 @@ class Held:
             return _text(await self._run(self._read, self._keys(key)[:2]))
 
     async def claim(self, seconds: float, limit: int = 50) -> list[tuple[Key, int]]:
-        """Conversations whose text is to be looked after, with the ends of the claims in ms: until then no other gateway gets them."""
+        """Conversations whose text is to be looked after, with the ends of the claims in ms: until
+        then no other gateway gets them.
+        """
         found: list[tuple[Key, int]] = []
         async with self._guarded():
             for shard in range(SHARDS):
-                members, until = await self._run(self._claim, [self._deadlines(shard)], [int(seconds * 1000), limit])
+                members, until = await self._run(
+                    self._claim, [self._deadlines(shard)], [int(seconds * 1000), limit]
+                )
                 keys = [parse_key(member) for member in members]
                 found += [(key, int(until)) for key in keys if key is not None]
         return found
 
     async def close(
-        self, key: Key, *, claimed: int | None = None, text: tuple[str, int] | None = None, superseded: bool = False
+        self,
+        key: Key,
+        *,
+        claimed: int | None = None,
+        text: tuple[str, int] | None = None,
+        superseded: bool = False,
     ) -> Text | None:
-        """Let nothing more be added to a text, and return it; None when something came since the claim, or it is not that text.
+        """Let nothing more be added to a text, and return it; None when something came since the
+        claim, or it is not that text.
 
         Args:
             superseded: a later turn takes its place: nothing more of this turn is taken.
         """
         turn, since = text if text is not None else ("", None)
         async with self._guarded():
-            args: list[Any] = [str(key), _or_empty(claimed), turn, _or_empty(since), "1" if superseded else ""]
+            args: list[Any] = [
+                str(key),
+                _or_empty(claimed),
+                turn,
+                _or_empty(since),
+                "1" if superseded else "",
+            ]
             return _text(await self._run(self._close, self._keys(key), args))
 
     async def end(self, key: Key, turn: str, since: int, *, dropped: bool = False) -> bool:
-        """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word on the channel."""
+        """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word
+        on the channel.
+        """
         args: list[Any] = [str(key), turn, since, self.channel(key), "1" if dropped else ""]
         async with self._guarded():
             return bool(await self._run(self._end, self._keys(key)[:3], args))
@@ -108,7 +153,9 @@ class Held:
     async def forget(self, key: Key) -> bool:
         """Delete everything of a conversation; returns whether there was anything."""
         async with self._guarded():
-            return bool(await self._run(self._forget, self._keys(key), [str(key), self.channel(key)]))
+            return bool(
+                await self._run(self._forget, self._keys(key), [str(key), self.channel(key)])
+            )
 
     async def _run(self, script: Script, keys: list[str], args: Sequence[Any] = ()) -> Any:
         return await self.servers.run(keys[0], lambda node: script(node, keys, args))
@@ -126,11 +173,15 @@ class Held:
         try:
             yield
         except (RedisError, OSError) as error:
-            raise RedisUnavailable(f"Redis at {shown(self._url)} does not answer ({str(error)[:160]}): check that it runs") from error
+            raise RedisUnavailable(
+                f"Redis at {shown(self._url)} does not answer ({str(error)[:160]}): check that it"
+                " runs"
+            ) from error
 
 
 def delta_of(message: bytes) -> tuple[bool, Delta]:
-    """What was published: whether it is a delta (else the end of a text without a message), and of which text.
+    """What was published: whether it is a delta (else the end of a text without a message), and of
+    which text.
 
     Raises:
         ValueError: it is something else.

@@ -1,8 +1,10 @@
-"""An assistant's text in progress as one gateway's subscribers see it: pure, fed with deltas from Redis and messages from the log.
+"""An assistant's text in progress as one gateway's subscribers see it: pure, fed with deltas from
+Redis and messages from the log.
 
-The two come by different ways and may overtake each other. A text is known by its turn and by ``since``, the log's end when it began:
-a message at or after ``since`` ends it, and what began at or before an assistant's message is over. A text that begins while
-another one is still shown waits until the message that ends that one has come, or the log has been read up to its beginning.
+The two come by different ways and may overtake each other. A text is known by its turn and by
+``since``, the log's end when it began: a message at or after ``since`` ends it, and what began at
+or before an assistant's message is over. A text that begins while another one is still shown waits
+until the message that ends that one has come, or the log has been read up to its beginning.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ MOST_AHEAD = 2_000
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """A piece of the text that ``turn`` is saying since the log's end ``since``; ``offset`` in characters."""
+    """A piece of the text that ``turn`` is saying since the log's end ``since``; ``offset`` in
+    characters.
+    """
 
     turn: str
     since: int
@@ -26,7 +30,9 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Saying:
-    """The text in progress of one conversation. Every method returns what is to be sent, in order."""
+    """The text in progress of one conversation. Every method returns what is to be sent, in
+    order.
+    """
 
     def __init__(self) -> None:
         self.turn: str | None = None
@@ -40,7 +46,9 @@ class Saying:
 
     @property
     def waits_for(self) -> int | None:
-        """The offset up to which the log has to be read before the next text is shown; None while none waits."""
+        """The offset up to which the log has to be read before the next text is shown; None while
+        none waits.
+        """
         return self._ahead[0].since if self._ahead else None
 
     def so_far(self) -> list[Sent]:
@@ -87,7 +95,9 @@ class Saying:
         return sent + self._next()
 
     def dropped(self, turn: str, since: int) -> list[Sent]:
-        """A text ended without a message, as nothing had been said yet, or the conversation was erased."""
+        """A text ended without a message, as nothing had been said yet, or the conversation was
+        erased.
+        """
         self._ahead = [delta for delta in self._ahead if (delta.turn, delta.since) != (turn, since)]
         if (turn, since) == (self.turn, self.since):
             return self._end("interrupted") + self._next()

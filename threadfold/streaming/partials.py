@@ -1,8 +1,9 @@
-"""Taking in assistant text in progress, and ending it: with its message, by a later turn, or when its writer says nothing more.
+"""Taking in assistant text in progress, and ending it: with its message, by a later turn, or when
+its writer says nothing more.
 
-Redis holds the text (``threadfold.streaming.partial_store``). Whoever ends it closes it first, so that it takes nothing more; what is kept becomes a
-message whose id derives from conversation, turn and beginning, so that two gateways that end the same text make a duplicate and not two
-messages.
+Redis holds the text (``threadfold.streaming.partial_store``). Whoever ends it closes it first, so
+that it takes nothing more; what is kept becomes a message whose id derives from conversation, turn
+and beginning, so that two gateways that end the same text make a duplicate and not two messages.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from hashlib import sha256
 
 import msgspec
 
-from projections.errors import Erased, PartialConflict, RedisUnavailable, RequestTooLarge, ThreadfoldError
+from projections.errors import (
+    Erased,
+    PartialConflict,
+    RedisUnavailable,
+    RequestTooLarge,
+    ThreadfoldError,
+)
 from projections.events.types import full_type
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
@@ -48,7 +55,9 @@ _said = msgspec.json.Decoder(_Said)
 
 
 class Writing:
-    """A conversation that somebody writes to through this process: its channel is held, so that the message is seen that ends the text."""
+    """A conversation that somebody writes to through this process: its channel is held, so that the
+    message is seen that ends the text.
+    """
 
     __slots__ = ("channel", "since", "touched", "turn")
 
@@ -91,13 +100,14 @@ class Partials:
         """Add ``delta`` to what ``turn`` is saying; returns the characters held.
 
         Args:
-            offset: the characters before the delta: what of it is held already is not added twice. Without it, it is added at the end.
+            offset: the characters before the delta: what of it is held already is not added twice.
+                Without it, it is added at the end.
 
         Raises:
-            PartialConflict: it does not go on where the text ends, says something else than what is held, or its turn is over.
-            RequestTooLarge: the text would be over 1 MiB.
-            Erased: the conversation was erased.
-            RedisUnavailable, KafkaUnavailable, Healing: it cannot be taken now.
+            PartialConflict: it does not go on where the text ends, says something else than what is
+            held, or its turn is over. RequestTooLarge: the text would be over 1 MiB. Erased: the
+            conversation was erased. RedisUnavailable, KafkaUnavailable, Healing: it cannot be taken
+            now.
         """
         since: int | None = None
         for _ in range(ATTEMPTS):
@@ -118,21 +128,33 @@ class Partials:
                         return offset
                 case "large":
                     raise RequestTooLarge(
-                        f"text in progress of {key.conversation}: over the limit of {MOST_TEXT} bytes: append the message"
+                        f"text in progress of {key.conversation}: over the limit of {MOST_TEXT}"
+                        " bytes: append the message"
                     )
                 case "over":
                     raise PartialConflict(f"turn {turn} is over: a later one took its place")
                 case _:
-                    raise _conflict(turn, f"{verdict.chars} characters are held, and the offset given is {offset}", verdict.chars)
+                    raise _conflict(
+                        turn,
+                        f"{verdict.chars} characters are held, and the offset given is {offset}",
+                        verdict.chars,
+                    )
         raise PartialConflict(f"turn {turn}: its text is being ended: try again shortly")
 
     async def appended(self, records: Sequence[Record], positions: Sequence[Position]) -> None:
-        """End the texts that these records end, before whoever appended them is answered; costs nothing where none is in progress here."""
+        """End the texts that these records end, before whoever appended them is answered; costs
+        nothing where none is in progress here.
+        """
         if not self._writing:
             return
         for record, position in zip(records, positions, strict=True):
             writing = self._writing.get(record.key)
-            if writing is None or writing.turn is None or record.type != _MESSAGE or position.offset < writing.since:
+            if (
+                writing is None
+                or writing.turn is None
+                or record.type != _MESSAGE
+                or position.offset < writing.since
+            ):
                 continue
             if not ends_text(record.id, record.key, writing.turn, writing.since):
                 continue
@@ -140,7 +162,8 @@ class Partials:
                 if _said.decode(record.value).data.role == "assistant":
                     await self._end(record.key, writing.turn, writing.since)
             except (msgspec.DecodeError, RedisUnavailable) as error:
-                # Sealed, or Redis is away: the tail sees the message, too, and in the end the sweeper does.
+                # Sealed, or Redis is away: the tail sees the message, too, and in the end the
+                # sweeper does.
                 logger.debug("the text in progress of %s is ended later: %s", record.key, error)
 
     def ended_by_message(self, key: Key, turn: str, since: int) -> None:
@@ -150,14 +173,18 @@ class Partials:
         task.add_done_callback(self._ending.discard)
 
     async def finish(self, key: Key, *, text: tuple[str, int], superseded: bool = False) -> None:
-        """End this text now: keep it as an interrupted message, unless it has its message; raises what appending raises."""
+        """End this text now: keep it as an interrupted message, unless it has its message; raises
+        what appending raises.
+        """
         closed = await self._held.close(key, text=text, superseded=superseded)
         if closed is not None:
             partition = partition_of(key, self._backend.log.partitions)
             await self.settle(key, closed, await self.came_since(partition, {key: closed}))
 
     async def came_since(self, partition: int, wanted: Mapping[Key, Text]) -> dict[Key, int]:
-        """Of texts of a partition's conversations the last message (or erasure) that ends them, where there is one."""
+        """Of texts of a partition's conversations the last message (or erasure) that ends them,
+        where there is one.
+        """
         log = self._backend.log
         names = {str(key).encode(): key for key in wanted}
         found: dict[Key, int] = {}
@@ -173,7 +200,9 @@ class Partials:
         return found
 
     async def settle(self, key: Key, closed: Text, ended: Mapping[Key, int]) -> None:
-        """Keep a closed text as a message, unless it has one already or says nothing; then take it away."""
+        """Keep a closed text as a message, unless it has one already or says nothing; then take it
+        away.
+        """
         writing = self._writing.get(key)
         if writing is not None and (writing.turn, writing.since) == closed[:2]:
             writing.turn = None
@@ -187,7 +216,9 @@ class Partials:
                 "status": "interrupted",
             }
             try:
-                self.on_kept(key.tenant, await self._backend.append(key.tenant, [(key.conversation, flat)]))
+                self.on_kept(
+                    key.tenant, await self._backend.append(key.tenant, [(key.conversation, flat)])
+                )
             except ThreadfoldError as error:
                 if error.problem >= 500:
                     raise
@@ -234,8 +265,12 @@ class Partials:
                 writing = self._writing[key] = Writing(channel)
         return writing
 
-    async def _rest(self, key: Key, turn: str, since: int, delta: str, offset: int) -> tuple[int, str]:
-        """What of a delta is not held yet, with its offset; where something else is held, see whether that text has had its message."""
+    async def _rest(
+        self, key: Key, turn: str, since: int, delta: str, offset: int
+    ) -> tuple[int, str]:
+        """What of a delta is not held yet, with its offset; where something else is held, see
+        whether that text has had its message.
+        """
         text = await self._held.read(key)
         if text is None or (text.turn, text.since) != (turn, since):
             return offset, delta
@@ -243,7 +278,9 @@ class Partials:
         if delta.startswith(held):
             return offset + len(held), delta[len(held) :]
         if offset == 0:
-            found = await self.came_since(partition_of(key, self._backend.log.partitions), {key: text})
+            found = await self.came_since(
+                partition_of(key, self._backend.log.partitions), {key: text}
+            )
             if found:
                 await self._end(key, turn, since)
                 return 0, delta
@@ -268,10 +305,15 @@ def kept_id(key: Key, turn: str, since: int) -> str:
 
 
 def ends_text(id: str, key: Key, turn: str, since: int) -> bool:  # noqa: A002
-    """Whether an assistant's message of that id ends this text. One that another text was kept as does not: where two ended that text,
-    the second such message may come when the next text has begun."""
+    """Whether an assistant's message of that id ends this text. One that another text was kept as
+    does not: where two ended that text, the second such message may come when the next text has
+    begun.
+    """
     return _KEPT.fullmatch(id) is None or id == kept_id(key, turn, since)
 
 
 def _conflict(turn: str, why: str, held: int) -> PartialConflict:
-    return PartialConflict(f"turn {turn}: {why}: go on at offset {held}, or begin again at 0 once its message is appended")
+    return PartialConflict(
+        f"turn {turn}: {why}: go on at offset {held}, or begin again at 0 once its message is"
+        " appended"
+    )

@@ -1,4 +1,6 @@
-"""One subscription to Redis for a whole process: the channels of the conversations that somebody here is interested in."""
+"""One subscription to Redis for a whole process: the channels of the conversations that somebody
+here is interested in.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,22 @@ CONFIRMED = 5.0
 
 
 class Hearing:
-    """Calls back for each message of the channels joined. Used within one event loop; stop it after.
+    """Calls back for each message of the channels joined. Used within one event loop; stop it
+    after.
 
     Args:
-        own: a channel to be subscribed to always, so that the connection is one of subscriptions from its beginning.
-        on_message: called with a channel and what was published there.
-        on_lost: called with a channel that was subscribed to again: messages may have been missed.
+        own: a channel to be subscribed to always, so that the connection is one of subscriptions
+        from its beginning. on_message: called with a channel and what was published there. on_lost:
+        called with a channel that was subscribed to again: messages may have been missed.
     """
 
-    def __init__(self, servers: Servers, own: str, on_message: Callable[[str, bytes], None], on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        own: str,
+        on_message: Callable[[str, bytes], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
         self._servers = servers
         self._own = own
         self._on_message = on_message
@@ -58,7 +67,9 @@ class Hearing:
                 await asyncio.shield(confirmed)
         except TimeoutError:
             self.leave(channel)
-            raise RedisUnavailable("Redis does not confirm a subscription: check that it runs") from None
+            raise RedisUnavailable(
+                "Redis does not confirm a subscription: check that it runs"
+            ) from None
 
     def leave(self, channel: str) -> None:
         """Hear the channel no more."""
@@ -74,13 +85,16 @@ class Hearing:
 
     async def _tell(self, what: str, channel: str) -> None:
         async with self._writing:
-            # Not connected: it is told of all channels once it is. Joined again meanwhile: it stays.
+            # Not connected: it is told of all channels once it is. Joined again meanwhile: it
+            # stays.
             if self._pubsub is None or (what == "unsubscribe" and channel in self._channels):
                 return
             try:
                 await getattr(self._pubsub, what)(channel)
             except (RedisError, OSError, RuntimeError) as error:
-                logger.debug("%s %s: %s", what, channel, error)  # the reader finds it out, too, and connects again
+                logger.debug(
+                    "%s %s: %s", what, channel, error
+                )  # the reader finds it out, too, and connects again
 
     async def _run(self) -> None:
         while True:

@@ -1,4 +1,6 @@
-"""A subscriber's queue: bounded in messages and bytes, so that who falls behind is let go, and nobody waits for it."""
+"""A subscriber's queue: bounded in messages and bytes, so that who falls behind is let go, and
+nobody waits for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from threadfold.streaming.sse_event import HEARTBEAT, Sent
 
 MOST = 5_000
 MOST_BYTES = 4 << 20
-"""What may wait for one subscriber: messages, and bytes of their data; one message of any size always may."""
+"""What may wait for one subscriber: messages, and bytes of their data; one message of any size
+always may.
+"""
 SLOW = "too slow: what was sent is more than may wait here; connect again with Last-Event-ID"
 CHUNK = 256 << 10
 """Bytes handed over at once."""
@@ -24,9 +28,26 @@ class Reader:
         still_allowed: asked now and then; once it answers False the stream ends.
     """
 
-    __slots__ = ("_bytes", "_most", "_most_bytes", "_queue", "_wake", "after", "ended", "heard", "joining", "overflowed", "still_allowed")
+    __slots__ = (
+        "_bytes",
+        "_most",
+        "_most_bytes",
+        "_queue",
+        "_wake",
+        "after",
+        "ended",
+        "heard",
+        "joining",
+        "overflowed",
+        "still_allowed",
+    )
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES, still_allowed: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        most: int = MOST,
+        most_bytes: int = MOST_BYTES,
+        still_allowed: Callable[[], bool] | None = None,
+    ) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._queue: deque[Sent] = deque()
@@ -38,17 +59,24 @@ class Reader:
         self.heard = 0.0
         """When something was put last, by the loop's clock."""
         self.after = -1
-        """The offset after which its events begin: what comes at or before it is not for this one."""
+        """The offset after which its events begin: what comes at or before it is not for this one.
+        """
         self.joining = True
         self.overflowed = False
-        """While it is joining, what does not fit is let go, and has to be caught up with from the log again."""
+        """While it is joining, what does not fit is let go, and has to be caught up with from the
+        log again.
+        """
 
     def put(self, sent: Sent) -> None:
-        """Queue it; a subscriber that is too far behind ends here, with nothing left to it but the reason."""
+        """Queue it; a subscriber that is too far behind ends here, with nothing left to it but the
+        reason.
+        """
         if self.ended is not None or self.overflowed:
             return
         size = len(sent.data)
-        if self._queue and (len(self._queue) >= self._most or self._bytes + size > self._most_bytes):
+        if self._queue and (
+            len(self._queue) >= self._most or self._bytes + size > self._most_bytes
+        ):
             self._clear()
             if self.joining:
                 self.overflowed = True
@@ -78,7 +106,9 @@ class Reader:
             self._notify()
 
     async def take(self) -> list[Sent]:
-        """What waits, up to about 256 KiB, as soon as there is anything; empty once it ended and nothing waits any more."""
+        """What waits, up to about 256 KiB, as soon as there is anything; empty once it ended and
+        nothing waits any more.
+        """
         while not self._queue and self.ended is None:
             self._wake = asyncio.get_running_loop().create_future()
             try:

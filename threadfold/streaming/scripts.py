@@ -1,8 +1,10 @@
-"""What Redis does in one step with assistant text in progress. All keys of a script share a hash tag; the clock is the server's.
+"""What Redis does in one step with assistant text in progress. All keys of a script share a hash
+tag; the clock is the server's.
 
-Of a conversation there are: ``meta``, a hash of ``turn``, ``since`` (the log's end when the text began), ``chars``, ``bytes`` and
-``closing`` (it is being ended and takes nothing more); ``text``; and ``over``, the last turns that a later one took the place of.
-``deadlines`` is a sorted set of conversations by the time in ms at which they are looked after.
+Of a conversation there are: ``meta``, a hash of ``turn``, ``since`` (the log's end when the text
+began), ``chars``, ``bytes`` and ``closing`` (it is being ended and takes nothing more); ``text``;
+and ``over``, the last turns that a later one took the place of. ``deadlines`` is a sorted set of
+conversations by the time in ms at which they are looked after.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""What subscribers get, and how it stands in a stream of server-sent events (WHATWG HTML, section 9.2)."""
+"""What subscribers get, and how it stands in a stream of server-sent events (WHATWG HTML, section
+9.2).
+"""
 
 from __future__ import annotations
 
 
 class Sent:
-    """One thing that is sent to subscribers: the kind of event, its id to resume by (None: not to be resumed by), and its data as JSON.
+    """One thing that is sent to subscribers: the kind of event, its id to resume by (None: not to
+    be resumed by), and its data as JSON.
 
-    Many subscribers share one instance, so its frame is made once. A comment has no kind, and its text as ``data``.
+    Many subscribers share one instance, so its frame is made once. A comment has no kind, and its
+    text as ``data``.
     """
 
     __slots__ = ("_frame", "data", "event", "id")
@@ -26,7 +30,15 @@ class Sent:
             elif self.id is None:
                 self._frame = b"event: " + self.event.encode() + b"\ndata: " + self.data + b"\n\n"
             else:
-                self._frame = b"event: " + self.event.encode() + b"\nid: " + self.id.encode() + b"\ndata: " + self.data + b"\n\n"
+                self._frame = (
+                    b"event: "
+                    + self.event.encode()
+                    + b"\nid: "
+                    + self.id.encode()
+                    + b"\ndata: "
+                    + self.data
+                    + b"\n\n"
+                )
         return self._frame
 
     def __repr__(self) -> str:

@@ -1,4 +1,6 @@
-"""One subscriber of a conversation: first what was missed, then what its channel tells, with nothing missing or twice in between."""
+"""One subscriber of a conversation: first what was missed, then what its channel tells, with
+nothing missing or twice in between.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,12 @@ class Joined(NamedTuple):
 
 
 class Subscription:
-    """What :meth:`threadfold.streaming.Live.open` gives. Iterate :meth:`batches` once, and :meth:`close` it in any case.
+    """What :meth:`threadfold.streaming.Live.open` gives. Iterate :meth:`batches` once, and
+    :meth:`close` it in any case.
 
     Args:
-        again: joins the channel anew after an offset, when the live part did not fit while the past was read.
+        again: joins the channel anew after an offset, when the live part did not fit while the past
+            was read.
     """
 
     def __init__(
@@ -54,13 +58,20 @@ class Subscription:
         self._close()
 
     async def batches(self) -> AsyncIterator[list[Sent]]:
-        """What is sent, in order; comments (heart-beats, and the reason at the end) among it. Closes at its end."""
+        """What is sent, in order; comments (heart-beats, and the reason at the end) among it.
+        Closes at its end.
+        """
         try:
             try:
                 async for batch in self._past():
                     yield batch
             except ThreadfoldError as error:
-                yield [comment(f"the past cannot be read now ({type(error).__name__}): connect again with Last-Event-ID")]
+                yield [
+                    comment(
+                        f"the past cannot be read now ({type(error).__name__}): connect again with"
+                        " Last-Event-ID"
+                    )
+                ]
                 return
             while batch := await self._reader.take():
                 yield batch
@@ -92,7 +103,9 @@ class Subscription:
                 if batch:
                     yield batch
                     batch, size = [], 0
-                verdict = asyncio.ensure_future(self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain))
+                verdict = asyncio.ensure_future(
+                    self._windows.accepted(self._channel.key, row.offset, found.id, summary, chain)
+                )
                 try:
                     while not (await asyncio.wait({verdict}, timeout=self._heartbeat))[0]:
                         yield [HEARTBEAT]

@@ -1,6 +1,8 @@
-"""A tenant's summaries topic as a stream: accepted summaries, voidings and erasures of all its conversations, at least once.
+"""A tenant's summaries topic as a stream: accepted summaries, voidings and erasures of all its
+conversations, at least once.
 
-A conversation's come in order; there is no order among conversations. The id of each is where the whole topic stands after it.
+A conversation's come in order; there is no order among conversations. The id of each is where the
+whole topic stands after it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from threadfold.streaming.tail import Tail
 class Tenant:
     """The subscribers of one tenant's summaries in this process."""
 
-    def __init__(self, topic: str, name: str, next_of: Callable[[], list[int]], seals: Seals) -> None:
+    def __init__(
+        self, topic: str, name: str, next_of: Callable[[], list[int]], seals: Seals
+    ) -> None:
         self.name = name
         self._seals = seals
         self.readers: set[Reader] = set()
@@ -58,7 +62,9 @@ class Summaries:
         await self._tail.stop()
         await self._log.stop()
 
-    async def open(self, tenant: str, reader: Reader, cursor: str | None, beginning: bool) -> SummariesSubscription:
+    async def open(
+        self, tenant: str, reader: Reader, cursor: str | None, beginning: bool
+    ) -> SummariesSubscription:
         """Subscribe after a cursor, from the beginning, or from now on.
 
         Raises:
@@ -74,7 +80,9 @@ class Summaries:
             since = [ends[p] for p in every]
         found = self._tenants.get(tenant)
         if found is None:
-            found = self._tenants[tenant] = Tenant(self.topic, tenant, lambda: [self._tail.next(p) for p in every], self.seals)
+            found = self._tenants[tenant] = Tenant(
+                self.topic, tenant, lambda: [self._tail.next(p) for p in every], self.seals
+            )
         found.readers.add(reader)
         try:
             await self._tail.join(tenant.encode(), found, every)
@@ -98,8 +106,12 @@ class Summaries:
         reader.join(-1)
         return [self._tail.next(p) for p in range(self.partitions)]
 
-    async def between(self, tenant: str, since: list[int], upto: Sequence[int]) -> AsyncIterator[Sent]:
-        """The tenant's in between, in bounded memory; ``since`` moves along. Raises ``KafkaUnavailable``."""
+    async def between(
+        self, tenant: str, since: list[int], upto: Sequence[int]
+    ) -> AsyncIterator[Sent]:
+        """The tenant's in between, in bounded memory; ``since`` moves along. Raises
+        ``KafkaUnavailable``.
+        """
         ranges = {p: (since[p], upto[p] - 1) for p in range(self.partitions) if since[p] < upto[p]}
         name = tenant.encode()
         async for partition, rows in self._log.stream(ranges):
@@ -142,7 +154,12 @@ class SummariesSubscription:
                     break
                 self._upto = self._summaries.join(reader)
         except ThreadfoldError as error:
-            yield [comment(f"the past cannot be read now ({type(error).__name__}): connect again with Last-Event-ID")]
+            yield [
+                comment(
+                    f"the past cannot be read now ({type(error).__name__}): connect again with"
+                    " Last-Event-ID"
+                )
+            ]
             return
         reader.joining = False
         while batch := await reader.take():
@@ -155,7 +172,16 @@ def tenant_of(key: bytes) -> bytes:
     return key.partition(b"/")[0]
 
 
-def _sent(topic: str, tenant: str, row: Row, partition: int, next_of: Callable[[], list[int]], seals: Seals) -> Sent | None:
+def _sent(
+    topic: str,
+    tenant: str,
+    row: Row,
+    partition: int,
+    next_of: Callable[[], list[int]],
+    seals: Seals,
+) -> Sent | None:
     key = parse_key(row.key or b"")
     found = None if key is None else told_summary(row, partition, key, seals)
-    return None if found is None else Sent(found[0], write_cursor(topic, tenant, next_of()), found[1])
+    return (
+        None if found is None else Sent(found[0], write_cursor(topic, tenant, next_of()), found[1])
+    )

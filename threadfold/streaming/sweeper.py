@@ -1,6 +1,8 @@
-"""Keeping the text of writers that vanished: every gateway looks for texts of which nothing more came, and one of them gets each.
+"""Keeping the text of writers that vanished: every gateway looks for texts of which nothing more
+came, and one of them gets each.
 
-A claim ends by itself, so that of a gateway that dies is made again; what it had done already is found in the log.
+A claim ends by itself, so that of a gateway that dies is made again; what it had done already is
+found in the log.
 """
 
 from __future__ import annotations
@@ -17,9 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class Sweeper:
-    """Looks every ``every`` seconds; a claim holds for ``claim`` seconds, which has to be longer than an append may take."""
+    """Looks every ``every`` seconds; a claim holds for ``claim`` seconds, which has to be longer
+    than an append may take.
+    """
 
-    def __init__(self, held: Held, partials: Partials, partitions: int, *, every: float, claim: float) -> None:
+    def __init__(
+        self, held: Held, partials: Partials, partitions: int, *, every: float, claim: float
+    ) -> None:
         self._held = held
         self._partials = partials
         self._partitions = partitions
@@ -45,7 +51,8 @@ class Sweeper:
             if text is not None:
                 closed.setdefault(partition_of(key, self._partitions), {})[key] = text
         for partition, texts in closed.items():
-            # One look at the log for all of a partition's: what was not ended by its message is kept.
+            # One look at the log for all of a partition's: what was not ended by its message is
+            # kept.
             ended = await self._partials.came_since(partition, texts)
             for key, text in texts.items():
                 await self._partials.settle(key, text, ended)

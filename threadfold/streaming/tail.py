@@ -1,7 +1,8 @@
 """The end of a topic, read once for all subscribers of a process.
 
-One consumer without a group is assigned the topic's partitions, and those that nobody listens to are paused. A record goes to the listener
-of its key; the key is compared as bytes, and nothing else of a record is looked at here. The tail waits for nobody.
+One consumer without a group is assigned the topic's partitions, and those that nobody listens to
+are paused. A record goes to the listener of its key; the key is compared as bytes, and nothing else
+of a record is looked at here. The tail waits for nobody.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 250
 """Records of one look, so that the loop gets to others in between."""
 LONGEST_WAIT = 100
-"""Milliseconds the broker holds a fetch back when nothing is new: a partition that somebody begins to listen to waits that long."""
+"""Milliseconds the broker holds a fetch back when nothing is new: a partition that somebody begins
+to listen to waits that long.
+"""
 
 
 class Listener(Protocol):
@@ -48,7 +51,14 @@ class Tail:
         name_of: what of a record's key names its listener.
     """
 
-    def __init__(self, settings: Settings, topic: str, partitions: int, seals: Seals, name_of: Callable[[bytes], bytes] = bytes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        partitions: int,
+        seals: Seals,
+        name_of: Callable[[bytes], bytes] = bytes,
+    ) -> None:
         self._settings = settings
         self._seals = seals
         self._topic = topic
@@ -64,7 +74,8 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
-        """From now on deliver records of that name; all from :meth:`next` on, of each of these partitions.
+        """From now on deliver records of that name; all from :meth:`next` on, of each of these
+        partitions.
 
         Raises:
             KafkaUnavailable: Kafka does not answer.
@@ -85,7 +96,9 @@ class Tail:
                 self._listeners[partition][name] = listener
 
     def leave(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
-        """Deliver no more records of that name; partitions that nobody listens to any more are not read."""
+        """Deliver no more records of that name; partitions that nobody listens to any more are not
+        read.
+        """
         for partition in partitions:
             listeners = self._listeners.get(partition)
             if listeners is None or listeners.get(name) is not listener:
@@ -97,7 +110,9 @@ class Tail:
                     self._consumer.pause(TopicPartition(self._topic, partition))
 
     def next(self, partition: int) -> int:
-        """The offset from which on records are still to be delivered; the partition has to have a listener."""
+        """The offset from which on records are still to be delivered; the partition has to have a
+        listener.
+        """
         return self._next[partition]
 
     async def end(self, partition: int) -> int:
@@ -114,15 +129,24 @@ class Tail:
             await stop_client(self._consumer, self._settings)
         self._task = self._consumer = None
 
-    async def _ends(self, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        async with kafka_errors(self._settings, f"reading {self._topic}"), asyncio.timeout(self._settings.append_timeout):
+    async def _ends(
+        self, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        async with (
+            kafka_errors(self._settings, f"reading {self._topic}"),
+            asyncio.timeout(self._settings.append_timeout),
+        ):
             ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
             return ends
 
     async def _started(self) -> AIOKafkaConsumer:
         if self._consumer is None:
             async with kafka_errors(self._settings, f"reading {self._topic}"):
-                consumer = make_consumer(self._settings, max_partition_fetch_bytes=1 << 20, fetch_max_wait_ms=LONGEST_WAIT)
+                consumer = make_consumer(
+                    self._settings,
+                    max_partition_fetch_bytes=1 << 20,
+                    fetch_max_wait_ms=LONGEST_WAIT,
+                )
                 await start_client(consumer, self._settings)
                 partitions = [TopicPartition(self._topic, p) for p in range(self._partitions)]
                 consumer.assign(partitions)
@@ -143,8 +167,13 @@ class Tail:
                 logger.warning("reading %s: %s", self._topic, error)
                 await asyncio.sleep(0.5)
                 continue
-            # aiokafka goes back to the first record where its position is out of range: this is another log than the one that was read.
-            back = {tp for tp, rows in batches.items() if rows[0].offset < self._read.get(tp.partition, 0)}
+            # aiokafka goes back to the first record where its position is out of range: this is
+            # another log than the one that was read.
+            back = {
+                tp
+                for tp, rows in batches.items()
+                if rows[0].offset < self._read.get(tp.partition, 0)
+            }
             self._read |= {tp.partition: rows[-1].offset + 1 for tp, rows in batches.items()}
             for tp, rows in batches.items():
                 if tp in back and tp.partition in self._next:
@@ -156,7 +185,9 @@ class Tail:
                 await asyncio.sleep(0)
 
     async def _keys_of(self, rows: Sequence[Row]) -> None:
-        """Know the keys that these records need, however long that takes: without them they would pass for erased ones."""
+        """Know the keys that these records need, however long that takes: without them they would
+        pass for erased ones.
+        """
         while True:
             try:
                 await self._seals.ready(rows)
@@ -181,13 +212,23 @@ class Tail:
                 try:
                     listener.deliver(row, partition)
                 except Exception:
-                    logger.exception("record %d of %s %d could not be delivered", row.offset, self._topic, partition)
+                    logger.exception(
+                        "record %d of %s %d could not be delivered",
+                        row.offset,
+                        self._topic,
+                        partition,
+                    )
                     listener.broken("an error that was not foreseen: connect again")
             if partition not in self._next:
                 return
 
     def _break(self, partition: int, at: int) -> None:
-        logger.warning("%s %d: records come from offset %d again, this is another log; its streams end", self._topic, partition, at)
+        logger.warning(
+            "%s %d: records come from offset %d again, this is another log; its streams end",
+            self._topic,
+            partition,
+            at,
+        )
         self._next[partition] = self._read[partition]
         for listener in list(self._listeners[partition].values()):
             listener.broken("the log is not the one it was: read the conversation anew")

@@ -1,4 +1,6 @@
-"""What streams ask of the windows: whether the fold accepted a summary, and a conversation's state."""
+"""What streams ask of the windows: whether the fold accepted a summary, and a conversation's
+state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class State(NamedTuple):
-    """A conversation's state as it is sent; ``core`` is what of it counts as a change (its position does not)."""
+    """A conversation's state as it is sent; ``core`` is what of it counts as a change (its position
+    does not).
+    """
 
     core: bytes
     sent: Sent
@@ -48,13 +52,23 @@ class Windows:
         """Nobody subscribes to the conversation any more."""
         self._bases.pop(key, None)
 
-    async def accepted(self, key: Key, offset: int, id: str, summary: bool, chain: dict[int, None] | None = None) -> bool:  # noqa: A002
-        """Whether the fold accepted the event of that id at ``offset``; waits until that can be told, however long.
+    async def accepted(
+        self,
+        key: Key,
+        offset: int,
+        id: str,  # noqa: A002
+        summary: bool,
+        chain: dict[int, None] | None = None,
+    ) -> bool:
+        """Whether the fold accepted the event of that id at ``offset``; waits until that can be
+        told, however long.
 
-        Of an event that is no summary and none of the last 1,024, it is not known any more: it passes for accepted, as in the history.
+        Of an event that is no summary and none of the last 1,024, it is not known any more: it
+        passes for accepted, as in the history.
 
         Args:
-            chain: the summaries in force and before, where they were asked for already; filled in for the next question.
+            chain: the summaries in force and before, where they were asked for already; filled in
+                for the next question.
         """
         position = Position(partition_of(key, self._backend.log.partitions), offset)
         while True:
@@ -84,7 +98,9 @@ class Windows:
             try:
                 return await self._backend.reach(position)
             except ThreadfoldError as error:
-                logger.debug("the windows of partition %d are waited for: %s", position.partition, error)
+                logger.debug(
+                    "the windows of partition %d are waited for: %s", position.partition, error
+                )
                 await asyncio.sleep(AGAIN)
 
     async def state(self, key: Key) -> State | None:
@@ -99,14 +115,26 @@ class Windows:
         with stored_form(key):
             head = decode_head(fields[HEAD])
             view = head.view
-            if head.erased or not view.flat or (not view.suspensions and view.state == "awaiting_input"):
+            if (
+                head.erased
+                or not view.flat
+                or (not view.suspensions and view.state == "awaiting_input")
+            ):
                 return await self._rendered(key)
             known = self._bases.get(key)
             if known is None or known[0] != head.base:
                 fields = await self._backend.stored_fields(key, [HEAD, BASE])
                 head = decode_head(fields[HEAD])
                 known = self._bases[key] = (head.base, decode_base(fields[BASE]))
-            return _state(head.position, key, self._backend.log, head.view.state, head.view.tokens, known[1].summary, head)
+            return _state(
+                head.position,
+                key,
+                self._backend.log,
+                head.view.state,
+                head.view.tokens,
+                known[1].summary,
+                head,
+            )
 
     async def erased(self, key: Key) -> bool:
         """Whether the conversation was erased; raises like :meth:`state`."""
@@ -115,7 +143,9 @@ class Windows:
             return HEAD in fields and decode_head(fields[HEAD]).erased
 
     async def token(self, key: Key) -> int | None:
-        """The fencing token in force, None where no turn is; raises like :meth:`state`, and :class:`Erased`."""
+        """The fencing token in force, None where no turn is; raises like :meth:`state`, and
+        :class:`Erased`.
+        """
         fields = await self._backend.stored_fields(key, [HEAD])
         if HEAD not in fields:
             return None
@@ -130,7 +160,9 @@ class Windows:
         _, stored = await self._backend.stored(key)
         if stored is None:
             return None
-        window = stored.load(key, partition_of(key, self._backend.log.partitions), self._backend.live_rules())
+        window = stored.load(
+            key, partition_of(key, self._backend.log.partitions), self._backend.live_rules()
+        )
         return state_of_window(window, self._backend.log)
 
 
@@ -140,23 +172,42 @@ def state_of_window(window: Window, log: Log) -> State:
     try:
         tokens = view.tokens if view.flat else render_openai(window).tokens
     except DoesNotFit:
-        tokens = view.tokens  # more than the ceiling: that nothing can be rendered is told by reading the context
-    return _state(window.meta.position, window.key, log, view.state, tokens, window.meta.summary, window)
+        tokens = (
+            view.tokens
+        )  # more than the ceiling: that nothing can be rendered is told by reading the context
+    return _state(
+        window.meta.position, window.key, log, view.state, tokens, window.meta.summary, window
+    )
 
 
-def _state(position: int, key: Key, log: Log, state: str, tokens: int, summary: InForce | None, of: Head | Window) -> State:
+def _state(
+    position: int,
+    key: Key,
+    log: Log,
+    state: str,
+    tokens: int,
+    summary: InForce | None,
+    of: Head | Window,
+) -> State:
     partition = partition_of(key, log.partitions)
     suspensions = of.view.suspensions if isinstance(of, Head) else of.lanes.suspensions
     shown = None if summary is None else summary_of(partition, summary)
     if shown is not None:
         del shown["text"]  # whoever follows a conversation got it as an event
-    core = {"state": state, "tokens": tokens, "summary": shown, "suspensions": [suspension_of(partition, s) for s in suspensions]}
+    core = {
+        "state": state,
+        "tokens": tokens,
+        "summary": shown,
+        "suspensions": [suspension_of(partition, s) for s in suspensions],
+    }
     data = _encode({**core, "position": str(Position(partition, position))})
     return State(_encode(core), Sent("state", None, data))
 
 
 async def _chain(log: Log, window: Window, down_to: int) -> list[int]:
-    """The offsets of the summaries in force, from the latest back to ``down_to``, each with those before it."""
+    """The offsets of the summaries in force, from the latest back to ``down_to``, each with those
+    before it.
+    """
     found: list[int] = []
     at = window.meta.summary.offset if window.meta.summary else None
     while at is not None:

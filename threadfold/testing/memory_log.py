@@ -14,12 +14,15 @@ from streams.log.log import Raw, Row
 class MemoryLog:
     """A :class:`streams.log.log.Log` kept in this process, for tests.
 
-    It partitions by key as Kafka does, so a conversation has the same partition in both. Offsets of a partition start at 0 and have no
-    gaps (Kafka's may have). An instance belongs to one event loop; calls of several tasks may interleave.
+    It partitions by key as Kafka does, so a conversation has the same partition in both. Offsets of
+    a partition start at 0 and have no gaps (Kafka's may have). An instance belongs to one event
+    loop; calls of several tasks may interleave.
     """
 
     def __init__(self, partitions: int, *, seals: Seals | None = None) -> None:
-        """Args: ``partitions``, 1 or more, fixed for the instance's life; ``seals`` None seals nothing. Raises ``ValueError`` below 1."""
+        """Args: ``partitions``, 1 or more, fixed for the instance's life; ``seals`` None seals
+        nothing. Raises ``ValueError`` below 1.
+        """
         if partitions < 1:
             raise ValueError(f"a log has 1 or more partitions, not {partitions}")
         self.partitions = partitions
@@ -27,11 +30,17 @@ class MemoryLog:
         self._rows: list[list[Raw]] = [[] for _ in range(partitions)]
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
-        """Append records in order and return their positions, in the order of ``records``; a list never mixes with another one."""
-        return [self.put(partition_of(r.key, self.partitions), str(r.key).encode(), r.value) for r in await self.seals.seal(records)]
+        """Append records in order and return their positions, in the order of ``records``; a list
+        never mixes with another one.
+        """
+        return [
+            self.put(partition_of(r.key, self.partitions), str(r.key).encode(), r.value)
+            for r in await self.seals.seal(records)
+        ]
 
     def put(self, partition: int, key: bytes | None, value: bytes | None) -> Position:
-        """Append any bytes to a partition, as a producer that knows nothing of threadfold could, and return their position.
+        """Append any bytes to a partition, as a producer that knows nothing of threadfold could,
+        and return their position.
 
         Raises:
             IndexError: there is no such partition.
@@ -43,10 +52,14 @@ class MemoryLog:
         return position
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        """The records at these positions; positions that the log does not hold are absent from the answer."""
+        """The records at these positions; positions that the log does not hold are absent from the
+        answer.
+        """
         found = {}
         for position in positions:
-            if 0 <= position.partition < self.partitions and 0 <= position.offset < len(self._rows[position.partition]):
+            if 0 <= position.partition < self.partitions and 0 <= position.offset < len(
+                self._rows[position.partition]
+            ):
                 found[position] = self._rows[position.partition][position.offset]
         await self.seals.ready(found.values())
         return found
@@ -62,8 +75,12 @@ class MemoryLog:
             yield self._rows[partition][at]
             at += 1
 
-    async def stream(self, ranges: Mapping[int, tuple[int, int]]) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
-        """The records of several partitions from a first to a last offset, both included, as batches with their partition."""
+    async def stream(
+        self, ranges: Mapping[int, tuple[int, int]]
+    ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions from a first to a last offset, both included, as
+        batches with their partition.
+        """
         for partition, (first, last) in ranges.items():
             rows = self._rows[partition][max(0, first) : last + 1]
             for i in range(0, len(rows), 100):
@@ -75,7 +92,9 @@ class MemoryLog:
         return {partition: len(rows) for partition, rows in enumerate(self._rows)}
 
     async def tops(self) -> dict[int, int]:
-        """For each partition the offset after its last record: here nothing else takes an offset."""
+        """For each partition the offset after its last record: here nothing else takes an
+        offset.
+        """
         return await self.ends()
 
     async def begins(self) -> dict[int, int]:

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.storage.listing import IDLE, Found, Lists
-from projections.storage.protocol import Applied, Checkpoint, DueChange, Index, Stored, Verdict, Write
+from projections.storage.protocol import (
+    Applied,
+    Checkpoint,
+    DueChange,
+    Index,
+    Stored,
+    Verdict,
+    Write,
+)
 
 
 @dataclass(slots=True)
@@ -26,8 +34,8 @@ class _Partition:
 class MemoryStore:
     """A :class:`projections.storage.protocol.WindowStore` kept in this process, for tests.
 
-    It fences, repeats and bounds exactly as :class:`projections.redis.store.RedisStore` does. An instance belongs to one event loop; every call
-    is atomic.
+    It fences, repeats and bounds exactly as :class:`projections.redis.store.RedisStore` does. An
+    instance belongs to one event loop; every call is atomic.
     """
 
     def __init__(self) -> None:
@@ -47,29 +55,44 @@ class MemoryStore:
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        """Checkpoint and windows as of one moment; without their recent ids when they are not needed."""
+        """Checkpoint and windows as of one moment; without their recent ids when they are not
+        needed.
+        """
         found = await self.load(generation, partition, keys)
         if not recents:
             found = [None if stored is None else Stored(stored.fields, {}) for stored in found]
         return await self.checkpoint(generation, partition), found
 
-    async def fields(self, generation: int, partition: int, key: Key, names: list[bytes]) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        """Checkpoint and some fields of a window as of one moment; fields that are not there are absent."""
+    async def fields(
+        self, generation: int, partition: int, key: Key, names: list[bytes]
+    ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
+        """Checkpoint and some fields of a window as of one moment; fields that are not there are
+        absent.
+        """
         stored = self._of(generation, partition).windows.get(key)
-        found = {} if stored is None else {name: stored.fields[name] for name in names if name in stored.fields}
+        found = (
+            {}
+            if stored is None
+            else {name: stored.fields[name] for name in names if name in stored.fields}
+        )
         return await self.checkpoint(generation, partition), found
 
-    async def apply(self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]) -> Applied:
+    async def apply(
+        self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
         """Write a batch and its checkpoint, if ``checkpoint.revision`` is the revision in force.
 
-        Returns ``DUPLICATE`` when it is not, but the store's checkpoint is at this batch's very record; else ``FENCED``. Either way
-        nothing is written.
+        Returns ``DUPLICATE`` when it is not, but the store's checkpoint is at this batch's very
+        record; else ``FENCED``. Either way nothing is written.
         """
         there = self._of(generation, partition)
         before = there.checkpoint
         revision = before.revision if before is not None else ""
         if revision != checkpoint.revision:
-            same = before is not None and (before.offset, before.digest) == (checkpoint.offset, checkpoint.digest)
+            same = before is not None and (before.offset, before.digest) == (
+                checkpoint.offset,
+                checkpoint.digest,
+            )
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         for write in writes:
             changed = _changed(there.windows.pop(write.key, None), write)
@@ -84,7 +107,8 @@ class MemoryStore:
             elif write.timer != KEEP_TIMER:
                 there.timers[write.key] = write.timer
         _list(there.lists, writes)
-        # Never a revision that was in force before, whatever was lost since: an old owner must not take a new one's for its own.
+        # Never a revision that was in force before, whatever was lost since: an old owner must not
+        # take a new one's for its own.
         self._writes += 1
         unverified = checkpoint.unverified and (before is None or before.unverified)
         there.checkpoint = replace(checkpoint, revision=str(self._writes), unverified=unverified)
@@ -92,10 +116,14 @@ class MemoryStore:
         return Applied(Verdict.APPLIED, str(self._writes))
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
-        """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due first, then by name."""
+        """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due
+        first, then by name.
+        """
         return _ripe(self._of(generation, partition).due, now_ms, limit)
 
-    async def requested(self, generation: int, partition: int, keys: list[Key], again_at_ms: int) -> None:
+    async def requested(
+        self, generation: int, partition: int, keys: list[Key], again_at_ms: int
+    ) -> None:
         """Note that requests were sent; those still due come up again at ``again_at_ms``."""
         due = self._of(generation, partition).due
         due.update({key: again_at_ms for key in keys if key in due})
@@ -109,9 +137,19 @@ class MemoryStore:
         there = self._of(generation, partition).timers
         there.update({key: at for key, at in timers.items() if key in there})
 
-    async def listed(self, generation: int, partition: int, name: str, before: Found | None, limit: int) -> list[Found]:
-        """Conversations of a list, latest first (of the same time the later name first), from the one after ``before`` on."""
-        found = sorted((Found(at_ms, name) for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()), reverse=True)
+    async def listed(
+        self, generation: int, partition: int, name: str, before: Found | None, limit: int
+    ) -> list[Found]:
+        """Conversations of a list, latest first (of the same time the later name first), from the
+        one after ``before`` on.
+        """
+        found = sorted(
+            (
+                Found(at_ms, name)
+                for name, at_ms in self._of(generation, partition).lists.get(name, {}).items()
+            ),
+            reverse=True,
+        )
         return [item for item in found if before is None or item < before][: max(0, limit)]
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
@@ -125,20 +163,36 @@ class MemoryStore:
         return there.checkpoint, Index(dict(there.due), dict(there.timers), lists)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
-        """Conversations whose windows were written last by ``before_ms``, the longest idle first, then by name."""
+        """Conversations whose windows were written last by ``before_ms``, the longest idle first,
+        then by name.
+        """
         times = self._of(generation, partition).lists.get(IDLE, {})
-        return _ripe({key: at_ms for name, at_ms in times.items() if (key := parse_key(name.encode())) is not None}, before_ms, limit)
+        return _ripe(
+            {
+                key: at_ms
+                for name, at_ms in times.items()
+                if (key := parse_key(name.encode())) is not None
+            },
+            before_ms,
+            limit,
+        )
 
     async def drop_partition(self, generation: int, partition: int) -> int:
-        """Delete everything of one partition of a generation; returns how many keys Redis would have held for it."""
+        """Delete everything of one partition of a generation; returns how many keys Redis would
+        have held for it.
+        """
         return _size(self._partitions.pop((generation, partition), _Partition()))
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
         """Delete everything of a generation; returns how many keys Redis would have held for it."""
-        return sum([await self.drop_partition(generation, partition) for partition in range(partitions)])
+        return sum(
+            [await self.drop_partition(generation, partition) for partition in range(partitions)]
+        )
 
     async def hold(self, generation: int, holder: str, seconds: float) -> bool:
-        """Take or keep the sole right to build, switch to or drop a generation; False where another holder has it."""
+        """Take or keep the sole right to build, switch to or drop a generation; False where another
+        holder has it.
+        """
         known, until = self._held.get(generation, ("", 0.0))
         now = time.monotonic()
         if known not in ("", holder) and now < until:
@@ -147,7 +201,9 @@ class MemoryStore:
         return True
 
     def lose_everything(self) -> None:
-        """Forget all, as a Redis that lost its memory does; what was written before stays fenced."""
+        """Forget all, as a Redis that lost its memory does; what was written before stays
+        fenced.
+        """
         self._partitions.clear()
         self._held.clear()
 
@@ -183,7 +239,10 @@ def _ripe(times: dict[Key, int], now_ms: int, limit: int) -> list[Key]:
 def _changed(before: Stored | None, write: Write) -> Stored:
     fields = {} if before is None or write.reset or write.anew else dict(before.fields)
     recents = {} if before is None or write.anew else dict(before.recents)
-    for there, put, gone in ((fields, write.put, write.gone), (recents, write.recents_put, write.recents_gone)):
+    for there, put, gone in (
+        (fields, write.put, write.gone),
+        (recents, write.recents_put, write.recents_gone),
+    ):
         there.update(put)
         for name in gone:
             there.pop(name, None)
@@ -195,5 +254,13 @@ def _copy(stored: Stored | None) -> Stored | None:
 
 
 def _size(partition: _Partition) -> int:
-    present: Iterable[object] = (partition.checkpoint is not None, bool(partition.due), bool(partition.timers))
-    return sum(map(bool, present)) + sum(map(bool, partition.lists.values())) + sum(1 + bool(w.recents) for w in partition.windows.values())
+    present: Iterable[object] = (
+        partition.checkpoint is not None,
+        bool(partition.due),
+        bool(partition.timers),
+    )
+    return (
+        sum(map(bool, present))
+        + sum(map(bool, partition.lists.values()))
+        + sum(1 + bool(w.recents) for w in partition.windows.values())
+    )

@@ -19,9 +19,11 @@ from threadfold.views.view import View
 
 
 class MemoryView:
-    """A projection, a log and its results in this process: append events, read values, verify. Nothing is kept, nothing waits.
+    """A projection, a log and its results in this process: append events, read values, verify.
+    Nothing is kept, nothing waits.
 
-    It decodes, passes over repeats, folds and merges with the very code that does so over Kafka and Redis.
+    It decodes, passes over repeats, folds and merges with the very code that does so over Kafka and
+    Redis.
     """
 
     def __init__(self, projection: Projection, partitions: int = 4) -> None:
@@ -29,7 +31,10 @@ class MemoryView:
         self.projection = check_projection(projection)
         self.log = MemoryLog(partitions)
         self.store = MemoryViewStore()
-        self._parts = [ViewPartition(projection, 1, number, self.store, self.log) for number in range(partitions)]
+        self._parts = [
+            ViewPartition(projection, 1, number, self.store, self.log)
+            for number in range(partitions)
+        ]
         record = ViewRecord(1, 1, {1: ViewGeneration(projection.version, (0,) * partitions)})
 
         async def records(fresh: bool) -> ViewRecord:
@@ -38,7 +43,8 @@ class MemoryView:
         self._view = View(projection, self.store, records)
 
     async def append(self, tenant: str, conversation: str, *events: Mapping[str, Any]) -> None:
-        """Append events as on HTTP (``{"type": "message", "role": "user", "content": "…"}``), checked as there, and apply them at once.
+        """Append events as on HTTP (``{"type": "message", "role": "user", "content": "…"}``),
+        checked as there, and apply them at once.
 
         Raises:
             InvalidEvent, InvalidName: as named; nothing was appended.
@@ -54,7 +60,12 @@ class MemoryView:
     async def catch_up(self) -> None:
         """Apply what was put into :attr:`log` by other means."""
         for part, end in zip(self._parts, (await self.log.ends()).values(), strict=True):
-            await part.process([raw async for raw in self.log.scan(part.number, part.checkpoint.offset + 1, end - 1)])
+            await part.process(
+                [
+                    raw
+                    async for raw in self.log.scan(part.number, part.checkpoint.offset + 1, end - 1)
+                ]
+            )
             if part.checkpoint.offset < 0:
                 await part.begin(part.checkpoint, -1)
 
@@ -69,6 +80,8 @@ class MemoryView:
         return await self._view.all(tenant)
 
     async def verify(self) -> ViewReport:
-        """Fold all again in other batches, and compare: what differs depends on more than the events."""
+        """Fold all again in other batches, and compare: what differs depends on more than the
+        events.
+        """
         await self.catch_up()
         return await verify_view(self.log, self.store, MemoryViewStore(), self.projection, 1)

@@ -18,7 +18,9 @@ class _Place:
 
 
 class MemoryViewStore:
-    """A :class:`streams.custom.persistence.ViewStore` kept in this process, for tests; it passes the same suite as the one in Redis."""
+    """A :class:`streams.custom.persistence.ViewStore` kept in this process, for tests; it passes
+    the same suite as the one in Redis.
+    """
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
@@ -37,14 +39,18 @@ class MemoryViewStore:
         """The recent ids of conversations as stored, in that order."""
         return [dict(self._of(place).ids.get(conversation, {})) for conversation in conversations]
 
-    async def read(self, place: str, cells: list[Cell]) -> tuple[Checkpoint | None, list[bytes | None]]:
+    async def read(
+        self, place: str, cells: list[Cell]
+    ) -> tuple[Checkpoint | None, list[bytes | None]]:
         """The same as :meth:`load`, with the checkpoint."""
         return self._of(place).checkpoint, await self.load(place, cells)
 
     async def all(self, place: str, tenant: str) -> tuple[Checkpoint | None, dict[str, bytes]]:
         """All values of a tenant in a place by key, with the checkpoint."""
         there = self._of(place)
-        return there.checkpoint, {key.decode(): raw for key, raw in there.values.get(tenant, {}).items()}
+        return there.checkpoint, {
+            key.decode(): raw for key, raw in there.values.get(tenant, {}).items()
+        }
 
     async def cells(self, place: str) -> AsyncIterator[Cell]:
         """Where the place has values."""
@@ -53,12 +59,17 @@ class MemoryViewStore:
                 yield Cell(tenant, key.decode())
 
     async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
-        """Write a batch and the checkpoint, all of it or nothing, if ``checkpoint.revision`` is the revision in force ("" for none)."""
+        """Write a batch and the checkpoint, all of it or nothing, if ``checkpoint.revision`` is the
+        revision in force ("" for none).
+        """
         there = self._of(place)
         before = there.checkpoint
         revision = before.revision if before is not None else ""
         if revision != checkpoint.revision:
-            same = before is not None and (before.offset, before.digest) == (checkpoint.offset, checkpoint.digest)
+            same = before is not None and (before.offset, before.digest) == (
+                checkpoint.offset,
+                checkpoint.digest,
+            )
             return Applied(Verdict.DUPLICATE if same else Verdict.FENCED, revision)
         _change(there.values, write.values)
         _change(there.ids, write.ids)
@@ -72,7 +83,9 @@ class MemoryViewStore:
         self._places.pop(place, None)
 
     def lose_everything(self) -> None:
-        """Forget all, as a Redis that lost its memory does; what was written before stays fenced."""
+        """Forget all, as a Redis that lost its memory does; what was written before stays
+        fenced.
+        """
         self._places.clear()
 
     def _of(self, place: str) -> _Place:

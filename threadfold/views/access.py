@@ -1,4 +1,6 @@
-"""Running, rebuilding, verifying and dropping a projection, each with connections of its own: what the commands call, and a service may."""
+"""Running, rebuilding, verifying and dropping a projection, each with connections of its own: what
+the commands call, and a service may.
+"""
 
 from __future__ import annotations
 
@@ -60,36 +62,53 @@ async def opened(settings: Settings) -> AsyncIterator[Parts]:
 
 
 async def run(settings: Settings, projection: Projection, *, signals: bool = False) -> None:
-    """Keep a projection's results up with the log until the task is cancelled, or (``signals``) SIGTERM or SIGINT comes.
+    """Keep a projection's results up with the log until the task is cancelled, or (``signals``)
+    SIGTERM or SIGINT comes.
 
-    A raised version is built beside the live one, which is served until the new one is complete. Raises as ``ViewRunner.run`` says.
+    A raised version is built beside the live one, which is served until the new one is complete.
+    Raises as ``ViewRunner.run`` says.
     """
     check_projection(projection)
     async with opened(settings) as parts:
-        await _until_done(ViewRunner(settings, parts.control, parts.log, parts.store, projection), signals)
+        await _until_done(
+            ViewRunner(settings, parts.control, parts.log, parts.store, projection), signals
+        )
 
 
 class Rebuilt(NamedTuple):
-    """A generation that was built, and whether readers see it; not yet when the building was stopped before its end."""
+    """A generation that was built, and whether readers see it; not yet when the building was
+    stopped before its end.
+    """
 
     generation: int
     live: bool
 
 
-async def rebuild(settings: Settings, projection: Projection, *, signals: bool = False, progress: Progress | None = None) -> Rebuilt:
+async def rebuild(
+    settings: Settings,
+    projection: Projection,
+    *,
+    signals: bool = False,
+    progress: Progress | None = None,
+) -> Rebuilt:
     """Fold the whole log into a new generation beside the live one, and make it live.
 
-    One that was cut off goes on where it was; processes that run the projection go over to the new one by themselves.
+    One that was cut off goes on where it was; processes that run the projection go over to the new
+    one by themselves.
     """
     check_projection(projection)
     async with opened(settings) as parts:
         runner = ViewRunner(settings, parts.control, parts.log, parts.store, projection, anew=True)
         runner.on_progress = progress
         await _until_done(runner, signals)
-        return Rebuilt(runner.generation, record_of(parts.control, projection.name).live == runner.generation)
+        return Rebuilt(
+            runner.generation, record_of(parts.control, projection.name).live == runner.generation
+        )
 
 
-async def verify(settings: Settings, projection: Projection, *, progress: Progress | None = None) -> ViewReport:
+async def verify(
+    settings: Settings, projection: Projection, *, progress: Progress | None = None
+) -> ViewReport:
     """Compare all values with a fold of the log from zero, while traffic runs.
 
     Raises:
@@ -105,28 +124,42 @@ async def verify(settings: Settings, projection: Projection, *, progress: Progre
         number = record.live or 0
         if record.generations[number].version != projection.version:
             raise TopicMismatch(
-                f"projection {projection.name}: version {record.generations[number].version} is live, this code is version "
-                f"{projection.version}: verify with the code that is live, or run this one first"
+                f"projection {projection.name}: version {record.generations[number].version} is"
+                f" live, this code is version {projection.version}: verify with the code that is"
+                " live, or run this one first"
             )
-        return await verify_view(parts.log, parts.store, MemoryViewStore(), projection, number, progress)
+        return await verify_view(
+            parts.log, parts.store, MemoryViewStore(), projection, number, progress
+        )
 
 
 async def drop(settings: Settings, name: str, *, everything: bool = False) -> list[int]:
-    """Delete the results of all generations but the live one and those that are being built (or of all); returns their numbers.
+    """Delete the results of all generations but the live one and those that are being built (or of
+    all); returns their numbers.
 
     Raises:
         UnknownProjection: there are none of that name.
     """
     async with opened(settings) as parts:
         if not parts.control.state.views.get(name, ViewRecord()).generations:
-            raise UnknownProjection(f"no projection {name} has results here: see `threadfold projection list`")
+            raise UnknownProjection(
+                f"no projection {name} has results here: see `threadfold projection list`"
+            )
         record = record_of(parts.control, name)
-        gone = {number for number in record.generations if everything or number < (record.live or 0)}
+        gone = {
+            number for number in record.generations if everything or number < (record.live or 0)
+        }
         # The record goes first, so that nobody begins to read what is being deleted.
         if everything:
-            await change_record(parts.control, name, lambda before: before.emptied() if before.generations else None)
+            await change_record(
+                parts.control, name, lambda before: before.emptied() if before.generations else None
+            )
         else:
-            await change_record(parts.control, name, lambda before: before.without(gone) if gone & before.generations.keys() else None)
+            await change_record(
+                parts.control,
+                name,
+                lambda before: before.without(gone) if gone & before.generations.keys() else None,
+            )
         for number in sorted(gone):
             for partition in range(len(record.generations[number].ends)):
                 await parts.store.drop(place_of(name, number, partition))

@@ -22,10 +22,19 @@ from streams.settings.settings import Settings
 
 
 class View:
-    """The results of the live generation. A value is as of its partition's checkpoint: what was appended a moment ago may not be in it."""
+    """The results of the live generation. A value is as of its partition's checkpoint: what was
+    appended a moment ago may not be in it.
+    """
 
-    def __init__(self, projection: Projection, store: ViewStore, records: Callable[[bool], Awaitable[ViewRecord]]) -> None:
-        """Args: ``records`` gives the projection's record, read anew from the control topic when it is asked so (True)."""
+    def __init__(
+        self,
+        projection: Projection,
+        store: ViewStore,
+        records: Callable[[bool], Awaitable[ViewRecord]],
+    ) -> None:
+        """Args: ``records`` gives the projection's record, read anew from the control topic when it
+        is asked so (True).
+        """
         self.projection = check_projection(projection)
         self._store = store
         self._records = records
@@ -35,7 +44,10 @@ class View:
     async def open(cls, settings: Settings, projection: Projection) -> AsyncIterator[View]:
         """A view with connections of its own, closed at the end; raises KafkaUnavailable."""
         async with AsyncExitStack() as stack:
-            control, store = Control(settings.require()), RedisViewStore(settings.redis, settings.topic_prefix)
+            control, store = (
+                Control(settings.require()),
+                RedisViewStore(settings.redis, settings.topic_prefix),
+            )
             stack.push_async_callback(store.close)
             await control.start()
             stack.push_async_callback(control.stop)
@@ -48,7 +60,8 @@ class View:
             yield cls(projection, store, records)
 
     async def get(self, tenant: str, key: str) -> Any | None:
-        """The value under a key; of several partitions' what :meth:`Projection.merge` makes of them; None where there is none.
+        """The value under a key; of several partitions' what :meth:`Projection.merge` makes of
+        them; None where there is none.
 
         Raises:
             InvalidName: the tenant is no name.
@@ -61,7 +74,8 @@ class View:
         return self._merged([value for part in found for value in part.values()])
 
     async def all(self, tenant: str) -> dict[str, Any]:
-        """All of a tenant's values by key, in the order of their keys; for results of which a tenant has no more than memory holds.
+        """All of a tenant's values by key, in the order of their keys; for results of which a
+        tenant has no more than memory holds.
 
         Raises like :meth:`get`.
         """
@@ -77,13 +91,20 @@ class View:
         checkpoint, (raw,) = await self._store.read(place, [cell])
         return checkpoint, {} if raw is None else {cell.key: raw}
 
-    async def _each(self, read: Callable[[str], Awaitable[tuple[Checkpoint | None, dict[str, bytes]]]]) -> list[dict[str, bytes]]:
-        """What every partition of the live generation answers; one that was switched off meanwhile is left for the next."""
+    async def _each(
+        self, read: Callable[[str], Awaitable[tuple[Checkpoint | None, dict[str, bytes]]]]
+    ) -> list[dict[str, bytes]]:
+        """What every partition of the live generation answers; one that was switched off meanwhile
+        is left for the next.
+        """
         name, number = self.projection.name, -1
         record = await self._records(False)
         while record.live is not None and record.live != number:
             number = record.live
-            places = [place_of(name, number, partition) for partition in range(len(record.generations[number].ends))]
+            places = [
+                place_of(name, number, partition)
+                for partition in range(len(record.generations[number].ends))
+            ]
             answers = await asyncio.gather(*map(read, places))
             if all(checkpoint is not None and not checkpoint.healing for checkpoint, _ in answers):
                 return [values for _, values in answers]
@@ -92,4 +113,6 @@ class View:
 
     def _merged(self, raw: list[bytes]) -> Any | None:
         values = [msgspec.json.decode(part) for part in raw]
-        return None if not values else values[0] if len(values) == 1 else self.projection.merge(values)
+        return (
+            None if not values else values[0] if len(values) == 1 else self.projection.merge(values)
+        )

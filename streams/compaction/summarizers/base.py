@@ -1,7 +1,8 @@
 """What goes into a summariser and what comes out of it.
 
-A summariser sees one span of one conversation, with the summary before it, and answers with one text within a token
-budget. It is never called inside the projector: its answer enters the log as an event.
+A summariser sees one span of one conversation, with the summary before it, and answers with one
+text within a token budget. It is never called inside the projector: its answer enters the log as an
+event.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import msgspec
 
 
 class SpanMessage(msgspec.Struct, frozen=True):
-    """One message of the span: who said what. ``role`` is system, developer, user, assistant or tool.
+    """One message of the span: who said what. ``role`` is system, developer, user, assistant or
+    tool.
 
     ``name`` is the author in a group chat, or the tool; ``position`` is the event's, opaque here.
     """
@@ -25,11 +27,11 @@ class SpanMessage(msgspec.Struct, frozen=True):
 
 
 class SummaryInput(msgspec.Struct, frozen=True):
-    """The summary in force (or None), the messages after it in the log's order, and the budget in tokens of
-    ``encoding``.
+    """The summary in force (or None), the messages after it in the log's order, and the budget in
+    tokens of ``encoding``.
 
-    ``deadline``: the event loop's time at which waiting for others ends and an answer is made of what is at hand;
-    None: the summariser's own.
+    ``deadline``: the event loop's time at which waiting for others ends and an answer is made of
+    what is at hand; None: the summariser's own.
     """
 
     previous: str | None
@@ -40,10 +42,12 @@ class SummaryInput(msgspec.Struct, frozen=True):
 
 
 class SummaryText(msgspec.Struct, frozen=True):
-    """A summary and its tokens in the request's encoding; never more than the request's ``max_tokens``.
+    """A summary and its tokens in the request's encoding; never more than the request's
+    ``max_tokens``.
 
-    ``summarizer``: who made it in the end, empty for the one that was asked. ``model``: the model, where one made it. ``cost``: what the
-    request cost, failed attempts included, in the currency of the prices configured; None where no price is known.
+    ``summarizer``: who made it in the end, empty for the one that was asked. ``model``: the model,
+    where one made it. ``cost``: what the request cost, failed attempts included, in the currency of
+    the prices configured; None where no price is known.
     """
 
     text: str
@@ -56,8 +60,9 @@ class SummaryText(msgspec.Struct, frozen=True):
 class Summarizer(Protocol):
     """Makes summaries; ``name`` is the one that policies use.
 
-    The text stands alone: it replaces both the earlier summary and the span. Implementations hold to ``max_tokens`` or
-    raise a ``ThreadfoldError``. Equal answers to equal requests are promised by the extractive one only.
+    The text stands alone: it replaces both the earlier summary and the span. Implementations hold
+    to ``max_tokens`` or raise a ``ThreadfoldError``. Equal answers to equal requests are promised
+    by the extractive one only.
     """
 
     name: str

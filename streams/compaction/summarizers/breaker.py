@@ -18,15 +18,19 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Breaker:
-    """Decides whether a call is made, from how the calls before it ended. No I/O, no tasks: a clock is all it asks.
+    """Decides whether a call is made, from how the calls before it ended. No I/O, no tasks: a clock
+    is all it asks.
 
-    Closed, it lets every call through; ``failures`` failures in a row open it. Open, it lets none through for ``cool_down`` seconds, then
-    exactly one, the trial: success closes it, failure opens it for another ``cool_down``, an end that says nothing (the caller was
-    cancelled) leaves it to the next caller. Late ends of calls from before it opened do not count against the trial; a late success closes
-    it. One instance belongs to one event loop.
+    Closed, it lets every call through; ``failures`` failures in a row open it. Open, it lets none
+    through for ``cool_down`` seconds, then exactly one, the trial: success closes it, failure opens
+    it for another ``cool_down``, an end that says nothing (the caller was cancelled) leaves it to
+    the next caller. Late ends of calls from before it opened do not count against the trial; a late
+    success closes it. One instance belongs to one event loop.
     """
 
-    def __init__(self, failures: int, cool_down: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, failures: int, cool_down: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limit = failures
         self._cool_down = cool_down
         self._clock = clock
@@ -49,7 +53,9 @@ class Breaker:
         return Ticket(self._trying)
 
     def settle(self, ticket: Ticket, succeeded: bool | None) -> bool:
-        """Say how a call ended (None: nothing was learnt); returns whether this opened the breaker."""
+        """Say how a call ended (None: nothing was learnt); returns whether this opened the
+        breaker.
+        """
         if ticket.trial:
             self._trying = False
         if succeeded:

@@ -1,7 +1,8 @@
-"""One call of an OpenAI-compatible chat-completions endpoint, and the summary that one such call makes.
+"""One call of an OpenAI-compatible chat-completions endpoint, and the summary that one such call
+makes.
 
-Nothing is retried here; that is ``guarded.py``'s. Redirects are not followed, for the key would go with them; proxies of the environment
-are not used.
+Nothing is retried here; that is ``guarded.py``'s. Redirects are not followed, for the key would go
+with them; proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _PRINTABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What came back: the text, whether it stopped at its limit, and the tokens the endpoint says it used (None where it does not)."""
+    """What came back: the text, whether it stopped at its limit, and the tokens the endpoint says
+    it used (None where it does not).
+    """
 
     text: str
     cut: bool
@@ -51,37 +54,61 @@ class Completion(msgspec.Struct, frozen=True):
 class ChatEndpoint:
     """Calls ``POST {base_url}/chat/completions``. Any number of calls may run at once."""
 
-    def __init__(self, name: str, options: EndpointSettings, key: str, session: Callable[[], aiohttp.ClientSession]) -> None:
+    def __init__(
+        self,
+        name: str,
+        options: EndpointSettings,
+        key: str,
+        session: Callable[[], aiohttp.ClientSession],
+    ) -> None:
         self.name = name
         self.options = options
         self._key = key
         self._session = session
 
-    async def complete(self, messages: list[dict[str, str]], max_tokens: int, seconds: float) -> Completion:
-        """The answer to chat messages, of at most ``max_tokens`` of the endpoint's own tokens, within ``seconds``.
+    async def complete(
+        self, messages: list[dict[str, str]], max_tokens: int, seconds: float
+    ) -> Completion:
+        """The answer to chat messages, of at most ``max_tokens`` of the endpoint's own tokens,
+        within ``seconds``.
 
         Raises:
             SummaryAttemptFailed: one of its kinds, by cause.
         """
-        body = {**self.options.extra, "model": self.options.model, "messages": messages, self.options.max_tokens_field: max_tokens}
+        body = {
+            **self.options.extra,
+            "model": self.options.model,
+            "messages": messages,
+            self.options.max_tokens_field: max_tokens,
+        }
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         try:
             call = self._session().post(
-                self.options.url, data=msgspec.json.encode(body), headers=headers, allow_redirects=False, timeout=aiohttp.ClientTimeout()
+                self.options.url,
+                data=msgspec.json.encode(body),
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(),
             )
             async with asyncio.timeout(seconds), call as response:
                 raw = await self._read(response)
                 if response.status != 200:
                     raise self._refusal(response, raw)
         except TimeoutError:
-            raise EndpointTimedOut(f"summarizer {self.name!r} did not answer within {seconds:.3g} s") from None
+            raise EndpointTimedOut(
+                f"summarizer {self.name!r} did not answer within {seconds:.3g} s"
+            ) from None
         except aiohttp.ClientPayloadError:
-            raise EndpointUnreachable(f"summarizer {self.name!r}: the connection broke before the answer was whole") from None
+            raise EndpointUnreachable(
+                f"summarizer {self.name!r}: the connection broke before the answer was whole"
+            ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Its own text may quote headers or the address; the class says the cause.
-            raise EndpointUnreachable(f"summarizer {self.name!r} cannot be reached ({type(error).__name__})") from None
+            raise EndpointUnreachable(
+                f"summarizer {self.name!r} cannot be reached ({type(error).__name__})"
+            ) from None
         return self._parse(raw)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -91,7 +118,9 @@ class ChatEndpoint:
         async for part in response.content.iter_chunked(65_536):
             size += len(part)
             if size > most:
-                raise AnswerUnreadable(f"summarizer {self.name!r} answered more than {most} bytes (max_response_bytes)")
+                raise AnswerUnreadable(
+                    f"summarizer {self.name!r} answered more than {most} bytes (max_response_bytes)"
+                )
             parts.append(part)
         return b"".join(parts)
 
@@ -99,7 +128,10 @@ class ChatEndpoint:
         status = response.status
         said = f"summarizer {self.name!r} answered {status}{_error_name(raw, self._key)}"
         if status in _BUSY or status >= 500:
-            return EndpointBusy(said, retry_after=retry_after(response.headers.get("Retry-After"), datetime.now(UTC)))
+            return EndpointBusy(
+                said,
+                retry_after=retry_after(response.headers.get("Retry-After"), datetime.now(UTC)),
+            )
         if status in _REFUSED or status < 400:
             return EndpointRefused(f"{said}: check its base_url, model and key")
         return InputRefused(said)
@@ -114,7 +146,9 @@ class ChatEndpoint:
         message = first.get("message") if isinstance(first, dict) else None
         text = _text_of(message.get("content")) if isinstance(message, dict) else None
         if text is None or not isinstance(first, dict):
-            raise AnswerUnreadable(f"summarizer {self.name!r} answered JSON that holds no chat message")
+            raise AnswerUnreadable(
+                f"summarizer {self.name!r} answered JSON that holds no chat message"
+            )
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         sent, got = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
@@ -135,24 +169,34 @@ class EndpointSummarizer:
         return await asyncio.to_thread(make_prompt, request, self._input_tokens)
 
     async def attempt(self, request: SummaryInput, prompt: Prompt, seconds: float) -> SummaryText:
-        """One call, one summary. Twice the budget is asked for at most: tokenizers differ, and what is over is cut at a sentence's end.
+        """One call, one summary. Twice the budget is asked for at most: tokenizers differ, and what
+        is over is cut at a sentence's end.
 
         Raises:
-            SummaryAttemptFailed: no summary, and why; with the cost, where there was an answer to pay for.
+            SummaryAttemptFailed: no summary, and why; with the cost, where there was an answer to
+                pay for.
         """
         options = self._endpoint.options
         asked = max(16, min(2 * request.max_tokens, self._output_tokens))
-        answer = await self._endpoint.complete(prompt.messages, asked, min(seconds, options.timeout))
+        answer = await self._endpoint.complete(
+            prompt.messages, asked, min(seconds, options.timeout)
+        )
         cost = await asyncio.to_thread(cost_of, options, prompt, answer, request.encoding)
         try:
-            text, tokens = await asyncio.to_thread(finish, request, answer.text, prompt.mark, answer.cut)
+            text, tokens = await asyncio.to_thread(
+                finish, request, answer.text, prompt.mark, answer.cut
+            )
         except SummaryRejected as error:
             raise SummaryRejected(f"summarizer {self.name!r}: {error}", cost=cost) from None
         return SummaryText(text, tokens, self.name, options.model, cost)
 
 
-def cost_of(options: EndpointSettings, prompt: Prompt, answer: Completion, encoding: str) -> float | None:
-    """What a call cost at the prices configured; by our own count of tokens where the endpoint did not say its own; None without prices."""
+def cost_of(
+    options: EndpointSettings, prompt: Prompt, answer: Completion, encoding: str
+) -> float | None:
+    """What a call cost at the prices configured; by our own count of tokens where the endpoint did
+    not say its own; None without prices.
+    """
     if options.input_price is None and options.output_price is None:
         return None
     sent, got = answer.input_tokens, answer.output_tokens
@@ -160,11 +204,15 @@ def cost_of(options: EndpointSettings, prompt: Prompt, answer: Completion, encod
         sent = sum(count(message["content"], encoding) for message in prompt.messages)
     if got is None:
         got = count(answer.text, encoding)
-    return round((sent * (options.input_price or 0.0) + got * (options.output_price or 0.0)) / 1e6, 9)
+    return round(
+        (sent * (options.input_price or 0.0) + got * (options.output_price or 0.0)) / 1e6, 9
+    )
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """Seconds that a Retry-After header asks for (a number, or a date), 0 to ``LONGEST_WAIT``; None for none, or nonsense."""
+    """Seconds that a Retry-After header asks for (a number, or a date), 0 to ``LONGEST_WAIT``; None
+    for none, or nonsense.
+    """
     if not header:
         return None
     try:
@@ -179,26 +227,51 @@ def retry_after(header: str | None, now: datetime) -> float | None:
 
 
 def _text_of(content: Any) -> str | None:
-    """A message's text: a string, or the text parts of a list; empty for null (a refusal, or thoughts alone); None for anything else."""
+    """A message's text: a string, or the text parts of a list; empty for null (a refusal, or
+    thoughts alone); None for anything else.
+    """
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
         return None
-    parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") in ("text", "output_text")]
+    parts = [
+        part.get("text")
+        for part in content
+        if isinstance(part, dict) and part.get("type") in ("text", "output_text")
+    ]
     return "".join(part for part in parts if isinstance(part, str))
 
 
 def _tokens(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40 else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
+        else None
+    )
 
 
 def _error_name(raw: bytes, key: str) -> str:
-    """The short name an endpoint gives its error (``rate_limit_exceeded``), in brackets; not its message, which may quote what was sent."""
+    """The short name an endpoint gives its error (``rate_limit_exceeded``), in brackets; not its
+    message, which may quote what was sent.
+    """
     try:
         error = msgspec.json.decode(raw)["error"]
         name = error.get("code") or error.get("type")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+    ):
         return ""  # no such error object: the status alone is said
-    if not isinstance(name, str) or not 0 < len(name) <= 60 or not set(name) <= _PRINTABLE or (key and (key in name or name in key)):
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= 60
+        or not set(name) <= _PRINTABLE
+        or (key and (key in name or name in key))
+    ):
         return ""
     return f" ({name})"

@@ -1,11 +1,12 @@
-"""The default summariser: picks sentences, invents nothing, needs no network, and gives equal answers to equal
-requests.
+"""The default summariser: picks sentences, invents nothing, needs no network, and gives equal
+answers to equal requests.
 
-The earlier summary's own lines compete with the new sentences, a little discounted, so a summary made two hundred times
-over stays within its budget and what was said early fades slowly. Worth is the centrality of a sentence (LexRank) times
-who said it (users' words weigh most and are kept as they are), plus the facts it carries that are not yet kept. Facts
-whose sentences were not taken stay in one line at the end. Cues for decisions and courtesies are English; other
-languages go without them.
+The earlier summary's own lines compete with the new sentences, a little discounted, so a summary
+made two hundred times over stays within its budget and what was said early fades slowly. Worth is
+the centrality of a sentence (LexRank) times who said it (users' words weigh most and are kept as
+they are), plus the facts it carries that are not yet kept. Facts whose sentences were not taken
+stay in one line at the end. Cues for decisions and courtesies are English; other languages go
+without them.
 """
 
 from __future__ import annotations
@@ -20,31 +21,59 @@ import numpy as np
 from projections.events.tokenizer import count, count_many
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.compaction.summarizers.facts import Fact, find_facts
-from streams.compaction.summarizers.lexrank import MAX_SENTENCES, Candidates, lexrank, select, similarities, terms
+from streams.compaction.summarizers.lexrank import (
+    MAX_SENTENCES,
+    Candidates,
+    lexrank,
+    select,
+    similarities,
+    terms,
+)
 from streams.compaction.summarizers.lines import Line, lines_of_message, read_summary, write_summary
 
 MAX_CANDIDATES = 20_000
-"""Sentences looked at in one request; of more, the first quarter and the last three quarters of them."""
+"""Sentences looked at in one request; of more, the first quarter and the last three quarters of
+them.
+"""
 
 MAX_FACTS = 1_500
 FACTS_SHARE = 5
-"""One part in so many of the budget is held for the facts line, where there are facts to put in it."""
+"""One part in so many of the budget is held for the facts line, where there are facts to put in it.
+"""
 FACTS_TOKENS = 240
 EARLIER_DISCOUNT = 0.9
 
-_ROLE_WORTH = {"user": 1.5, "summary": 1.25, "assistant": 1.0, "tool": 0.625, "system": 0.5, "developer": 0.5}
-_ROLE_FACTS = {"user": 1.5, "summary": 1.25, "assistant": 1.25, "tool": 0.75, "system": 0.5, "developer": 0.5}
+_ROLE_WORTH = {
+    "user": 1.5,
+    "summary": 1.25,
+    "assistant": 1.0,
+    "tool": 0.625,
+    "system": 0.5,
+    "developer": 0.5,
+}
+_ROLE_FACTS = {
+    "user": 1.5,
+    "summary": 1.25,
+    "assistant": 1.25,
+    "tool": 0.75,
+    "system": 0.5,
+    "developer": 0.5,
+}
 _USER_CUE = re.compile(
-    r"\b(?:want|need|prefer|would like|i'd like|don't|do not|never|always|must|only|instead|cancel|change|confirm"
+    r"\b(?:want|need|prefer|would like|i'd like|don't|do"
+    r" not|never|always|must|only|instead|cancel|change|confirm"
     r"|agree|decided?|please|my|i am|i'm|i have|i live|yes|no|budget|allergic|deadline)\b"
 )
 _OUTCOME_CUE = re.compile(
-    r"\b(?:has been|have been|successfully|is now|booked|cancell?ed|confirmed|refund(?:ed)?|updated|completed|fixed"
+    r"\b(?:has been|have been|successfully|is"
+    r" now|booked|cancell?ed|confirmed|refund(?:ed)?|updated|completed|fixed"
     r"|failed|unable|cannot|not (?:possible|allowed|eligible)|error|total|transferred|decided)\b"
 )
 _COURTESY = re.compile(
-    r"\b(?:anything else|how (?:can|may) i (?:help|assist)|thank you|thanks|you're welcome|have a (?:great|nice|safe)"
-    r"|feel free|let me know|glad|happy to help|i apologi[sz]e|sorry for|great day|one moment|please wait"
+    r"\b(?:anything else|how (?:can|may) i (?:help|assist)|thank you|thanks|you're welcome|have a"
+    r" (?:great|nice|safe)"
+    r"|feel free|let me know|glad|happy to help|i apologi[sz]e|sorry for|great day|one"
+    r" moment|please wait"
     r"|would you like)\b"
 )
 
@@ -64,20 +93,21 @@ class ExtractiveSummarizer:
     name = "extractive"
 
     async def summarize(self, request: SummaryInput) -> SummaryText:
-        """The summary, made in a worker thread: up to a second of CPU would otherwise hold up every other task of the
-        loop.
+        """The summary, made in a worker thread: up to a second of CPU would otherwise hold up every
+        other task of the loop.
 
-        The matrix work and the token counting release the interpreter lock; the rest shares it in turns of 5 ms.
+        The matrix work and the token counting release the interpreter lock; the rest shares it in
+        turns of 5 ms.
         """
         return await asyncio.to_thread(summarize_extractive, request)
 
 
 def summarize_extractive(request: SummaryInput) -> SummaryText:
-    """The summary of the earlier summary and the span, of at most ``max_tokens`` tokens; empty where nothing fits or
-    was said.
+    """The summary of the earlier summary and the span, of at most ``max_tokens`` tokens; empty
+    where nothing fits or was said.
 
-    A request without messages gives the earlier summary back unchanged if it fits. Pure; equal requests give equal
-    bytes. Raises ``InvalidPolicy`` for an unknown encoding.
+    A request without messages gives the earlier summary back unchanged if it fits. Pure; equal
+    requests give equal bytes. Raises ``InvalidPolicy`` for an unknown encoding.
     """
     previous = request.previous or ""
     if not any(message.text for message in request.messages):
@@ -93,7 +123,9 @@ def summarize_extractive(request: SummaryInput) -> SummaryText:
 
 
 def weigh_facts(request: SummaryInput) -> dict[Fact, float]:
-    """The facts of a request, its earlier summary's included, and what each is worth (about 0.2 to 8): kind, who said it, how often."""
+    """The facts of a request, its earlier summary's included, and what each is worth (about 0.2 to
+    8): kind, who said it, how often.
+    """
     earlier, kept = read_summary(request.previous or "")
     return _score_facts(_rank_lines(earlier, request), kept)
 
@@ -116,7 +148,9 @@ def _rank_lines(earlier: list[Line], request: SummaryInput) -> list[_Ranked]:
 
 
 def _worth(line: Line) -> float:
-    """What a line is worth by who said it and by its cues, about 0.2 to 2.5; before centrality and facts."""
+    """What a line is worth by who said it and by its cues, about 0.2 to 2.5; before centrality and
+    facts.
+    """
     lowered = line.text.lower()
     worth = _ROLE_WORTH.get(line.role, 1.0)
     if line.role == "user" and _USER_CUE.search(lowered):
@@ -135,8 +169,8 @@ def _worth(line: Line) -> float:
 
 
 def _score_facts(ranked: Sequence[_Ranked], kept: Sequence[Fact]) -> dict[Fact, float]:
-    """What each fact is worth: its kind, who said it, how often; facts carried over lose a little with each place they
-    fall.
+    """What each fact is worth: its kind, who said it, how often; facts carried over lose a little
+    with each place they fall.
     """
     said: dict[Fact, tuple[float, int]] = {}
     for item in ranked:
@@ -154,8 +188,8 @@ def _score_facts(ranked: Sequence[_Ranked], kept: Sequence[Fact]) -> dict[Fact, 
 
 
 def _pool(ranked: list[_Ranked], scores: dict[Fact, float]) -> list[_Ranked]:
-    """At most ``MAX_SENTENCES`` lines, in order: two thirds the best at first sight, the rest spread evenly over the
-    others.
+    """At most ``MAX_SENTENCES`` lines, in order: two thirds the best at first sight, the rest
+    spread evenly over the others.
 
     The spread keeps a long span's quiet parts in the graph that centrality is computed on.
     """
@@ -180,7 +214,10 @@ def _choose(pool: list[_Ranked], scores: dict[Fact, float], request: SummaryInpu
     texts = [item.line.text for item in pool]
     similarity = similarities(texts)
     relevance = np.array([item.worth for item in pool]) * (0.4 + 0.6 * lexrank(similarity))
-    here = sorted({fact for item in pool for fact in item.facts}, key=lambda fact: (-scores[fact], fact.text, fact.kind))
+    here = sorted(
+        {fact for item in pool for fact in item.facts},
+        key=lambda fact: (-scores[fact], fact.text, fact.kind),
+    )
     column = {fact: i for i, fact in enumerate(here[:MAX_FACTS])}
     held = np.zeros((len(pool), max(1, len(column))))
     for row, item in enumerate(pool):
@@ -189,19 +226,28 @@ def _choose(pool: list[_Ranked], scores: dict[Fact, float], request: SummaryInpu
                 held[row, column[fact]] = 1.0
     weights = np.zeros(held.shape[1])
     weights[: len(column)] = [round(scores[fact] * 64) / 64 for fact in here[:MAX_FACTS]]
-    costs = [cost.count for cost in count_many([item.line.render() + "\n" for item in pool], request.encoding)]
+    costs = [
+        cost.count
+        for cost in count_many([item.line.render() + "\n" for item in pool], request.encoding)
+    ]
     candidates = Candidates(relevance, similarity, np.array(costs, dtype=np.int64), held, weights)
     return select(candidates, request.max_tokens - _facts_room(scores, request))
 
 
 def _facts_room(scores: dict[Fact, float], request: SummaryInput) -> int:
-    """Tokens to hold for the facts line: none in a tiny budget, and no more than all the facts could use."""
+    """Tokens to hold for the facts line: none in a tiny budget, and no more than all the facts
+    could use.
+    """
     room = min(request.max_tokens // FACTS_SHARE, FACTS_TOKENS)
     return min(room, 3 + sum(2 + len(fact.text) for fact in scores)) if room >= 6 else 0
 
 
-def _fit(pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], request: SummaryInput) -> SummaryText:
-    """The text of the chosen lines with the facts they lack; least worth goes first until it fits, counted as a whole."""
+def _fit(
+    pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], request: SummaryInput
+) -> SummaryText:
+    """The text of the chosen lines with the facts they lack; least worth goes first until it fits,
+    counted as a whole.
+    """
     chosen = list(chosen)
     if pool and not chosen:
         return _shortened(pool, request)
@@ -219,10 +265,16 @@ def _fit(pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], requ
             return _shortened(pool, request)
 
 
-def _lost_facts(pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], request: SummaryInput) -> list[Fact]:
+def _lost_facts(
+    pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float], request: SummaryInput
+) -> list[Fact]:
     """Facts that no chosen line holds, best first, as many as the room left by the lines takes."""
     said = "\n".join(pool[i].line.text for i in chosen)
-    left = request.max_tokens - count(write_summary([pool[i].line for i in sorted(chosen)], []), request.encoding) - 4
+    left = (
+        request.max_tokens
+        - count(write_summary([pool[i].line for i in sorted(chosen)], []), request.encoding)
+        - 4
+    )
     most = min(left, max(FACTS_TOKENS, request.max_tokens // FACTS_SHARE))
     facts: list[Fact] = []
     for fact in sorted(scores, key=lambda fact: -round(scores[fact], 9))[:MAX_FACTS]:
@@ -237,7 +289,9 @@ def _lost_facts(pool: list[_Ranked], chosen: list[int], scores: dict[Fact, float
 
 
 def _shortened(pool: list[_Ranked], request: SummaryInput) -> SummaryText:
-    """The start of the line of most worth that has one within the budget, with an ellipsis; else an empty text."""
+    """The start of the line of most worth that has one within the budget, with an ellipsis; else an
+    empty text.
+    """
     if not pool or request.max_tokens < 1:
         return SummaryText("", 0)
     best = max(pool, key=lambda item: (item.worth, -item.order)).line

@@ -1,7 +1,8 @@
-"""Facts in a text that a summary should not lose: ids, addresses, amounts, dates, numbers with units, names.
+"""Facts in a text that a summary should not lose: ids, addresses, amounts, dates, numbers with
+units, names.
 
-Found by patterns, so what they take for a fact may be none, and a name in a script without capitals is not seen. Ids
-weigh most, because nothing else in a conversation lets one find them again.
+Found by patterns, so what they take for a fact may be none, and a name in a script without capitals
+is not seen. Ids weigh most, because nothing else in a conversation lets one find them again.
 """
 
 from __future__ import annotations
@@ -64,15 +65,18 @@ _FACT = re.compile(
     r"|(?P<number>\b\d{2,12}(?:\.\d{1,6})?\b)"
 )
 _SHOUTED = (
-    "THE AND NOT YES YOU ARE FOR BUT ALL ANY CAN WAS HAS HAD OUR OUT NOW NEW HOW WHY WHO LOL OMG WTF BTW IMO FYI ASAP"
-    " API URL JSON HTML HTTP HTTPS NULL TRUE FALSE NONE THIS THAT WITH HAVE WHAT WHEN PLEASE ERROR WARNING INFO DEBUG"
-    " NOTE TODO SELECT FROM WHERE INSERT UPDATE DELETE GET PUT POST USD EUR GBP EST PST CET UTC GMT HAHA STOP"
+    "THE AND NOT YES YOU ARE FOR BUT ALL ANY CAN WAS HAS HAD OUR OUT NOW NEW HOW WHY WHO LOL OMG"
+    " WTF BTW IMO FYI ASAP API URL JSON HTML HTTP HTTPS NULL TRUE FALSE NONE THIS THAT WITH HAVE"
+    " WHAT WHEN PLEASE ERROR WARNING INFO DEBUG NOTE TODO SELECT FROM WHERE INSERT UPDATE DELETE"
+    " GET PUT POST USD EUR GBP EST PST CET UTC GMT HAHA STOP"
 )
 _WORDS_IN_CAPITALS = frozenset(_SHOUTED.split())
 
 
 def find_facts(text: str) -> list[Fact]:
-    """The facts of a text in their order, each once. Meant for a sentence; linear in a text of any length."""
+    """The facts of a text in their order, each once. Meant for a sentence; linear in a text of any
+    length.
+    """
     found: dict[str, Fact] = {}
     shouting = sum(map(str.isupper, text)) * 2 > sum(map(str.isalpha, text)) and " " in text
     for match in _FACT.finditer(text):
@@ -91,7 +95,9 @@ def is_fact(text: str) -> bool:
 
 
 def _kind_of_word(word: str, shouting: bool) -> str:
-    """``id`` for words with digits in them, ``code`` for capitals, ``number`` for digits; empty for ordinary words."""
+    """``id`` for words with digits in them, ``code`` for capitals, ``number`` for digits; empty for
+    ordinary words.
+    """
     digits = sum(map(str.isdigit, word))
     letters = sum(map(str.isalpha, word))
     if digits and not letters:

@@ -1,6 +1,7 @@
 """What can go wrong with one attempt at a summary, each named by its cause.
 
-No message carries a key, a prompt, or text that the endpoint sent, beyond the short name it may give its error.
+No message carries a key, a prompt, or text that the endpoint sent, beyond the short name it may
+give its error.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from projections.errors import ThreadfoldError
 
 
 class SummaryAttemptFailed(ThreadfoldError):
-    """The root of them. ``again``: whether another attempt may end otherwise. ``faulty``: whether it counts against the endpoint at once
-    (else once a request: the input may be at fault). ``retry_after``: seconds the endpoint asked us to wait. ``cost``: what the attempt
-    cost nevertheless, None where no price is known.
+    """The root of them. ``again``: whether another attempt may end otherwise. ``faulty``: whether
+    it counts against the endpoint at once (else once a request: the input may be at fault).
+    ``retry_after``: seconds the endpoint asked us to wait. ``cost``: what the attempt cost
+    nevertheless, None where no price is known.
     """
 
     problem = 503
     again = True
     faulty = True
 
-    def __init__(self, message: str, *, retry_after: float | None = None, cost: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, cost: float | None = None
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.cost = cost
@@ -37,7 +41,9 @@ class EndpointBusy(SummaryAttemptFailed):
 
 
 class EndpointRefused(SummaryAttemptFailed):
-    """The endpoint will not serve us at all: key, address or model are wrong (401, 403, 404, a redirect)."""
+    """The endpoint will not serve us at all: key, address or model are wrong (401, 403, 404, a
+    redirect).
+    """
 
     again = False
 

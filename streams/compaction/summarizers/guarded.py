@@ -1,4 +1,6 @@
-"""Makes an endpoint dependable: a few attempts within a time, a breaker, and the deterministic summariser as the last resort."""
+"""Makes an endpoint dependable: a few attempts within a time, a breaker, and the deterministic
+summariser as the last resort.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ import logging
 from collections.abc import Callable
 
 import msgspec
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 from tenacity.stop import stop_base
 
 from streams.compaction.summarizers.base import Summarizer, SummaryInput, SummaryText
@@ -20,7 +28,9 @@ logger = logging.getLogger(__name__)
 
 PAUSE = 0.5
 LONGEST_PAUSE = 8.0
-"""Seconds of the first and the longest pause at most: each is random between 0 and a bound that doubles."""
+"""Seconds of the first and the longest pause at most: each is random between 0 and a bound that
+doubles.
+"""
 
 LEAST_SECONDS = 0.5
 """An attempt with less time than this is not made."""
@@ -33,14 +43,22 @@ class EndpointResting(SummaryAttemptFailed):
 
 
 class GuardedSummarizer:
-    """A :class:`Summarizer` that always answers what its ``fallback`` answers at worst, and says who made the answer and what it cost.
+    """A :class:`Summarizer` that always answers what its ``fallback`` answers at worst, and says
+    who made the answer and what it cost.
 
-    ``attempts`` calls at most a request, all of the same prompt, until the request's deadline (``seconds`` from now where it has none).
-    A failure of the endpoint counts for the breaker each time, an answer that is no summary once a request. Any number of requests may
-    run at once.
+    ``attempts`` calls at most a request, all of the same prompt, until the request's deadline
+    (``seconds`` from now where it has none). A failure of the endpoint counts for the breaker each
+    time, an answer that is no summary once a request. Any number of requests may run at once.
     """
 
-    def __init__(self, inner: EndpointSummarizer, fallback: Summarizer, breaker: Breaker, attempts: int, seconds: float) -> None:
+    def __init__(
+        self,
+        inner: EndpointSummarizer,
+        fallback: Summarizer,
+        breaker: Breaker,
+        attempts: int,
+        seconds: float,
+    ) -> None:
         self.name = inner.name
         self._inner = inner
         self._fallback = fallback
@@ -58,32 +76,46 @@ class GuardedSummarizer:
             except SummaryAttemptFailed as error:
                 logger.warning("%s; %s makes the summary", error, self._fallback.name)
             except Exception:
-                logger.exception("summarizer %r failed; %s makes the summary", self.name, self._fallback.name)
+                logger.exception(
+                    "summarizer %r failed; %s makes the summary", self.name, self._fallback.name
+                )
         answer = await self._fallback.summarize(request)
-        return msgspec.structs.replace(answer, summarizer=answer.summarizer or self._fallback.name, cost=run.cost)
+        return msgspec.structs.replace(
+            answer, summarizer=answer.summarizer or self._fallback.name, cost=run.cost
+        )
 
     async def _try(self, request: SummaryInput, run: _Run) -> SummaryText:
         now = asyncio.get_running_loop().time
         deadline = now() + self._seconds if request.deadline is None else request.deadline
         if self._breaker.open:
-            raise EndpointResting(f"summarizer {self.name!r} is left alone for a while after failures in a row")
+            raise EndpointResting(
+                f"summarizer {self.name!r} is left alone for a while after failures in a row"
+            )
         prompt = await self._inner.prepare(request)
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._attempts) | _NoTime(now, deadline),
             wait=_pause,
-            retry=retry_if_exception(lambda error: isinstance(error, SummaryAttemptFailed) and error.again),
+            retry=retry_if_exception(
+                lambda error: isinstance(error, SummaryAttemptFailed) and error.again
+            ),
             reraise=True,
         )
         answer: SummaryText = await retrying(self._attempt, request, prompt, run, deadline)
         return answer
 
-    async def _attempt(self, request: SummaryInput, prompt: Prompt, run: _Run, deadline: float) -> SummaryText:
+    async def _attempt(
+        self, request: SummaryInput, prompt: Prompt, run: _Run, deadline: float
+    ) -> SummaryText:
         seconds = deadline - asyncio.get_running_loop().time()
         if seconds < LEAST_SECONDS:
-            raise EndpointTimedOut(f"summarizer {self.name!r} was not asked: the time for this summary is up")
+            raise EndpointTimedOut(
+                f"summarizer {self.name!r} was not asked: the time for this summary is up"
+            )
         ticket = self._breaker.admit()
         if ticket is None:
-            raise EndpointResting(f"summarizer {self.name!r} is left alone for a while after failures in a row")
+            raise EndpointResting(
+                f"summarizer {self.name!r} is left alone for a while after failures in a row"
+            )
         good: bool | None = None
         failure: SummaryAttemptFailed | None = None
         try:
@@ -98,14 +130,19 @@ class GuardedSummarizer:
             raise
         finally:
             if self._breaker.settle(ticket, good):
-                logger.warning("summarizer %r failed too often in a row: it is left alone for a while", self.name)
+                logger.warning(
+                    "summarizer %r failed too often in a row: it is left alone for a while",
+                    self.name,
+                )
                 if failure is not None:
                     # A pause and another attempt would only meet the open breaker.
                     failure.again = False
 
 
 class _Run:
-    """What one request has cost so far, and whether its input has counted against the endpoint already."""
+    """What one request has cost so far, and whether its input has counted against the endpoint
+    already.
+    """
 
     def __init__(self) -> None:
         self.cost: float | None = None
@@ -116,7 +153,9 @@ class _Run:
             self.cost = round((self.cost or 0.0) + cost, 9)
 
     def counts(self, error: SummaryAttemptFailed) -> bool | None:
-        """What the breaker is told of a failure: False, or None for a further one that the input may be to blame for."""
+        """What the breaker is told of a failure: False, or None for a further one that the input
+        may be to blame for.
+        """
         if error.faulty:
             return False
         first, self._counted = not self._counted, True

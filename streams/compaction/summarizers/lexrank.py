@@ -1,11 +1,13 @@
 """LexRank and MMR: which sentences say most, and which of them to take.
 
-LexRank (Erkan and Radev, 2004, "LexRank: graph-based lexical centrality as salience in text summarization") ranks a
-sentence by a random walk over cosine similarities; MMR (Carbonell and Goldstein, 1998) takes the best sentence that is
-least like those taken. All matrices are dense numpy arrays of bounded size.
+LexRank (Erkan and Radev, 2004, "LexRank: graph-based lexical centrality as salience in text
+summarization") ranks a sentence by a random walk over cosine similarities; MMR (Carbonell and
+Goldstein, 1998) takes the best sentence that is least like those taken. All matrices are dense
+numpy arrays of bounded size.
 
-Results do not depend on the order in which a machine adds numbers up: weights are rounded to fixed steps, so that every
-product and sum below is exact in float64, whatever the number of threads or the hash seed.
+Results do not depend on the order in which a machine adds numbers up: weights are rounded to fixed
+steps, so that every product and sum below is exact in float64, whatever the number of threads or
+the hash seed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_SENTENCES = 600
-"""Sentences ranked at once: the similarity matrix is this squared (2.9 MB), about 0.1 s; callers choose among more."""
+"""Sentences ranked at once: the similarity matrix is this squared (2.9 MB), about 0.1 s; callers
+choose among more.
+"""
 
 MAX_TERMS = 3_000
 """Terms in the matrix; of more, those in most sentences."""
@@ -41,8 +45,9 @@ _RANK_STEP = 2.0**-30
 class Candidates(msgspec.Struct, frozen=True):
     """What MMR chooses from, all of one length n, in order.
 
-    ``relevance``: worth of each by itself, about 0 to 2; ``similarity``: n x n, 0 to 1; ``costs``: tokens each, at
-    least 1; ``facts``: n x m, 1 where a sentence holds a fact; ``weights``: worth of each of the m facts.
+    ``relevance``: worth of each by itself, about 0 to 2; ``similarity``: n x n, 0 to 1; ``costs``:
+    tokens each, at least 1; ``facts``: n x m, 1 where a sentence holds a fact; ``weights``: worth
+    of each of the m facts.
     """
 
     relevance: Array
@@ -53,7 +58,9 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def terms(sentence: str) -> list[str]:
-    """The terms of a sentence: lower-case words, and pairs of characters in scripts without spaces."""
+    """The terms of a sentence: lower-case words, and pairs of characters in scripts without
+    spaces.
+    """
     found: list[str] = []
     for run in _TERM.findall(sentence.lower()):
         if _UNSPACED.match(run):
@@ -64,11 +71,15 @@ def terms(sentence: str) -> list[str]:
 
 
 def similarities(sentences: Sequence[str]) -> Array:
-    """The n x n TF-IDF cosines of sentences, 0 to 1, in steps of 2^-20; rows of sentences without terms are zero."""
+    """The n x n TF-IDF cosines of sentences, 0 to 1, in steps of 2^-20; rows of sentences without
+    terms are zero.
+    """
     counts = [Counter(terms(sentence)) for sentence in sentences]
     n = len(counts)
     spread = Counter(term for count in counts for term in count)
-    shared = sorted((term for term, seen in spread.items() if seen > 1), key=lambda term: (-spread[term], term))
+    shared = sorted(
+        (term for term, seen in spread.items() if seen > 1), key=lambda term: (-spread[term], term)
+    )
     column = {term: i for i, term in enumerate(shared[:MAX_TERMS])}
     idf = {term: math.log(1 + n / seen) for term, seen in spread.items()}
     matrix = np.zeros((n, max(1, len(column))))
@@ -85,9 +96,11 @@ def similarities(sentences: Sequence[str]) -> Array:
 
 
 def lexrank(similarity: Array) -> Array:
-    """The rank of each sentence, 0 to 1 (the best has 1): power iteration over cosines of at least ``THRESHOLD``.
+    """The rank of each sentence, 0 to 1 (the best has 1): power iteration over cosines of at least
+    ``THRESHOLD``.
 
-    A sentence does not vote for itself, and one that is like no other votes for all alike, so it ranks low.
+    A sentence does not vote for itself, and one that is like no other votes for all alike, so it
+    ranks low.
     """
     n = len(similarity)
     if n == 0:
@@ -107,12 +120,15 @@ def lexrank(similarity: Array) -> Array:
     return rank / best if best > 0 else np.ones(n)
 
 
-def select(candidates: Candidates, budget: int, novelty: float = 0.45, fact_share: float = 0.6) -> list[int]:
-    """The indexes of the sentences to take, best first, whose costs add up to no more than ``budget`` tokens.
+def select(
+    candidates: Candidates, budget: int, novelty: float = 0.45, fact_share: float = 0.6
+) -> list[int]:
+    """The indexes of the sentences to take, best first, whose costs add up to no more than
+    ``budget`` tokens.
 
-    Each step takes the sentence with the most worth for its length: relevance, plus ``fact_share`` for facts that no
-    sentence taken so far holds, less ``novelty`` times its likeness to the nearest one taken. Ties go to the earlier
-    sentence.
+    Each step takes the sentence with the most worth for its length: relevance, plus ``fact_share``
+    for facts that no sentence taken so far holds, less ``novelty`` times its likeness to the
+    nearest one taken. Ties go to the earlier sentence.
     """
     n = len(candidates.relevance)
     length = (np.maximum(candidates.costs, 8) / 24.0) ** 0.35

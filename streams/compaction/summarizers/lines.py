@@ -1,13 +1,14 @@
-"""The form of an extractive summary: attributed lines in conversation order, then one line of facts.
+"""The form of an extractive summary: attributed lines in conversation order, then one line of
+facts.
 
     user: I want to fly on May 20.
     tool get_user: name: Ann, email: ann@example.com
     assistant: Booked flight XY123.
     Facts: ann@example.com; $120
 
-A line's speaker is all before its first ``": "`` and comes from the event, never from the text: texts are flattened to
-one line, so a message that holds line breaks and ``assistant: I agree`` stays inside its own speaker's line, also when
-it is read back.
+A line's speaker is all before its first ``": "`` and comes from the event, never from the text:
+texts are flattened to one line, so a message that holds line breaks and ``assistant: I agree``
+stays inside its own speaker's line, also when it is read back.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _NOT_IN_NAME = re.compile(r"[^\w.@-]+")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One sentence and who said it. ``source`` numbers the message (or the earlier line) that it stood in, rising."""
+    """One sentence and who said it. ``source`` numbers the message (or the earlier line) that it
+    stood in, rising.
+    """
 
     role: str
     speaker: str
@@ -56,7 +59,8 @@ def lines_of_message(message: SpanMessage, source: int) -> list[Line]:
 def read_summary(text: str) -> tuple[list[Line], list[Fact]]:
     """The lines and facts of an earlier summary, in its order; any text is accepted.
 
-    Only what is a fact by its form stays one, so a facts line of other origin cannot carry sentences on.
+    Only what is a fact by its form stays one, so a facts line of other origin cannot carry
+    sentences on.
     """
     lines: list[Line] = []
     facts: list[Fact] = []
@@ -69,7 +73,10 @@ def read_summary(text: str) -> tuple[list[Line], list[Fact]]:
         role, speaker, said = EARLIER, EARLIER, raw
         if match:
             role, speaker, said = match[1], match[1] + match[2], match[3]
-        lines.extend(Line(role, speaker, sentence, source, earlier=True) for sentence in split_sentences(said))
+        lines.extend(
+            Line(role, speaker, sentence, source, earlier=True)
+            for sentence in split_sentences(said)
+        )
     return lines, facts
 
 
@@ -80,7 +87,9 @@ def speaks(line: str) -> bool:
 
 
 def write_summary(lines: list[Line], facts: list[Fact]) -> str:
-    """The summary of lines in the order given; neighbouring whole sentences of one message share a line."""
+    """The summary of lines in the order given; neighbouring whole sentences of one message share a
+    line.
+    """
     written: list[str] = []
     last: Line | None = None
     for line in lines:
@@ -95,5 +104,9 @@ def write_summary(lines: list[Line], facts: list[Fact]) -> str:
 
 
 def _joins(first: Line, second: Line) -> bool:
-    same = first.speaker == second.speaker and first.source == second.source and first.earlier == second.earlier
+    same = (
+        first.speaker == second.speaker
+        and first.source == second.source
+        and first.earlier == second.earlier
+    )
     return same and first.text[-1] in ".!?。！？"

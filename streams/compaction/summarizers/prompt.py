@@ -1,9 +1,12 @@
-"""What a model is told and given for a summary: instructions in the system message, the span as data in the user's.
+"""What a model is told and given for a summary: instructions in the system message, the span as
+data in the user's.
 
-Text of a conversation may try to command whoever summarises it. So every message goes in as one line of JSON (line breaks and quotes are
-escaped, and ``<`` and ``>`` too, so no text can write a tag or a chat template's mark), between two marks whose name derives from the
-data's SHA-256: a text cannot contain the hash of the text it is part of. The instructions say that all between the marks is data, and
-the task is said again after it. A model can still be fooled; that is why its answer is checked (``checks.py``).
+Text of a conversation may try to command whoever summarises it. So every message goes in as one
+line of JSON (line breaks and quotes are escaped, and ``<`` and ``>`` too, so no text can write a
+tag or a chat template's mark), between two marks whose name derives from the data's SHA-256: a text
+cannot contain the hash of the text it is part of. The instructions say that all between the marks
+is data, and the task is said again after it. A model can still be fooled; that is why its answer is
+checked (``checks.py``).
 """
 
 from __future__ import annotations
@@ -19,13 +22,19 @@ from projections.events.tokenizer import count, count_many
 from streams.compaction.summarizers.base import SummaryInput
 
 LINE_TOKENS = 24
-"""Tokens of a line beside its text: role, position, quotes, escapes; measured 18 to 24 with o200k_base."""
+"""Tokens of a line beside its text: role, position, quotes, escapes; measured 18 to 24 with
+o200k_base.
+"""
 
 LEAST_TOKENS = 64
-"""What a shortened message keeps at least: of a span of very many messages the whole may then pass the cap a little."""
+"""What a shortened message keeps at least: of a span of very many messages the whole may then pass
+the cap a little.
+"""
 
 WORDS_PER_TOKEN = 0.6
-"""English words asked for a token of budget; it is about 0.75, and ids and the facts line take the rest."""
+"""English words asked for a token of budget; it is about 0.75, and ids and the facts line take the
+rest.
+"""
 
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -51,20 +60,27 @@ One summary of all: the earlier summary's content that still matters, changed wh
 Invent nothing. Do not quote at length. Plain sentences in the language of the conversation, no greeting, no remark about this task, no \
 JSON, no code fence. At most {words} words."""
 
-_AFTER = "The data ends here. Write the summary of it now, as the system message says: at most {words} words, the summary's text alone."
+_AFTER = (
+    "The data ends here. Write the summary of it now, as the system message says: at most {words}"
+    " words, the summary's text alone."
+)
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """Chat messages for an endpoint, and the mark that holds the data (an answer that has it is an echo)."""
+    """Chat messages for an endpoint, and the mark that holds the data (an answer that has it is an
+    echo).
+    """
 
     messages: list[dict[str, str]]
     mark: str
 
 
 def make_prompt(request: SummaryInput, input_tokens: int) -> Prompt:
-    """The prompt for a request; its data is at most about ``input_tokens`` tokens, longer messages keep their head and tail.
+    """The prompt for a request; its data is at most about ``input_tokens`` tokens, longer messages
+    keep their head and tail.
 
-    Pure: equal requests give equal prompts, so no attempt knows of an earlier one. Takes about 0.1 s for 100,000 tokens.
+    Pure: equal requests give equal prompts, so no attempt knows of an earlier one. Takes about 0.1
+    s for 100,000 tokens.
     """
     data = "\n".join(_lines(request, input_tokens))
     mark = "data-" + sha256(data.encode("utf-8", "replace")).hexdigest()[:24]
@@ -72,7 +88,10 @@ def make_prompt(request: SummaryInput, input_tokens: int) -> Prompt:
     return Prompt(
         [
             {"role": "system", "content": _SYSTEM.format(mark=mark, words=words)},
-            {"role": "user", "content": f"<{mark}>\n{data}\n</{mark}>\n\n{_AFTER.format(words=words)}"},
+            {
+                "role": "user",
+                "content": f"<{mark}>\n{data}\n</{mark}>\n\n{_AFTER.format(words=words)}",
+            },
         ],
         mark,
     )
@@ -81,7 +100,9 @@ def make_prompt(request: SummaryInput, input_tokens: int) -> Prompt:
 def _lines(request: SummaryInput, input_tokens: int) -> list[str]:
     lines = [_line({"earlier_summary": clean(request.previous)})] if request.previous else []
     used = count(lines[0], request.encoding) if lines else 0
-    for message, text in zip(request.messages, _shortened(request, input_tokens - used), strict=True):
+    for message, text in zip(
+        request.messages, _shortened(request, input_tokens - used), strict=True
+    ):
         if not text:
             continue
         row: dict[str, Any] = {"position": message.position, "role": message.role}
@@ -98,18 +119,25 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without characters that a reader does not see and a model does: controls, tag characters, bidi marks, lone surrogates."""
+    """The text without characters that a reader does not see and a model does: controls, tag
+    characters, bidi marks, lone surrogates.
+    """
     return _INVISIBLE.sub("", text)
 
 
 def _shortened(request: SummaryInput, room: int) -> list[str]:
-    """The texts of the messages, the longest cut to one length, such that all together take about ``room`` tokens."""
+    """The texts of the messages, the longest cut to one length, such that all together take about
+    ``room`` tokens.
+    """
     texts = [clean(message.text) for message in request.messages]
     costs = [cost.count + LINE_TOKENS for cost in count_many(texts, request.encoding)]
     if sum(costs) <= room:
         return texts
     most = _level(costs, room)
-    return [text if cost <= most else _head_and_tail(text, len(text) * most // cost) for text, cost in zip(texts, costs, strict=True)]
+    return [
+        text if cost <= most else _head_and_tail(text, len(text) * most // cost)
+        for text, cost in zip(texts, costs, strict=True)
+    ]
 
 
 def _level(costs: Sequence[int], room: int) -> int:
@@ -125,4 +153,7 @@ def _level(costs: Sequence[int], room: int) -> int:
 
 def _head_and_tail(text: str, chars: int) -> str:
     tail = chars // 4
-    return f"{text[: chars - tail]} […{len(text) - chars} characters left out…] {text[len(text) - tail :]}"
+    return (
+        f"{text[: chars - tail]} […{len(text) - chars} characters left out…]"
+        f" {text[len(text) - tail :]}"
+    )

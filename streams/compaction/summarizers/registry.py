@@ -17,16 +17,21 @@ from streams.settings.endpoints import CHEAP, EXTRACTIVE
 from streams.settings.settings import Settings
 
 ENDPOINT_SHARE = 0.8
-"""Of ``summary_time_cap``, what endpoints get; the rest is for the extractive summariser (about a second at most) and the append."""
+"""Of ``summary_time_cap``, what endpoints get; the rest is for the extractive summariser (about a
+second at most) and the append.
+"""
 
 
 def known_summarizers(settings: Settings) -> frozenset[str]:
-    """The names a policy may use: the endpoints configured, ``extractive``, and ``cheap``, which means it where it is not configured."""
+    """The names a policy may use: the endpoints configured, ``extractive``, and ``cheap``, which
+    means it where it is not configured.
+    """
     return frozenset((EXTRACTIVE, CHEAP, *settings.summarizers))
 
 
 class Summarizers:
-    """The summarisers of one process: they share one HTTP session, and each endpoint's breaker is shared by all its calls.
+    """The summarisers of one process: they share one HTTP session, and each endpoint's breaker is
+    shared by all its calls.
 
     Nothing connects before the first call. Belongs to one event loop; ``close`` ends the session.
     """
@@ -42,7 +47,9 @@ class Summarizers:
         for name, options in settings.summarizers.items():
             endpoint = ChatEndpoint(name, options, options.find_key(name, env), self._session)
             self._by_name[name] = GuardedSummarizer(
-                EndpointSummarizer(endpoint, settings.summary_input_tokens, settings.summary_output_tokens),
+                EndpointSummarizer(
+                    endpoint, settings.summary_input_tokens, settings.summary_output_tokens
+                ),
                 extractive,
                 Breaker(settings.summary_breaker_failures, settings.summary_breaker_seconds),
                 settings.summary_attempts,
@@ -50,10 +57,14 @@ class Summarizers:
             )
 
     def get(self, name: str) -> Summarizer:
-        """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any other."""
+        """The summariser of that name; raises ``InvalidPolicy`` that names the known ones for any
+        other.
+        """
         found = self._by_name.get(name)
         if found is None:
-            raise InvalidPolicy(f"Unknown summarizer {name!r}: choose one of {', '.join(sorted(self._by_name))}.")
+            raise InvalidPolicy(
+                f"Unknown summarizer {name!r}: choose one of {', '.join(sorted(self._by_name))}."
+            )
         return found
 
     async def close(self) -> None:
@@ -65,5 +76,7 @@ class Summarizers:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None or self._http.closed:
             # Cookies of one conversation's call have no business in another's.
-            self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "threadfold"})
+            self._http = aiohttp.ClientSession(
+                cookie_jar=aiohttp.DummyCookieJar(), headers={"User-Agent": "threadfold"}
+            )
         return self._http

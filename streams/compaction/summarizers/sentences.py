@@ -1,7 +1,8 @@
 """Texts of chat messages and tool results, split into sentences of bounded length.
 
-Takes whatever comes: prose in any language, lists, tables, code, JSON, a megabyte on a single line. A sentence holds no
-line break and at most :data:`MAX_CHARS` characters; the order is the text's; the time is linear in its length.
+Takes whatever comes: prose in any language, lists, tables, code, JSON, a megabyte on a single line.
+A sentence holds no line break and at most :data:`MAX_CHARS` characters; the order is the text's;
+the time is linear in its length.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ from typing import Any
 import msgspec
 
 MAX_CHARS = 320
-"""Characters of the longest sentence: about 80 tokens of English, so that one sentence never takes a whole budget."""
+"""Characters of the longest sentence: about 80 tokens of English, so that one sentence never takes
+a whole budget.
+"""
 
 TEXT_CHARS = 200_000
-"""Characters of a text that are looked at; of a longer one the first three quarters of them, and its last quarter."""
+"""Characters of a text that are looked at; of a longer one the first three quarters of them, and
+its last quarter.
+"""
 
-_END = re.compile(r"(?<=[.!?…])[\"')\]*_»”’]{0,4} +(?=[^a-z\s])|(?<=[。！？｡؟।])(?=[^。！？｡”」』）)])")
-_ABBREVIATION = re.compile(r"(?:^|[ (])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|approx|\d{1,3})\.$")
+_END = re.compile(
+    r"(?<=[.!?…])[\"')\]*_»”’]{0,4} +(?=[^a-z\s])|(?<=[。！？｡؟।])(?=[^。！？｡”」』）)])"
+)
+_ABBREVIATION = re.compile(
+    r"(?:^|[ (])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|approx|\d{1,3})\.$"
+)
 _MARKUP = re.compile(r"^(?:[-*+•>#|]{1,6} ?)+")
 _NOTHING = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2500-\u257f]*")
 _BREAKS = ("; ", ", ", " | ", " ", ";", ",", "，", "、", "；")
@@ -32,20 +41,25 @@ _INLINE_CHARS = 120
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text in its order; those of only punctuation are left out.
 
-    JSON becomes one sentence a record, ``key: value`` with its path, since keys and braces rank badly as prose. Other
-    text is split at line breaks and at ends of sentences, and what is longer than ``MAX_CHARS`` at the last comma or
-    blank before it.
+    JSON becomes one sentence a record, ``key: value`` with its path, since keys and braces rank
+    badly as prose. Other text is split at line breaks and at ends of sentences, and what is longer
+    than ``MAX_CHARS`` at the last comma or blank before it.
     """
     if len(text) > TEXT_CHARS:
         text = text[: TEXT_CHARS * 3 // 4] + "\n" + text[-TEXT_CHARS // 4 :]
     found = _json_records(text)
     lines = _prose(text) if found is None else found
-    return [piece for line in lines for piece in _bounded(flatten(line)) if not _NOTHING.fullmatch(piece)]
+    return [
+        piece
+        for line in lines
+        for piece in _bounded(flatten(line))
+        if not _NOTHING.fullmatch(piece)
+    ]
 
 
 def flatten(text: str) -> str:
-    """The text on one line: every run of blanks and line breaks is one space, control characters and surrogates are
-    gone.
+    """The text on one line: every run of blanks and line breaks is one space, control characters
+    and surrogates are gone.
     """
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c in "\u200c\u200d" else " " for c in text)
@@ -64,7 +78,9 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _joined_lists(lines: list[str]) -> Iterator[str]:
-    """The lines without list marks, each with the short bullets below it: a price apart from its flight says nothing."""
+    """The lines without list marks, each with the short bullets below it: a price apart from its
+    flight says nothing.
+    """
     held = ""
     for line in lines:
         flat = flatten(line)
@@ -81,7 +97,9 @@ def _joined_lists(lines: list[str]) -> Iterator[str]:
 
 
 def _bounded(text: str) -> Iterator[str]:
-    """The text in pieces of at most ``MAX_CHARS``, cut where it reads best in the second half of each."""
+    """The text in pieces of at most ``MAX_CHARS``, cut where it reads best in the second half of
+    each.
+    """
     start = 0
     while len(text) - start > MAX_CHARS:
         end = start + MAX_CHARS
@@ -123,7 +141,9 @@ def _json_records(text: str) -> list[str] | None:
 
 
 def _inline(value: Any) -> str | None:
-    """A scalar, or a small flat object or list, as text; empty for nothing; None for what needs lines of its own."""
+    """A scalar, or a small flat object or list, as text; empty for nothing; None for what needs
+    lines of its own.
+    """
     if isinstance(value, dict | list):
         parts = list(value.items()) if isinstance(value, dict) else [("", item) for item in value]
         if len(parts) > 8 or any(isinstance(item, dict | list) for _, item in parts):

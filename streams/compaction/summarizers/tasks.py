@@ -1,7 +1,7 @@
 """Sentences that leave something open: a summary that forgets them forgets work.
 
-Found by English cues, so what they take for a task may be none; other languages go without. What tools return is not looked at: their
-rows say "pending" of everything.
+Found by English cues, so what they take for a task may be none; other languages go without. What
+tools return is not looked at: their rows say "pending" of everything.
 """
 
 from __future__ import annotations
@@ -16,18 +16,24 @@ MAX_TASKS = 3
 """Open sentences that are checked for: the newest, for older ones are more often done."""
 
 SAID = 0.4
-"""A task counts as said when a text has this share of its terms: a summary says it in words of its own."""
+"""A task counts as said when a text has this share of its terms: a summary says it in words of its
+own.
+"""
 
 _OPEN = re.compile(
-    r"\b(?:to-?do|open (?:task|item|question|point|issue)s?|open:|still (?:have|has|need|needs|open|pending|waiting|missing|to)\b"
-    r"|pending|awaiting|waiting (?:for|on)|follow[ -]?up|remind (?:me|us|you)|don't forget|do not forget|next steps?"
+    r"\b(?:to-?do|open (?:task|item|question|point|issue)s?|open:|still"
+    r" (?:have|has|need|needs|open|pending|waiting|missing|to)\b"
+    r"|pending|awaiting|waiting (?:for|on)|follow[ -]?up|remind (?:me|us|you)|don't forget|do not"
+    r" forget|next steps?"
     r"|i(?:'ll| will) (?:get back|send|check|call|ask|confirm|follow|update|let you know))",
     re.IGNORECASE,
 )
 
 
 def open_tasks(request: SummaryInput) -> list[Line]:
-    """The newest sentences of users, the assistant and the earlier summary that leave something open, in order, at most ``MAX_TASKS``."""
+    """The newest sentences of users, the assistant and the earlier summary that leave something
+    open, in order, at most ``MAX_TASKS``.
+    """
     lines, _ = read_summary(request.previous or "")
     for source, message in enumerate(request.messages):
         if message.role in ("user", "assistant") and _OPEN.search(message.text):
@@ -38,5 +44,9 @@ def open_tasks(request: SummaryInput) -> list[Line]:
 
 def says(text_terms: set[str], task: Line) -> bool:
     """Whether a text, given by its terms, says a task."""
-    wanted = {term for term in terms(task.text) if len(term) > 3 or not term.isalpha() or not term.isascii()}
+    wanted = {
+        term
+        for term in terms(task.text)
+        if len(term) > 3 or not term.isalpha() or not term.isascii()
+    }
     return not wanted or len(wanted & text_terms) >= SAID * len(wanted)

@@ -1,4 +1,6 @@
-"""Items of openai-agents as events and back: nothing is lost, and the events are ones that threadfold takes."""
+"""Items of openai-agents as events and back: nothing is lost, and the events are ones that
+threadfold takes.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +12,87 @@ from projections.events.validation import make_record
 from projections.names import make_key
 from threadfold.adapters.agents_items import items_of, to_events, to_items
 
-CALL = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"q": "x"}', "id": "fc_1", "status": "completed"}
+CALL = {
+    "type": "function_call",
+    "call_id": "c1",
+    "name": "look",
+    "arguments": '{"q": "x"}',
+    "id": "fc_1",
+    "status": "completed",
+}
 BARE_CALL = {"type": "function_call", "call_id": "c2", "name": "look", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "found"}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA="}
+REASONING = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "hm"}],
+    "encrypted_content": "gAAA=",
+}
 SPOKEN = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
     "status": "completed",
-    "content": [{"type": "output_text", "text": "Here: ☃", "annotations": [{"type": "url_citation", "url": "https://x"}], "logprobs": []}],
+    "content": [
+        {
+            "type": "output_text",
+            "text": "Here: ☃",
+            "annotations": [{"type": "url_citation", "url": "https://x"}],
+            "logprobs": [],
+        }
+    ],
 }
-REFUSED = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "refusal", "refusal": "No."}]}
-SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+REFUSED = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "refusal", "refusal": "No."}],
+}
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "x"},
+}
 PICTURE = {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"}
 CASES: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "Grüße 🌍\n\t\"quoted\" 'and' \\"}],
     [{"role": "user", "content": ""}],
     [{"type": "message", "role": "user", "content": "typed"}],
     [{"role": "assistant", "content": "plain"}],
-    [{"role": "user", "content": [{"type": "input_text", "text": "see"}, PICTURE, {"type": "input_text", "text": ""}]}],
-    [{"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}, {"type": "input_audio", "input_audio": {"data": "AA"}}]}],
+    [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "see"},
+                PICTURE,
+                {"type": "input_text", "text": ""},
+            ],
+        }
+    ],
+    [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_file", "file_id": "file-1"},
+                {"type": "input_audio", "input_audio": {"data": "AA"}},
+            ],
+        }
+    ],
     [{"role": "user", "content": [{"type": "input_image", "file_id": "file-2", "detail": "low"}]}],
-    [{"role": "user", "content": [{"type": "input_file", "file_data": "data:text/plain;base64,aGk=", "filename": "a.txt"}]}],
+    [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "input_file",
+                    "file_data": "data:text/plain;base64,aGk=",
+                    "filename": "a.txt",
+                }
+            ],
+        }
+    ],
     [SPOKEN],
     [REFUSED],
     [REASONING, SPOKEN],
@@ -41,16 +101,23 @@ CASES: list[list[dict[str, Any]]] = [
     [SEARCH, SPOKEN],
     [SEARCH],
     [{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}],
-    [BARE_CALL, {**OUTPUT, "call_id": "c2", "output": [{"type": "input_text", "text": "seen"}, PICTURE]}],
+    [
+        BARE_CALL,
+        {**OUTPUT, "call_id": "c2", "output": [{"type": "input_text", "text": "seen"}, PICTURE]},
+    ],
     [{"type": "item_reference", "id": "msg_9"}],
 ]
 
 
 def in_the_window(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events as the window gives them back: checked by intake, reasoning parts beside the content."""
+    """Events as the window gives them back: checked by intake, reasoning parts beside the
+    content.
+    """
     found = []
     for i, event in enumerate(events):
-        make_record(make_key("t", "c"), event, where=f"event {i}", now="2026-01-01T00:00:00Z", new_id="x")
+        make_record(
+            make_key("t", "c"), event, where=f"event {i}", now="2026-01-01T00:00:00Z", new_id="x"
+        )
         content = event.get("content")
         if isinstance(content, list):
             reasoning = [part for part in content if part["type"] == "reasoning"]
@@ -73,7 +140,9 @@ def test_the_items_of_one_answer_are_one_message_with_its_calls() -> None:
 
 
 def test_plain_items_are_plain_events() -> None:
-    assert to_events([{"role": "user", "content": "hi"}]) == [{"type": "message", "role": "user", "content": "hi"}]
+    assert to_events([{"role": "user", "content": "hi"}]) == [
+        {"type": "message", "role": "user", "content": "hi"}
+    ]
 
 
 def test_a_message_whose_text_was_shortened_since_comes_back_plain() -> None:

@@ -14,7 +14,12 @@ from threadfold.client import Client
 
 
 def test_a_missing_package_is_one_line_that_says_what_to_install() -> None:
-    with pytest.raises(MissingExtra, match=r"^this adapter needs the package some-extra: pip install 'threadfold\[some-extra\]'$"):
+    with pytest.raises(
+        MissingExtra,
+        match=(
+            r"^this adapter needs the package some-extra: pip install 'threadfold\[some-extra\]'$"
+        ),
+    ):
         require("nowhere_to_be_found", "some-extra")
     assert issubclass(MissingExtra, ImportError)
     assert issubclass(MissingExtra, ThreadfoldError)
@@ -36,7 +41,9 @@ def test_a_synchronous_client_is_refused_before_anything_is_appended() -> None:
         ("eventsourcing", "eventsourcing", "eventsourcing"),
     ],
 )
-def test_an_adapter_without_its_framework_says_so_when_it_is_imported(module: str, package: str, extra: str) -> None:
+def test_an_adapter_without_its_framework_says_so_when_it_is_imported(
+    module: str, package: str, extra: str
+) -> None:
     code = f"""
 import importlib.util, sys
 found = importlib.util.find_spec
@@ -46,7 +53,9 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert f"threadfold[{extra}]" in done.stdout
 
 
@@ -62,7 +71,12 @@ assert not heavy, heavy
 def test_what_is_kept_for_one_framework_is_nothing_to_another() -> None:
     flat = keep({"type": "message", "role": "user", "content": "hi"}, "a", {"n": 1})
     assert flat["content"][0] == {"type": "text", "text": "hi"}
-    shown = {"type": "message", "role": "user", "content": flat["content"][:1], "reasoning": flat["content"][1:]}
+    shown = {
+        "type": "message",
+        "role": "user",
+        "content": flat["content"][:1],
+        "reasoning": flat["content"][1:],
+    }
     assert kept(shown, "a") == {"n": 1}
     assert kept(shown, "b") is None
     assert kept({**shown, "reasoning": [{"provider": "a", "signature": "{"}]}, "a") is None
@@ -70,8 +84,17 @@ def test_what_is_kept_for_one_framework_is_nothing_to_another() -> None:
 
 def test_messages_that_say_the_same_find_their_events_in_order() -> None:
     def event(text: str, note: str) -> dict[str, object]:
-        return {"type": "message", "role": "user", "content": text, "reasoning": [note], "position": note}
+        return {
+            "type": "message",
+            "role": "user",
+            "content": text,
+            "reasoning": [note],
+            "position": note,
+        }
 
     events = [event("ok", "1"), event("gone", "2"), event("ok", "3")]
-    shown = [{"type": "message", "role": "user", "content": text} for text in ("ok", "ok", "a summary", "ok")]
+    shown = [
+        {"type": "message", "role": "user", "content": text}
+        for text in ("ok", "ok", "a summary", "ok")
+    ]
     assert [flat.get("position") for flat in aligned(shown, events)] == ["1", "3", None, None]

@@ -1,4 +1,6 @@
-"""The benchmarks' harness: rounds become medians and ratios, results are compared with committed ones, and texts are what they say."""
+"""The benchmarks' harness: rounds become medians and ratios, results are compared with committed
+ones, and texts are what they say.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("psutil", reason="the benchmarks' packages are not installed: make bench does it")
+pytest.importorskip(
+    "psutil", reason="the benchmarks' packages are not installed: make bench does it"
+)
 
 from benchmarks import compare
 from benchmarks.__main__ import main
@@ -31,7 +35,9 @@ def feed(*values: float) -> Any:
 
 
 async def result(
-    ours: tuple[float, ...] = (30.0, 10.0, 20.0), peer: tuple[float, ...] = (10.0, 10.0, 5.0), better: Any = "higher"
+    ours: tuple[float, ...] = (30.0, 10.0, 20.0),
+    peer: tuple[float, ...] = (10.0, 10.0, 5.0),
+    better: Any = "higher",
 ) -> Result:
     rounds = await interleave({"ours": feed(*ours), "peer": feed(*peer)}, len(ours))
     return rounds.result("sample", "events/s", {"events": 7}, better=better)
@@ -107,17 +113,35 @@ async def test_a_saved_result_is_read_back(tmp_path: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(compare, "RESULTS", tmp_path)
     made = await result()
     compare.save(made)
-    assert compare.moved(made, compare.load("sample")) == ["sample: nothing moved by more than the noise"]
+    assert compare.moved(made, compare.load("sample")) == [
+        "sample: nothing moved by more than the noise"
+    ]
 
 
 def test_every_figure_is_found_under_the_name_of_its_module() -> None:
     found = figures()
-    assert found.keys() >= {"projection", "projection_scaling", "replay", "healing", "visible", "window_read", "memory", "history_page"}
-    assert all(type(figure).__module__ == f"benchmarks.{name}" and figure.goal for name, figure in found.items())
+    assert found.keys() >= {
+        "projection",
+        "projection_scaling",
+        "replay",
+        "healing",
+        "visible",
+        "window_read",
+        "memory",
+        "history_page",
+    }
+    assert all(
+        type(figure).__module__ == f"benchmarks.{name}" and figure.goal
+        for name, figure in found.items()
+    )
 
 
 def test_a_quick_run_has_one_round_and_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (Args().rounds(5), Args(quick=True).rounds(5), Args(2, quick=True).rounds(5)) == (5, 1, 2)
+    assert (Args().rounds(5), Args(quick=True).rounds(5), Args(2, quick=True).rounds(5)) == (
+        5,
+        1,
+        2,
+    )
     with pytest.raises(SystemExit):
         main(["projection", "--quick", "--save"])
     assert "--save" in capsys.readouterr().err
@@ -130,7 +154,12 @@ def test_an_unknown_figure_is_refused_by_name(capsys: pytest.CaptureFixture[str]
 
 
 def test_percentiles_are_values_that_occurred() -> None:
-    assert [percentile([4.0, 1.0, 3.0, 2.0], share) for share in (0.0, 0.5, 0.99, 1.0)] == [1.0, 3.0, 4.0, 4.0]
+    assert [percentile([4.0, 1.0, 3.0, 2.0], share) for share in (0.0, 0.5, 0.99, 1.0)] == [
+        1.0,
+        3.0,
+        4.0,
+        4.0,
+    ]
 
 
 def test_scaling_counts_from_when_the_last_process_holds_its_share() -> None:
@@ -163,7 +192,11 @@ async def test_a_grown_log_holds_its_summaries_and_folds_to_its_windows_again() 
     for key, window in grown.windows.items():
         partition = partition_of(key, settings.partitions)
         offsets = [raw async for raw in grown.log.scan(partition, 0, len(records))]
-        own = [(raw.position.offset, decode_event(raw.value)) for raw in offsets if raw.key == str(key).encode() and raw.value]
+        own = [
+            (raw.position.offset, decode_event(raw.value))
+            for raw in offsets
+            if raw.key == str(key).encode() and raw.value
+        ]
         assert replay(key, partition, Rules(), own).image() == window.image()
         assert window.meta.count == grown.counts[key] == len(own)
         assert window.position_of(own[-1][0]) == str(Position(partition, window.meta.position))

@@ -1,4 +1,6 @@
-"""The command line without any stack: usage, bad input, services that are away; always one line and the right exit code."""
+"""The command line without any stack: usage, bad input, services that are away; always one line and
+the right exit code.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,13 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_help_loads_no_client_library() -> None:
     heavy = ["aiokafka", "faust", "redis", "rich", "numpy", "fastapi", "msgspec"]
-    program = f"import sys; from threadfold.cli import main; main(['--help']); print([m for m in {heavy} if m in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import sys; from threadfold.cli import main; main(['--help']); print([m for m in {heavy}"
+        " if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert run.stdout.splitlines()[-1] == "[]"
     assert all(name in run.stdout for name in COMMANDS)
 
@@ -82,20 +89,37 @@ def test_help_loads_no_client_library() -> None:
         (["append", "t", "c/d"], "conversation 'c/d' is not a name"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_2(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage_is_one_line_and_exit_2(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(args) == 2
     line = said(capsys)
     assert line.startswith("threadfold: ")
     assert message in line
 
 
-@pytest.mark.parametrize("args", [["doctor"], ["worker"], ["gateway"], ["summaries"], ["verify"], ["tenants", "list"], ["topics", "check"]])
-def test_a_command_without_a_stack_says_how_to_name_one(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["doctor"],
+        ["worker"],
+        ["gateway"],
+        ["summaries"],
+        ["verify"],
+        ["tenants", "list"],
+        ["topics", "check"],
+    ],
+)
+def test_a_command_without_a_stack_says_how_to_name_one(
+    args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(args) == 2
     assert "THREADFOLD_KAFKA" in said(capsys)
 
 
-def test_a_folder_that_is_no_stack_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_no_stack_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", "--data", str(tmp_path)]) == 2
     assert f"{tmp_path} has no threadfold.toml" in said(capsys)
 
@@ -114,9 +138,15 @@ def test_an_unknown_setting_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
      ["tenants", "add", "t"], ["tenants", "list"], ["tenants", "revoke", "t"], ["worker"]],
 )  # fmt: skip
 @pytest.mark.timeout(30)
-def test_kafka_away_is_one_line_within_seconds(args: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka_away_is_one_line_within_seconds(
+    args: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "lines"
-    file.write_text('{"conversation": "c", "messages": []}\n' if args[0] == "play" else '{"role": "user", "content": "hi"}\n')
+    file.write_text(
+        '{"conversation": "c", "messages": []}\n'
+        if args[0] == "play"
+        else '{"role": "user", "content": "hi"}\n'
+    )
     assert main([str(file) if arg == "FILE" else arg for arg in args]) == 2
     line = said(capsys)
     assert "Kafka at 127.0.0.1:" in line
@@ -143,7 +173,9 @@ def test_doctor_goes_on_where_a_service_is_away(capsys: pytest.CaptureFixture[st
         (b'{"role": "assistant", "tool_calls": 5}', "line 3: field tool_calls: expected an array"),
     ],
 )
-def test_append_names_the_line_that_is_wrong(line: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_append_names_the_line_that_is_wrong(
+    line: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b'{"role": "user", "content": "hi"}\n\n' + line + b"\n")
     assert main(["append", "t", "c", str(file)]) == 2
@@ -151,7 +183,9 @@ def test_append_names_the_line_that_is_wrong(line: bytes, message: str, tmp_path
 
 
 @pytest.mark.usefixtures("away")
-def test_append_of_nothing_says_so_and_succeeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_append_of_nothing_says_so_and_succeeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").write_text("\n  \n")
     assert main(["append", "t", "c", str(tmp_path / "empty")]) == 0
     assert said(capsys) == "nothing to append: the input is empty"
@@ -166,22 +200,37 @@ def test_append_of_nothing_says_so_and_succeeds(tmp_path: Path, capsys: pytest.C
         ('{"conversation": "a b", "messages": []}', "line 1: conversation 'a b' is not a name"),
         ('{"conversation": "c", "messages": {}}', "line 1: field messages: expected an array"),
         (
-            '{"conversation": "c", "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": 7}]}',
+            (
+                '{"conversation": "c", "messages": [{"role": "user", "content": "x"}, {"role":'
+                ' "user", "content": 7}]}'
+            ),
             "message 1: field content",
         ),
-        ('{"conversation": "c", "messages": []}\n{"conversation": "c", "messages": []}', "line 2: conversation c is there twice"),
-        ('{"conversation": "c", "messages": []}\n{"conversation": "c.2", "messages": []}', "conversation c: its copy c.2 is in the files"),
+        (
+            '{"conversation": "c", "messages": []}\n{"conversation": "c", "messages": []}',
+            "line 2: conversation c is there twice",
+        ),
+        (
+            '{"conversation": "c", "messages": []}\n{"conversation": "c.2", "messages": []}',
+            "conversation c: its copy c.2 is in the files",
+        ),
     ],
 )
-def test_play_checks_its_files_before_anything(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_play_checks_its_files_before_anything(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text(text)
     assert main(["play", str(tmp_path / "file"), "--tenant", "t", "--copies", "2"]) == 2
     assert message in said(capsys)
 
 
-def test_a_missing_file_is_one_line(away: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_one_line(
+    away: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["play", str(tmp_path / "none"), "--tenant", "t"]) == 2
-    assert said(capsys) == f"threadfold: {tmp_path / 'none'} cannot be read: no such file or directory"
+    assert (
+        said(capsys) == f"threadfold: {tmp_path / 'none'} cannot be read: no such file or directory"
+    )
     assert main(["rebuild", "--policy", str(tmp_path / "none")]) == 2
     assert "policy file" in said(capsys)
 
@@ -194,13 +243,18 @@ def test_a_fault_of_our_own_is_one_line_and_a_traceback_on_request(
 
     monkeypatch.setattr("threadfold.cli.services.load_settings", fail)
     assert main(["worker"]) == 2
-    assert said(capsys) == "threadfold: unexpected error: RuntimeError: the fault (THREADFOLD_DEBUG=1 shows where)"
+    assert (
+        said(capsys)
+        == "threadfold: unexpected error: RuntimeError: the fault (THREADFOLD_DEBUG=1 shows where)"
+    )
     monkeypatch.setenv("THREADFOLD_DEBUG", "1")
     assert main(["worker"]) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -210,17 +264,34 @@ def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_the_written_configuration_is_read_back_whole_and_by_its_owner_only(tmp_path: Path) -> None:
-    settings = Settings(kafka="127.0.0.1:1", redis='redis://:pass"\\wörd\x7f@h/0', topic_prefix="other", replication=1, append_timeout=2.5)
+    settings = Settings(
+        kafka="127.0.0.1:1",
+        redis='redis://:pass"\\wörd\x7f@h/0',
+        topic_prefix="other",
+        replication=1,
+        append_timeout=2.5,
+    )
     path = tmp_path / common.CONFIG_FILE
     write_config(path, settings)
     assert path.stat().st_mode & 0o777 == 0o600
     assert Settings.load({}, path) == settings
-    assert {"kafka", "redis", "partitions", "replication", "min_isr", "gateway_url"} <= tomllib.loads(path.read_text()).keys()
+    assert {
+        "kafka",
+        "redis",
+        "partitions",
+        "replication",
+        "min_isr",
+        "gateway_url",
+    } <= tomllib.loads(path.read_text()).keys()
     assert sorted(each.name for each in tmp_path.iterdir()) == [common.CONFIG_FILE]
 
 
-def test_the_environment_wins_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_config(tmp_path / common.CONFIG_FILE, Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:2"))
+def test_the_environment_wins_over_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(
+        tmp_path / common.CONFIG_FILE, Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:2")
+    )
     monkeypatch.setenv("THREADFOLD_KAFKA", "127.0.0.1:9")
     settings = common.load_settings(tmp_path)
     assert (settings.kafka, settings.redis) == ("127.0.0.1:9", "redis://127.0.0.1:2")
@@ -228,7 +299,8 @@ def test_the_environment_wins_over_the_folder(tmp_path: Path, monkeypatch: pytes
 
 def test_played_ids_follow_from_tenant_conversation_copy_and_place(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(
-        '{"conversation": "c", "messages": [{"role": "user", "content": "x", "id": "own"}, {"role": "user", "content": "x"}]}'
+        '{"conversation": "c", "messages": [{"role": "user", "content": "x", "id": "own"}, {"role":'
+        ' "user", "content": "x"}]}'
     )
 
     def ids(tenant: str, copy: int) -> list[str]:
@@ -260,18 +332,26 @@ def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kafka", "redis", "said"),
     [
-        ("nonsense", "redis://127.0.0.1:1/0", "THREADFOLD_KAFKA has 'nonsense': it must be host:port"),
+        (
+            "nonsense",
+            "redis://127.0.0.1:1/0",
+            "THREADFOLD_KAFKA has 'nonsense': it must be host:port",
+        ),
         ("127.0.0.1:1", "foo", "THREADFOLD_REDIS is 'foo': it must be a URL"),
         ("127.0.0.1:1", "user:secret@foo", "THREADFOLD_REDIS is 'foo'"),
     ],
 )
-def test_an_address_that_cannot_be_one_is_named_by_its_setting(kafka: str, redis: str, said: str) -> None:
+def test_an_address_that_cannot_be_one_is_named_by_its_setting(
+    kafka: str, redis: str, said: str
+) -> None:
     with pytest.raises(InvalidSettings) as caught:
         Settings(kafka=kafka, redis=redis).require()
     assert said in str(caught.value) and "secret" not in str(caught.value)
 
 
-def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from threadfold.cli.common import load_settings
 
     for name in ("CONFIG", "KAFKA", "REDIS"):
@@ -280,7 +360,9 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
     with pytest.raises(InvalidSettings, match="no address of Kafka is configured"):
         load_settings(None)
     (tmp_path / "threadfold-data").mkdir()
-    (tmp_path / "threadfold-data" / "threadfold.toml").write_text('kafka = "127.0.0.1:7"\nredis = "redis://127.0.0.1:8/0"\n')
+    (tmp_path / "threadfold-data" / "threadfold.toml").write_text(
+        'kafka = "127.0.0.1:7"\nredis = "redis://127.0.0.1:8/0"\n'
+    )
     assert load_settings(None).kafka == "127.0.0.1:7"
     monkeypatch.setenv("THREADFOLD_KAFKA", "127.0.0.1:9")
     with pytest.raises(InvalidSettings, match="no address of Redis is configured"):
@@ -290,7 +372,14 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
-        ("log_level", "loud", "setting 'log_level' is 'loud': it must be one of debug, info, warning, error, critical"),
+        (
+            "log_level",
+            "loud",
+            (
+                "setting 'log_level' is 'loud': it must be one of debug, info, warning, error,"
+                " critical"
+            ),
+        ),
         ("append_timeout", "0", "setting 'append_timeout' is 0.0: it must be 0.1 to 3600"),
         ("append_timeout", "nan", "setting 'append_timeout' is nan"),
         ("session_timeout", "-1", "setting 'session_timeout' is -1.0"),
@@ -306,27 +395,46 @@ def test_a_setting_that_nothing_can_run_with_is_named(setting: str, value: str, 
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["raise RuntimeError('boom')", "def (", "import no_such_module_at_all"])
-def test_a_callable_whose_module_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["raise RuntimeError('boom')", "def (", "import no_such_module_at_all"]
+)
+def test_a_callable_whose_module_fails_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     from streams.settings.callables import load_callables
 
     (tmp_path / "its_module_fails.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidSettings, match=r"brief \(its_module_fails:f\) cannot be imported: \w+Error"):
+    with pytest.raises(
+        InvalidSettings, match=r"brief \(its_module_fails:f\) cannot be imported: \w+Error"
+    ):
         load_callables({"brief": "its_module_fails:f"})
 
 
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("import os\nos.nothing_there\n", "importing mine_a failed: AttributeError: module 'os' has no attribute 'nothing_there'"),
+        (
+            "import os\nos.nothing_there\n",
+            "importing mine_a failed: AttributeError: module 'os' has no attribute 'nothing_there'",
+        ),
         ("raise SystemExit(5)\n", "importing mine_a failed: SystemExit: 5"),
-        ("class P:\n    def __init__(self, x): ...\n    def apply(self): ...\n", "making one without arguments failed: TypeError"),
-        ("raise ValueError('first\\nsecond \\x1b[31mred')\n", r"ValueError: first second \x1b[31mred"),
+        (
+            "class P:\n    def __init__(self, x): ...\n    def apply(self): ...\n",
+            "making one without arguments failed: TypeError",
+        ),
+        (
+            "raise ValueError('first\\nsecond \\x1b[31mred')\n",
+            r"ValueError: first second \x1b[31mred",
+        ),
     ],
 )
 def test_a_module_that_gives_no_projection_is_told_in_one_line(
-    source: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "mine_a.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
@@ -338,7 +446,9 @@ def test_a_module_that_gives_no_projection_is_told_in_one_line(
     sys.modules.pop("mine_a", None)
 
 
-def test_a_policy_that_is_nested_without_end_is_told_in_one_line(tmp_path: Path, away: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_that_is_nested_without_end_is_told_in_one_line(
+    tmp_path: Path, away: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * 100_000)
     assert main(["rebuild", "--policy", str(path)]) == 2

@@ -1,4 +1,6 @@
-"""The parser of server-sent events: whatever the chunks, the same events; and the corners of the HTML standard."""
+"""The parser of server-sent events: whatever the chunks, the same events; and the corners of the
+HTML standard.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,30 @@ TEXT = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["C
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, list[ServerSent], str | None]:
-    """A stream's bytes, with the events that are in it and the last id, written from the events and never by the parser."""
+    """A stream's bytes, with the events that are in it and the last id, written from the events and
+    never by the parser.
+    """
     out: list[str] = []
     events: list[ServerSent] = []
     last: str | None = None
     for _ in range(draw(st.integers(0, 6))):
         end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
-        name, id_ = draw(st.one_of(st.none(), TEXT.filter(bool))), draw(st.one_of(st.none(), TEXT.filter(bool)))
+        name, id_ = (
+            draw(st.one_of(st.none(), TEXT.filter(bool))),
+            draw(st.one_of(st.none(), TEXT.filter(bool))),
+        )
         lines = draw(st.lists(TEXT, max_size=4))
         space = draw(st.sampled_from([" ", ""]))
         block = [f"event: {name}"] if name is not None else []
         block += [f"id: {id_}"] if id_ is not None else []
         # Without a space after the colon, a line's own first blank would be taken for it.
         block += [f"data:{space if not line.startswith(' ') else ' '}{line}" for line in lines]
-        block += draw(st.lists(st.sampled_from([": heartbeat", ":", "unknown: field", "nocolon", "retry: 5s"]), max_size=2))
+        block += draw(
+            st.lists(
+                st.sampled_from([": heartbeat", ":", "unknown: field", "nocolon", "retry: 5s"]),
+                max_size=2,
+            )
+        )
         out.append("".join(line + end for line in block) + end)
         if lines:
             events.append(ServerSent(name or "message", id_, "\n".join(lines)))
@@ -53,14 +65,22 @@ def test_however_a_stream_is_cut_into_chunks_its_events_are_the_same(
 
 
 @given(streams())
-@example((b"data: a\r\n\r\ndata: b\r\r", [ServerSent("message", None, "a"), ServerSent("message", None, "b")], None))
+@example(
+    (
+        b"data: a\r\n\r\ndata: b\r\r",
+        [ServerSent("message", None, "a"), ServerSent("message", None, "b")],
+        None,
+    )
+)
 def test_byte_by_byte_it_is_the_same(stream: tuple[bytes, list[ServerSent], str | None]) -> None:
     raw, events, _ = stream
     assert parsed([bytes([byte]) for byte in raw])[0] == events
 
 
 def test_an_event_that_the_end_cuts_off_is_never_given() -> None:
-    assert parsed([b"id: 7\ndata: whole\n\nid: 8\ndata: half\n"])[0] == [ServerSent("message", "7", "whole")]
+    assert parsed([b"id: 7\ndata: whole\n\nid: 8\ndata: half\n"])[0] == [
+        ServerSent("message", "7", "whole")
+    ]
 
 
 def test_an_id_alone_moves_the_place_and_is_no_event() -> None:

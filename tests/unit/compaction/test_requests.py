@@ -1,4 +1,6 @@
-"""A compaction request names exactly the events of its span, also when the span ends inside a range that is held in the log only."""
+"""A compaction request names exactly the events of its span, also when the span ends inside a range
+that is held in the log only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
 
 def overfilled(messages: int) -> Window:
-    """A window whose span was marked long ago: nobody answered, and its first events are left out by now. Offsets are even."""
+    """A window whose span was marked long ago: nobody answered, and its first events are left out
+    by now. Offsets are even.
+    """
     window = Window(KEY, PARTITION, RULES)
     for i in range(messages):
         apply(window, 2 * i, make_event(events.Message("user", f"said {i}"), f"e{i}", tokens=10))
@@ -53,7 +57,10 @@ def test_a_request_ends_where_its_span_does_and_its_answer_is_taken(messages: in
     known = piece_offsets(piece)
     assert known == (expected if messages < 6_000 else None), "a long range only knows its bounds"
     assert why_not(window, answer(request, expected), 5) is None
-    assert why_not(window, answer(request, [*expected, request.last + 2]), 5) is not None or known is None
+    assert (
+        why_not(window, answer(request, [*expected, request.last + 2]), 5) is not None
+        or known is None
+    )
 
 
 @pytest.mark.parametrize("messages", [200, 1_000])
@@ -67,8 +74,13 @@ def test_answering_request_after_request_empties_an_overfilled_window(messages: 
         summary.previous, summary.previous_position = request.previous, None
         if request.previous_offset is not None:
             summary.previous_position = f"{PARTITION}-{request.previous_offset}"
-        log = [(2 * i, make_event(events.Message("user", f"said {i}"), f"e{i}", tokens=10)) for i in range(messages)]
-        outcome = apply_with_log(window, 10_000 + rounds, make_event(summary, f"s{rounds}", tokens=5), log)
+        log = [
+            (2 * i, make_event(events.Message("user", f"said {i}"), f"e{i}", tokens=10))
+            for i in range(messages)
+        ]
+        outcome = apply_with_log(
+            window, 10_000 + rounds, make_event(summary, f"s{rounds}", tokens=5), log
+        )
         assert outcome.accepted, outcome.reason
         rounds += 1
     assert rounds >= 2
@@ -92,17 +104,27 @@ def test_a_rollback_that_leaves_the_same_span_due_makes_its_request_be_sent_agai
 
 
 def test_what_is_gone_of_a_held_range_ends_with_the_span_too() -> None:
-    # A piece beyond the span's end stops the compactor: what came after it in the request was not read, and no answer was ever taken.
+    # A piece beyond the span's end stops the compactor: what came after it in the request was not
+    # read, and no answer was ever taken.
     window = Window(KEY, PARTITION, RULES)
     for i in range(1_000):
         apply(window, 2 * i, make_event(events.Message("user", f"said {i}"), f"e{i}", tokens=10))
         if i in (3, 900):
-            apply(window, 2 * i + 1, make_event(events.Resolution(f"nobody{i}", "approved"), f"r{i}"))
+            apply(
+                window, 2 * i + 1, make_event(events.Resolution(f"nobody{i}", "approved"), f"r{i}")
+            )
     due = window.meta.due
-    assert due is not None and window.tail[0].kind == Kind.HELD and window.tail[0].gone and due.last < 1_800
+    assert (
+        due is not None
+        and window.tail[0].kind == Kind.HELD
+        and window.tail[0].gone
+        and due.last < 1_800
+    )
     request = request_for(window, 1)
     assert request is not None
-    assert [(piece.live, absolute(piece.gone), piece.last <= request.last) for piece in request.pieces] == [(True, [7], True)]
+    assert [
+        (piece.live, absolute(piece.gone), piece.last <= request.last) for piece in request.pieces
+    ] == [(True, [7], True)]
     named = sorted(offset for piece in request.pieces for offset in piece_offsets(piece) or [])
     assert named == sorted([*range(request.first, request.last + 1, 2), 7])
     assert why_not(window, answer(request, named), 5) is None

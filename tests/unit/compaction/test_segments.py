@@ -1,4 +1,6 @@
-"""Summaries grow at their end, stay within their budget, and are written anew when they are full."""
+"""Summaries grow at their end, stay within their budget, and are written anew when they are
+full.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,20 @@ from streams.compaction.summarizers.base import SpanMessage, SummaryInput, Summa
 from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summarize_extractive
 
 ENCODING = "o200k_base"
-WORDS = ["parcel", "address", "street", "refund", "delivery", "Oslo", "Lima", "morning", "signature", "invoice", "garden", "label"]
+WORDS = [
+    "parcel",
+    "address",
+    "street",
+    "refund",
+    "delivery",
+    "Oslo",
+    "Lima",
+    "morning",
+    "signature",
+    "invoice",
+    "garden",
+    "label",
+]
 
 
 def span(seed: int, messages: int = 30, words: int = 40) -> tuple[SpanMessage, ...]:
@@ -23,12 +38,18 @@ def span(seed: int, messages: int = 30, words: int = 40) -> tuple[SpanMessage, .
     rng = random.Random(seed)
     roles = ("user", "assistant")
     return tuple(
-        SpanMessage(f"0-{i}", roles[i % 2], f"Order {seed * 1000 + i}: I want " + " ".join(rng.choices(WORDS, k=words)) + ".")
+        SpanMessage(
+            f"0-{i}",
+            roles[i % 2],
+            f"Order {seed * 1000 + i}: I want " + " ".join(rng.choices(WORDS, k=words)) + ".",
+        )
         for i in range(messages)
     )
 
 
-def asked(previous: str | None, messages: tuple[SpanMessage, ...], max_tokens: int = 1_500) -> SummaryInput:
+def asked(
+    previous: str | None, messages: tuple[SpanMessage, ...], max_tokens: int = 1_500
+) -> SummaryInput:
     return SummaryInput(previous, messages, max_tokens, ENCODING)
 
 
@@ -36,7 +57,11 @@ async def chain(spans: int, max_tokens: int, messages: int = 30) -> list[Summary
     found: list[SummaryText] = []
     for seed in range(spans):
         previous = found[-1].text if found else None
-        found.append(await summarize(ExtractiveSummarizer(), asked(previous, span(seed, messages), max_tokens)))
+        found.append(
+            await summarize(
+                ExtractiveSummarizer(), asked(previous, span(seed, messages), max_tokens)
+            )
+        )
     return found
 
 
@@ -44,7 +69,9 @@ def grows(before: SummaryText, after: SummaryText) -> bool:
     return after.text.startswith(before.text + "\n")
 
 
-async def test_a_summary_begins_with_the_one_before_until_it_is_full_and_is_then_written_anew_at_half() -> None:
+async def test_a_summary_begins_with_the_one_before_until_it_is_full_and_is_then_written_anew_at_half() -> (
+    None
+):
     found = await chain(16, 1_500)
     steps = [grows(before, after) for before, after in pairwise(found)]
     assert steps[:3] == [True, True, True]
@@ -63,7 +90,9 @@ async def test_what_is_written_anew_keeps_lines_of_what_stood_before_it() -> Non
 
 
 @pytest.mark.parametrize("max_tokens", [1, 7, 60, 300, 499, 500, 501, 700, 1_500])
-async def test_no_summary_is_above_its_budget_and_its_tokens_are_those_of_its_text(max_tokens: int) -> None:
+async def test_no_summary_is_above_its_budget_and_its_tokens_are_those_of_its_text(
+    max_tokens: int,
+) -> None:
     for summary in await chain(8, max_tokens):
         assert summary.tokens == count(summary.text, ENCODING) <= max_tokens
 
@@ -87,7 +116,9 @@ async def test_a_budget_too_small_for_segments_is_written_anew_as_a_whole() -> N
 
 async def test_a_span_that_says_nothing_leaves_the_summary_as_it_is() -> None:
     before = "user: I never fly before 11 AM."
-    after = await summarize(ExtractiveSummarizer(), asked(before, (SpanMessage("0-1", "assistant", ""),)))
+    after = await summarize(
+        ExtractiveSummarizer(), asked(before, (SpanMessage("0-1", "assistant", ""),))
+    )
     assert (after.text, after.tokens) == (before, count(before, ENCODING))
 
 
@@ -109,7 +140,9 @@ class Wordy:
 
     async def summarize(self, request: SummaryInput) -> SummaryText:
         self.requests.append(request)
-        tokens = min(self.tokens, request.max_tokens) if request.previous is not None else self.tokens
+        tokens = (
+            min(self.tokens, request.max_tokens) if request.previous is not None else self.tokens
+        )
         text = " ".join(["go"] * tokens)
         return SummaryText(text, count(text, ENCODING), "wordy", "model-1", 0.25)
 
@@ -138,7 +171,9 @@ class Failing:
 
 
 @pytest.mark.parametrize("previous", [None, "user: I never fly before 11 AM.", "yes " * 1_400])
-async def test_a_summariser_that_fails_fails_the_whole_and_changes_nothing(previous: str | None) -> None:
+async def test_a_summariser_that_fails_fails_the_whole_and_changes_nothing(
+    previous: str | None,
+) -> None:
     request = asked(previous, span(1))
     copy = msgspec.structs.replace(request)
     with pytest.raises(ThreadfoldError, match="no answer"):

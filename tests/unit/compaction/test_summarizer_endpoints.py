@@ -23,10 +23,18 @@ def load(**options: Any) -> Settings:
 
 def test_endpoints_are_tables_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    path.write_text('summary_attempts = 2\n[summarizers.cheap]\nbase_url = "http://h:1/v1/"\nmodel = "m"\nextra = { temperature = 0 }\n')
+    path.write_text(
+        'summary_attempts = 2\n[summarizers.cheap]\nbase_url = "http://h:1/v1/"\nmodel = "m"\nextra'
+        " = { temperature = 0 }\n"
+    )
     settings = Settings.load(env={}, config=path)
-    assert settings.summarizers == {"cheap": EndpointSettings(base_url="http://h:1/v1/", model="m", extra={"temperature": 0})}
-    assert settings.summarizers["cheap"].url == "http://h:1/v1/chat/completions" and settings.summary_attempts == 2
+    assert settings.summarizers == {
+        "cheap": EndpointSettings(base_url="http://h:1/v1/", model="m", extra={"temperature": 0})
+    }
+    assert (
+        settings.summarizers["cheap"].url == "http://h:1/v1/chat/completions"
+        and settings.summary_attempts == 2
+    )
 
 
 def test_the_environment_has_them_as_json_and_replaces_the_file(tmp_path: Path) -> None:
@@ -34,12 +42,18 @@ def test_the_environment_has_them_as_json_and_replaces_the_file(tmp_path: Path) 
     path.write_text('[summarizers.old]\nbase_url = "http://h:1"\nmodel = "m"\n')
     env = {"THREADFOLD_SUMMARIZERS": json.dumps({"cheap": GOOD, "deep": GOOD | {"timeout": "40"}})}
     settings = Settings.load(env=env, config=path)
-    assert set(settings.summarizers) == {"cheap", "deep"} and settings.summarizers["deep"].timeout == 40.0
+    assert (
+        set(settings.summarizers) == {"cheap", "deep"}
+        and settings.summarizers["deep"].timeout == 40.0
+    )
 
 
 def test_what_up_writes_is_read_again_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "threadfold.toml"
-    for settings in (load(key="k", input_price=0.5, extra={"stop": ["a", {"b": 1}], "temperature": 0}), Settings(kafka="h:1")):
+    for settings in (
+        load(key="k", input_price=0.5, extra={"stop": ["a", {"b": 1}], "temperature": 0}),
+        Settings(kafka="h:1"),
+    ):
         write_config(path, settings)
         assert Settings.load(env={}, config=path) == settings
     assert "summarizers" not in path.read_text()
@@ -48,7 +62,10 @@ def test_what_up_writes_is_read_again_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"modle": "x"}, r"summarizer 'cheap': key 'modle' is unknown: the keys are base_url, model, key"),
+        (
+            {"modle": "x"},
+            r"summarizer 'cheap': key 'modle' is unknown: the keys are base_url, model, key",
+        ),
         ({"model": 7}, r"summarizer 'cheap': .*\$\.model"),
         ({"model": " "}, "model must be"),
         ({"base_url": "models.example.com"}, "must be an address like https"),
@@ -64,7 +81,9 @@ def test_what_up_writes_is_read_again_as_it_was(tmp_path: Path) -> None:
         ({"extra": {"messages": []}}, "extra may not set 'messages'"),
     ],
 )
-def test_a_mistake_is_named_with_the_endpoint_and_the_key(options: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_named_with_the_endpoint_and_the_key(
+    options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidSettings, match=said) as error:
         load(**options)
     assert "\n" not in str(error.value)
@@ -72,7 +91,12 @@ def test_a_mistake_is_named_with_the_endpoint_and_the_key(options: dict[str, Any
 
 @pytest.mark.parametrize(
     "options",
-    [{"base_url": "https://user:hunter2@h/v1"}, {"key_env": "sk-hunter2"}, {"key": "hunter2\n"}, {"key": "hunter2", "key_env": "X"}],
+    [
+        {"base_url": "https://user:hunter2@h/v1"},
+        {"key_env": "sk-hunter2"},
+        {"key": "hunter2\n"},
+        {"key": "hunter2", "key_env": "X"},
+    ],
 )
 def test_a_mistake_with_a_key_does_not_show_it(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings) as error:
@@ -96,7 +120,10 @@ def test_a_value_that_is_no_table_of_endpoints_is_refused(value: str, said: str)
         Settings.load(env={"THREADFOLD_SUMMARIZERS": value})
 
 
-@pytest.mark.parametrize("name", ["summary_attempts", "summary_output_tokens", "summary_time_cap", "summary_breaker_failures"])
+@pytest.mark.parametrize(
+    "name",
+    ["summary_attempts", "summary_output_tokens", "summary_time_cap", "summary_breaker_failures"],
+)
 def test_a_cap_that_leaves_no_room_is_refused(name: str) -> None:
     with pytest.raises(InvalidSettings, match=f"'{name}' is 0"):
         Settings.load(env={f"THREADFOLD_{name.upper()}": "0"})
@@ -104,7 +131,10 @@ def test_a_cap_that_leaves_no_room_is_refused(name: str) -> None:
 
 def test_a_key_is_looked_up_when_a_worker_starts_and_its_absence_is_said() -> None:
     settings = load(key_env="MODELS_KEY")
-    with pytest.raises(InvalidSettings, match="'cheap': the environment variable MODELS_KEY that should hold its key is not set"):
+    with pytest.raises(
+        InvalidSettings,
+        match="'cheap': the environment variable MODELS_KEY that should hold its key is not set",
+    ):
         Summarizers(settings, {})
     with pytest.raises(InvalidSettings, match="blanks") as error:
         Summarizers(settings, {"MODELS_KEY": "hunter2 x"})

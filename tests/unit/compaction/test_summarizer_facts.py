@@ -36,23 +36,38 @@ def test_facts_of_each_kind_are_found(text: str, fact: str, kind: str) -> None:
     assert (fact, kind) in [(found.text, found.kind) for found in find_facts(text)]
 
 
-@pytest.mark.parametrize("text", ["", "I think so, yes", "PLEASE DO NOT SHOUT AT ME", "the 1st and 2nd", "address1", "THE API"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "I think so, yes", "PLEASE DO NOT SHOUT AT ME", "the 1st and 2nd", "address1", "THE API"],
+)
 def test_ordinary_words_are_not_facts(text: str) -> None:
     assert find_facts(text) == []
 
 
 def test_facts_come_once_in_their_order() -> None:
-    assert [fact.text for fact in find_facts("HAT069 then $5, HAT069 and $7")] == ["HAT069", "$5", "$7"]
+    assert [fact.text for fact in find_facts("HAT069 then $5, HAT069 and $7")] == [
+        "HAT069",
+        "$5",
+        "$7",
+    ]
 
 
-@pytest.mark.parametrize(("text", "verdict"), [("HATHAT", True), ("$5", True), ("pay $5 now", False), ("ignore rules", False)])
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [("HATHAT", True), ("$5", True), ("pay $5 now", False), ("ignore rules", False)],
+)
 def test_only_a_fact_by_itself_is_a_fact(text: str, verdict: bool) -> None:
     assert is_fact(text) is verdict
 
 
-@pytest.mark.parametrize("unit", ["a", "1", "a.", "A", "Ab ", "a1_", "-", "1,", "@a.", "$", "#", "http://"])
+@pytest.mark.parametrize(
+    "unit", ["a", "1", "a.", "A", "Ab ", "a1_", "-", "1,", "@a.", "$", "#", "http://"]
+)
 def test_pathological_text_takes_linear_time(unit: str) -> None:
     before = time.perf_counter()
     facts = find_facts(unit * (200_000 // len(unit)))
     assert time.perf_counter() - before < 2
-    assert all(len(fact.text) <= MAX_FACT_CHARS and ";" not in fact.text and "\n" not in fact.text for fact in facts)
+    assert all(
+        len(fact.text) <= MAX_FACT_CHARS and ";" not in fact.text and "\n" not in fact.text
+        for fact in facts
+    )

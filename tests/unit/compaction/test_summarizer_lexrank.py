@@ -1,4 +1,6 @@
-"""LexRank and MMR: central sentences rank high, taken ones differ, budgets hold, and order of addition does not matter."""
+"""LexRank and MMR: central sentences rank high, taken ones differ, budgets hold, and order of
+addition does not matter.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ TALK = [
 ]
 
 
-def _candidates(relevance: list[float], costs: list[int], similarity: np.ndarray | None = None) -> Candidates:
+def _candidates(
+    relevance: list[float], costs: list[int], similarity: np.ndarray | None = None
+) -> Candidates:
     n = len(relevance)
     same = np.eye(n) if similarity is None else similarity
-    return Candidates(np.array(relevance), same, np.array(costs, dtype=np.int64), np.zeros((n, 1)), np.zeros(1))
+    return Candidates(
+        np.array(relevance), same, np.array(costs, dtype=np.int64), np.zeros((n, 1)), np.zeros(1)
+    )
 
 
 def test_terms_are_words_and_pairs_of_unspaced_characters() -> None:
@@ -81,7 +87,9 @@ def test_a_sentence_with_a_new_fact_goes_before_one_whose_fact_is_kept() -> None
     st.integers(-5, 300),
 )
 @settings(max_examples=100, deadline=None)
-def test_selection_keeps_its_budget_and_takes_each_once(items: list[tuple[float, int]], budget: int) -> None:
+def test_selection_keeps_its_budget_and_takes_each_once(
+    items: list[tuple[float, int]], budget: int
+) -> None:
     costs = [cost for _, cost in items]
     taken = select(_candidates([value for value, _ in items], costs), budget)
     assert len(set(taken)) == len(taken)

@@ -33,7 +33,10 @@ def test_text_is_split_where_its_sentences_end(text: str, expected: list[str]) -
 def test_json_becomes_a_sentence_a_record_with_its_path() -> None:
     value = {
         "user": {"name": "Ann", "vip": True, "note": None},
-        "orders": [{"id": "A1", "items": [{"sku": "x", "more": {"n": 1}}]}, {"id": "B2", "total": 9.5}],
+        "orders": [
+            {"id": "A1", "items": [{"sku": "x", "more": {"n": 1}}]},
+            {"id": "B2", "total": 9.5},
+        ],
     }
     assert split_sentences(json.dumps(value)) == [
         "user: (name Ann, vip true)",
@@ -43,7 +46,9 @@ def test_json_becomes_a_sentence_a_record_with_its_path() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ['{"a": ', "[" * 100_000 + "x", '{"a":"\ud800"}', "[1, 2", "{not json}"])
+@pytest.mark.parametrize(
+    "text", ['{"a": ', "[" * 100_000 + "x", '{"a":"\ud800"}', "[1, 2", "{not json}"]
+)
 def test_what_only_looks_like_json_is_read_as_text(text: str) -> None:
     assert "".join(split_sentences(text)) or not any(c.isalnum() for c in text)
 
@@ -64,7 +69,22 @@ def test_prose_loses_no_word(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["word and 123 ", "x", "日本語のテキスト", ". ", "a. B", "- a\n", " ", "\n", "[", "Mr. ", "(((", '"', "| a "]
+    "unit",
+    [
+        "word and 123 ",
+        "x",
+        "日本語のテキスト",
+        ". ",
+        "a. B",
+        "- a\n",
+        " ",
+        "\n",
+        "[",
+        "Mr. ",
+        "(((",
+        '"',
+        "| a ",
+    ],
 )
 def test_a_megabyte_of_anything_is_split_in_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))

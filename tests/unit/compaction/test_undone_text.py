@@ -1,4 +1,6 @@
-"""What was rolled back or dropped does not come back in a summary, even where the window holds its range of the log only."""
+"""What was rolled back or dropped does not come back in a summary, even where the window holds its
+range of the log only.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ async def test_a_held_range_is_summarised_without_what_was_taken_back() -> None:
     async def put(flat: dict[str, Any]) -> str:
         nonlocal count
         count += 1
-        record = make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{count}", operator=True)
+        record = make_record(
+            KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id=f"e{count}", operator=True
+        )
         return str((await log.append([record]))[0])
 
     def user(text: str) -> dict[str, Any]:

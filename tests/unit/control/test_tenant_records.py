@@ -1,4 +1,6 @@
-"""What the control topic records of tenants and keys: what is read of old records, and what may be set."""
+"""What the control topic records of tenants and keys: what is read of old records, and what may be
+set.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,31 @@ import pytest
 
 from projections.errors import InvalidKey, InvalidQuota, InvalidSettings
 from streams.control.follower import Generation, State
-from streams.settings.quotas import ApiKey, Quota, Tenant, check_expiry, check_scopes, hash_key, read_quota, shown_key
+from streams.settings.quotas import (
+    ApiKey,
+    Quota,
+    Tenant,
+    check_expiry,
+    check_scopes,
+    hash_key,
+    read_quota,
+    shown_key,
+)
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import check_exposure
 
 
 def test_records_of_the_first_release_are_still_read() -> None:
     state = State()
-    state.put(b"tenant/acme", b'{"name":"acme","policy":{"min_messages":4},"next_policy":{"min_messages":5}}')
+    state.put(
+        b"tenant/acme",
+        b'{"name":"acme","policy":{"min_messages":4},"next_policy":{"min_messages":5}}',
+    )
     state.put(b"key/" + hash_key("k").encode(), b'{"tenant":"acme","scopes":["read","admin"]}')
     state.put(b"key/" + hash_key("l").encode(), b'{"tenant":"acme"}')
-    assert state.tenants["acme"] == Tenant("acme", {"min_messages": 4}, {"min_messages": 5}, Quota())
+    assert state.tenants["acme"] == Tenant(
+        "acme", {"min_messages": 4}, {"min_messages": 5}, Quota()
+    )
     key = state.key_of("k")
     assert key is not None
     assert (key.tenant, key.scopes, key.expired(time.time())) == ("acme", ("read", "admin"), False)
@@ -30,7 +46,9 @@ def test_records_of_the_first_release_are_still_read() -> None:
 
 
 def test_a_key_in_a_list_shows_twelve_digits_of_its_hash_and_no_more() -> None:
-    shown = shown_key(hash_key("k"), ApiKey("acme", name="ci", expires_at="2030-01-01T00:00:00Z"), 0.0)
+    shown = shown_key(
+        hash_key("k"), ApiKey("acme", name="ci", expires_at="2030-01-01T00:00:00Z"), 0.0
+    )
     assert shown["id"] == hash_key("k")[:12]
     assert hash_key("k")[12:20] not in str(shown)
     assert shown["expired"] is False
@@ -56,7 +74,12 @@ def test_an_expiry_that_cannot_be_is_refused(text: object, part: str) -> None:
 
 def test_scopes_are_known_ones_named_once() -> None:
     assert check_scopes(["erase", "read", "read"]) == ("read", "erase")
-    for wrong, part in ((["fly"], "fly is not a scope"), ([], "nothing"), ("read", "list"), ([["read"]], "not a scope")):
+    for wrong, part in (
+        (["fly"], "fly is not a scope"),
+        ([], "nothing"),
+        ("read", "list"),
+        ([["read"]], "not a scope"),
+    ):
         with pytest.raises(InvalidKey, match=part):
             check_scopes(wrong)
 
@@ -76,7 +99,9 @@ def test_a_quota_changes_number_by_number_and_stands_over_the_default() -> None:
     first = read_quota({"requests_per_second": 5, "streams": 0})
     second = read_quota({"requests_per_second": None, "events_per_second": 7}, first)
     assert second == Quota(events_per_second=7, streams=0)
-    assert second.over(Quota(requests_per_second=9, streams=3)) == Quota(requests_per_second=9, events_per_second=7, streams=0)
+    assert second.over(Quota(requests_per_second=9, streams=3)) == Quota(
+        requests_per_second=9, events_per_second=7, streams=0
+    )
     assert msgspec.json.decode(msgspec.json.encode(second), type=Quota) == second
 
 

@@ -1,4 +1,6 @@
-"""A team's own projections over the log and store in memory: what they see, what they may write, and what goes wrong with them."""
+"""A team's own projections over the log and store in memory: what they see, what they may write,
+and what goes wrong with them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ class Last(Projection):
             elif event.type == "message":
                 before = await result.get(event.tenant, event.conversation)
                 count = before["count"] + 1 if before else 1
-                result.put(event.tenant, event.conversation, {"text": event.data["content"], "count": count})
+                result.put(
+                    event.tenant,
+                    event.conversation,
+                    {"text": event.data["content"], "count": count},
+                )
 
 
 class Each(Projection):
@@ -70,7 +76,12 @@ async def test_the_page_does_what_it_says() -> None:
     assert projection.count("\n") < 22
     space: dict[str, Any] = {}
     lines = "\n".join("    " + line for line in test.splitlines())
-    exec(compile(f"{projection}\nasync def go():\n{lines}\n    return view", "projections.md", "exec"), space)
+    exec(
+        compile(
+            f"{projection}\nasync def go():\n{lines}\n    return view", "projections.md", "exec"
+        ),
+        space,
+    )
     view = await space["go"]()
     ((_, used),) = (await view.all("acme")).items()
     assert used["tokens"] > 0
@@ -100,9 +111,19 @@ async def test_documents_are_read_changed_and_deleted_within_and_across_batches(
 async def test_an_event_has_what_the_envelope_says_and_its_data_as_a_dictionary() -> None:
     projection = Each()
     view = MemoryView(projection)
-    await view.append("acme", "c", {**HELLO, "id": "m1", "time": "2026-01-31T12:00:00Z"}, {"type": "acme.note.v1", "n": [1, {"a": None}]})
+    await view.append(
+        "acme",
+        "c",
+        {**HELLO, "id": "m1", "time": "2026-01-31T12:00:00Z"},
+        {"type": "acme.note.v1", "n": [1, {"a": None}]},
+    )
     message, note = projection.seen
-    assert (message.tenant, message.conversation, message.type, message.id) == ("acme", "c", "message", "m1")
+    assert (message.tenant, message.conversation, message.type, message.id) == (
+        "acme",
+        "c",
+        "message",
+        "m1",
+    )
     assert (message.time, message.readable) == ("2026-01-31T12:00:00Z", True)
     assert message.data == {"role": "user", "content": "hello there"}
     assert 1 <= message.tokens <= 10
@@ -125,7 +146,13 @@ async def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
     await view.append("acme", "c", HELLO)
     number = next(n for n, end in (await view.log.ends()).items() if end)
     good = view.log._rows[number][0].value
-    for key, value in ((None, good), (b"no-slash", good), (b"acme/c", None), (b"acme/c", b"{"), (b"acme/other", good)):
+    for key, value in (
+        (None, good),
+        (b"no-slash", good),
+        (b"acme/c", None),
+        (b"acme/c", b"{"),
+        (b"acme/other", good),
+    ):
         view.log.put(number, key, value)
     assert await view.get("acme", "all") == {"message": 1}
     assert view._parts[number].counts.dead == 5
@@ -144,7 +171,10 @@ class Broken(Projection):
 async def test_an_error_names_its_event_and_nothing_of_its_batch_is_written() -> None:
     view = MemoryView(Broken())
     await view.append("acme", "c", HELLO)
-    with pytest.raises(ProjectionFailed, match=r"broken failed at position \d-2 \(message of acme/c\): ZeroDivisionError: ouch"):
+    with pytest.raises(
+        ProjectionFailed,
+        match=r"broken failed at position \d-2 \(message of acme/c\): ZeroDivisionError: ouch",
+    ):
         await view.append("acme", "c", HELLO, {**HELLO, "content": "bad"}, HELLO)
     assert await view._view.get("acme", "n") == {"n": 1}
 
@@ -187,7 +217,10 @@ async def test_what_is_no_value_is_refused_by_name(what: str, said: str) -> None
         await MemoryView(Odd(what)).append("acme", "c", HELLO)
 
 
-@pytest.mark.parametrize(("name", "version"), [("", 1), ("Up", 1), ("a:b", 1), (None, 1), ("fine", 0), ("fine", "2"), ("fine", True)])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("", 1), ("Up", 1), ("a:b", 1), (None, 1), ("fine", 0), ("fine", "2"), ("fine", True)],
+)
 def test_a_name_or_version_that_cannot_be_is_refused(name: Any, version: Any) -> None:
     projection = Each()
     projection.name, projection.version = name, version
@@ -263,7 +296,9 @@ async def test_a_former_owner_is_fenced_and_a_batch_counts_once_whoever_writes_i
     await new.process(records)
     with pytest.raises(Fenced):
         await old.process(records[1:2])
-    await old.process(records[1:])  # the new owner wrote this very batch: it is in, and not written again
+    await old.process(
+        records[1:]
+    )  # the new owner wrote this very batch: it is in, and not written again
     assert (await view.store.all("each:2:0", "acme"))[1] == {"all": b'{"message":3}'}
     assert new.checkpoint.digest == identity(records[2])
     view.store.lose_everything()
@@ -309,7 +344,9 @@ async def test_whatever_answers_get_lost_each_event_counts_once(seed: int) -> No
 async def test_of_a_payload_whose_key_is_gone_the_envelope_stays() -> None:
     projection = Each()
     view = MemoryView(projection, partitions=1)
-    record = make_record(Key("acme", "c"), {**HELLO, "id": "x"}, where="it", now="2026-01-31T12:00:00Z", new_id="x")
+    record = make_record(
+        Key("acme", "c"), {**HELLO, "id": "x"}, where="it", now="2026-01-31T12:00:00Z", new_id="x"
+    )
     view.log.put(0, b"acme/c", seal_event(record.value, b"k" * 12, AESGCM(b"s" * 32)))
     assert await view.get("acme", "all") == {"message": 1}
     (event,) = projection.seen
@@ -335,6 +372,11 @@ def test_of_two_records_written_on_top_of_the_same_one_the_first_counts() -> Non
     for record in (first, begun, first.switched(1), begun.switched(2)):
         take_record(views, "v", msgspec.json.encode(record))
     assert views["v"] == begun.switched(2)
-    assert (begun.newest(1), begun.newest(2), begun.candidate(2), begun.switched(2).candidate(2)) == (1, 2, 2, None)
+    assert (
+        begun.newest(1),
+        begun.newest(2),
+        begun.candidate(2),
+        begun.switched(2).candidate(2),
+    ) == (1, 2, 2, None)
     take_record(views, "v", None)
     assert views == {}

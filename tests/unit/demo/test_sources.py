@@ -20,7 +20,16 @@ from projections.window.window import Window
 from threadfold.demo.__main__ import parse, scripts_of
 from threadfold.demo.agents import TOOLS, agent_events, agent_scripts
 from threadfold.demo.parts import AGENT_POLICY, CHAT_POLICY
-from threadfold.demo.sources import GROUP, LONG_SESSION, PAIRS, Flat, Session, interleave, join_sessions, load_sessions
+from threadfold.demo.sources import (
+    GROUP,
+    LONG_SESSION,
+    PAIRS,
+    Flat,
+    Session,
+    interleave,
+    join_sessions,
+    load_sessions,
+)
 from threadfold.demo.validity import faults, recount
 
 KEY = Key("agents", "desk-0000")
@@ -32,7 +41,9 @@ def sessions() -> list[Session]:
 
 
 def checked(key: Key, flat: Flat) -> bytes:
-    return make_record(key, flat, where=f"event {flat['id']}", now="no time of its own", new_id="").value
+    return make_record(
+        key, flat, where=f"event {flat['id']}", now="no time of its own", new_id=""
+    ).value
 
 
 def test_the_dataset_is_whole_and_in_the_order_of_its_times(sessions: list[Session]) -> None:
@@ -42,8 +53,12 @@ def test_the_dataset_is_whole_and_in_the_order_of_its_times(sessions: list[Sessi
     assert starts == sorted(starts)
 
 
-def test_joining_is_the_same_for_the_same_seed_and_another_for_another(sessions: list[Session]) -> None:
-    first, again, other = (list(join_sessions(sessions, 3, 4, seed)[1].events()) for seed in (5, 5, 6))
+def test_joining_is_the_same_for_the_same_seed_and_another_for_another(
+    sessions: list[Session],
+) -> None:
+    first, again, other = (
+        list(join_sessions(sessions, 3, 4, seed)[1].events()) for seed in (5, 5, 6)
+    )
     assert first == again
     assert first != other
 
@@ -53,11 +68,17 @@ def test_playing_all_plays_every_message_once(sessions: list[Session]) -> None:
     for script in join_sessions(sessions, None, 12, 1):
         events = list(script.events())
         assert len(events) == script.length
-        said.update((e["time"], e["content"]) for e in events if e["type"] == "message" and e["role"] != "system")
+        said.update(
+            (e["time"], e["content"])
+            for e in events
+            if e["type"] == "message" and e["role"] != "system"
+        )
     assert said == Counter((m.timestamp, m.text) for session in sessions for m in session.said)
 
 
-def test_chats_are_valid_events_with_unique_ids_in_the_order_of_their_times(sessions: list[Session]) -> None:
+def test_chats_are_valid_events_with_unique_ids_in_the_order_of_their_times(
+    sessions: list[Session],
+) -> None:
     for script in join_sessions(sessions, 2, 5, 1):
         events = list(script.events())
         for flat in events:
@@ -85,7 +106,9 @@ def test_more_conversations_than_the_dataset_has_are_refused(sessions: list[Sess
         join_sessions(sessions, 205, 12, 1)
 
 
-def test_interleaving_keeps_each_conversations_order_and_loses_nothing(sessions: list[Session]) -> None:
+def test_interleaving_keeps_each_conversations_order_and_loses_nothing(
+    sessions: list[Session],
+) -> None:
     scripts = [*join_sessions(sessions, 3, 2, 1), *agent_scripts(2, 5, 1)]
     mixed = list(interleave(scripts, 9))
     assert mixed == list(interleave(scripts, 9))
@@ -151,7 +174,9 @@ def test_every_call_is_answered_once_in_its_turn_and_every_suspension_resolved(s
 
 
 @pytest.mark.parametrize("tenant", ["agents", PAIRS, GROUP])
-def test_windows_of_the_demos_events_render_validly_under_its_policies(sessions: list[Session], tenant: str) -> None:
+def test_windows_of_the_demos_events_render_validly_under_its_policies(
+    sessions: list[Session], tenant: str
+) -> None:
     scripts = [*join_sessions(sessions, 2, 6, 1), *agent_scripts(1, 40, 1)]
     script = next(script for script in scripts if script.key.tenant == tenant)
     window = Window(script.key, 0, Rules(CHAT_POLICY, {"agents": AGENT_POLICY}))
@@ -164,7 +189,11 @@ def test_windows_of_the_demos_events_render_validly_under_its_policies(sessions:
         render = render_openai(window)
         messages = json.loads(render.messages)
         assert faults(messages) == []
-        assert recount(messages, "o200k_base") + window.lanes.tools_tokens <= render.tokens <= window.policy.ceiling
+        assert (
+            recount(messages, "o200k_base") + window.lanes.tools_tokens
+            <= render.tokens
+            <= window.policy.ceiling
+        )
     assert window.meta.due is not None, "the budget is small enough that a compaction is due"
 
 
@@ -175,7 +204,10 @@ def test_an_invalid_render_is_noticed() -> None:
     assert faults([call, answer]) == []
     assert "not answered" in faults([call])[0]
     assert "where [] is expected" in faults([answer])[0]
-    assert "before calls ['a'] are answered" in faults([call, {"role": "user", "content": "hm"}, answer])[0]
+    assert (
+        "before calls ['a'] are answered"
+        in faults([call, {"role": "user", "content": "hm"}, answer])[0]
+    )
     assert "neither content nor calls" in faults([{"role": "user", "content": None}])[0]
 
 
@@ -183,6 +215,8 @@ def test_the_options_choose_what_is_played(sessions: list[Session]) -> None:
     small = scripts_of(parse(["--conversations", "8", "--seed", "3"]))
     assert Counter(script.key.tenant for script in small) == {PAIRS: 4, GROUP: 4, "agents": 2}
     everything = scripts_of(parse(["--all"]))
-    assert sum(s.length for s in everything if s.key.tenant != "agents") > sum(len(session.said) for session in sessions)
+    assert sum(s.length for s in everything if s.key.tenant != "agents") > sum(
+        len(session.said) for session in sessions
+    )
     with pytest.raises(SystemExit, match="2"):
         parse(["--all", "--quick"])

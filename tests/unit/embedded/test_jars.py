@@ -1,4 +1,6 @@
-"""The cache of Kafka's jars: where it is, when it counts as complete, and what is said when it cannot be filled."""
+"""The cache of Kafka's jars: where it is, when it counts as complete, and what is said when it
+cannot be filled.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from projections.errors import EmbeddedUnavailable
 from threadfold.embedded import jars
 
 
-def test_cache_folder_follows_the_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_follows_the_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("THREADFOLD_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert jars.cache_folder() == Path.home() / ".cache" / "threadfold"
@@ -58,16 +62,27 @@ def test_cache_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every fetch of this process and its children goes to a proxy that is not there, once the machine's own cache is full."""
+    """Every fetch of this process and its children goes to a proxy that is not there, once the
+    machine's own cache is full.
+    """
     jars.kafka_jars()
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+    ):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
 
 
 def seeded(cache: Path) -> Path:
-    """A cache folder with all jars of the machine's own cache and what a killed fetch leaves: no marker, a staging folder."""
+    """A cache folder with all jars of the machine's own cache and what a killed fetch leaves: no
+    marker, a staging folder.
+    """
     have = jars.kafka_jars()
     folder = cache / have[0].parent.name
     (folder / "fetching-killed").mkdir(parents=True)
@@ -77,21 +92,32 @@ def seeded(cache: Path) -> Path:
 
 
 def test_jars_that_cannot_be_fetched_are_one_clear_error(tmp_path: Path, no_network: None) -> None:
-    with pytest.raises(EmbeddedUnavailable, match=r"Could not fetch \S+:\S+:\S+ for the embedded Kafka .*THREADFOLD_KAFKA"):
+    with pytest.raises(
+        EmbeddedUnavailable,
+        match=r"Could not fetch \S+:\S+:\S+ for the embedded Kafka .*THREADFOLD_KAFKA",
+    ):
         jars.kafka_jars(tmp_path)
     folder = next(tmp_path.glob("kafka-*/"))
     assert list(folder.iterdir()) == []  # nothing half-written stays
 
 
-def test_two_processes_complete_one_cache_without_harm_and_offline(tmp_path: Path, no_network: None) -> None:
+def test_two_processes_complete_one_cache_without_harm_and_offline(
+    tmp_path: Path, no_network: None
+) -> None:
     folder = seeded(tmp_path)
-    code = "import sys; from pathlib import Path; from threadfold.embedded.jars import *; print(len(kafka_jars(Path(sys.argv[1]))))"
+    code = (
+        "import sys; from pathlib import Path; from threadfold.embedded.jars import *;"
+        " print(len(kafka_jars(Path(sys.argv[1]))))"
+    )
     command = [sys.executable, "-c", code, str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     pinned = jars.pinned_jars()
     assert [process.communicate()[0].strip() for process in both] == [str(len(pinned))] * 2
     assert jars.is_complete(folder, pinned)
-    assert {path.name for path in folder.iterdir()} == {jars.MARKER, *(jar.filename for jar in pinned)}
+    assert {path.name for path in folder.iterdir()} == {
+        jars.MARKER,
+        *(jar.filename for jar in pinned),
+    }
 
 
 def test_damaged_jar_is_fetched_anew_and_only_it(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Finding a Java: versions are read rightly, the order of preference holds, and a wrong one is told plainly."""
+"""Finding a Java: versions are read rightly, the order of preference holds, and a wrong one is told
+plainly.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_feature_release_is_read_from_what_java_says(output: str, version: int |
 
 def script(path: Path, version: str, code: int = 0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\nexit {code}\n")
+    path.write_text(
+        f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\nexit {code}\n"
+    )
     path.chmod(0o755)
     return path
 
@@ -59,7 +63,9 @@ def test_system_java_is_preferred_and_can_be_skipped(bare: Path) -> None:
     assert java.find_java(skip_system=True).path != path
 
 
-def test_java_home_comes_before_path(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_comes_before_path(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script(bare / "java", "21.0.1")
     home = script(tmp_path / "home" / "bin" / "java", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -77,23 +83,35 @@ def test_named_java_wins(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     script(bare / "java", "21.0.1")
     named = script(tmp_path / "named", "17.0.9")
     monkeypatch.setenv(java.VARIABLE, str(named))
-    assert java.find_java(skip_system=True) == java.Java(named, 17, 'openjdk version "17.0.9" 2025-01-01\n')
+    assert java.find_java(skip_system=True) == java.Java(
+        named, 17, 'openjdk version "17.0.9" 2025-01-01\n'
+    )
 
 
-def test_named_java_that_does_not_exist_is_one_clear_error(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_java_that_does_not_exist_is_one_clear_error(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(java.VARIABLE, "/nowhere/java")
-    with pytest.raises(EmbeddedUnavailable, match=r"THREADFOLD_JAVA=/nowhere/java is not a Java that runs"):
+    with pytest.raises(
+        EmbeddedUnavailable, match=r"THREADFOLD_JAVA=/nowhere/java is not a Java that runs"
+    ):
         java.find_java()
 
 
-def test_named_java_that_is_too_old_is_refused(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_java_that_is_too_old_is_refused(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(java.VARIABLE, str(script(tmp_path / "old", "11.0.2")))
     with pytest.raises(EmbeddedUnavailable, match="is Java 11; Kafka needs 17 or later"):
         java.find_java()
 
 
-def test_no_java_at_all_says_what_was_found_and_what_to_do(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_at_all_says_what_was_found_and_what_to_do(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script(bare / "java", "1.8.0_292")
     monkeypatch.setattr(java, "_wheel", lambda: iter(()))
-    with pytest.raises(EmbeddedUnavailable, match=r"Found only .*java \(Java 8\).*THREADFOLD_KAFKA"):
+    with pytest.raises(
+        EmbeddedUnavailable, match=r"Found only .*java \(Java 8\).*THREADFOLD_KAFKA"
+    ):
         java.find_java()

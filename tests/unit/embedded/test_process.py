@@ -1,4 +1,6 @@
-"""Guarded processes: they run, stop, report, and go when their owner or their guard is killed. Folders: one user at a time."""
+"""Guarded processes: they run, stop, report, and go when their owner or their guard is killed.
+Folders: one user at a time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from threadfold.embedded.ports import free_ports
 from threadfold.embedded.process import GuardedProcess
 
 LONG = "import time; time.sleep(600)"
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
+    " time.sleep(600)"
+)
 
 OWNER = """
 import sys, time
@@ -45,7 +50,9 @@ def test_output_goes_to_the_log_and_the_exit_code_is_the_commands(tmp_path: Path
 
 def test_environment_and_working_folder_are_the_given_ones(tmp_path: Path) -> None:
     code = "import os; print(os.environ['MARK'], os.getcwd())"
-    process = GuardedProcess([sys.executable, "-c", code], env={"MARK": "x"}, cwd=tmp_path, log=tmp_path / "log")
+    process = GuardedProcess(
+        [sys.executable, "-c", code], env={"MARK": "x"}, cwd=tmp_path, log=tmp_path / "log"
+    )
     process.start()
     assert process.wait(20) == 0
     assert (tmp_path / "log").read_text() == f"x {tmp_path.resolve()}\n"
@@ -73,7 +80,10 @@ def test_command_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) 
 
 def test_what_the_command_started_itself_goes_with_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    code = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {LONG!r}]).pid, flush=True); {LONG}"
+    code = (
+        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {LONG!r}]).pid,"
+        f" flush=True); {LONG}"
+    )
     process = GuardedProcess([sys.executable, "-c", code], log=log)
     process.start()
     until(lambda: log.read_text().endswith("\n"))
@@ -102,7 +112,9 @@ def test_interrupt_of_the_owners_group_does_not_reach_the_command(tmp_path: Path
 
 @pytest.mark.parametrize("code", [LONG, STUBBORN], ids=["willing", "stubborn"])
 def test_owner_killed_leaves_no_process_and_no_lock(tmp_path: Path, code: str) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), code], stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path), code], stdout=subprocess.PIPE, text=True
+    )
     assert owner.stdout is not None
     pids = [int(word) for word in owner.stdout.readline().split()]
     assert len(pids) == 2

@@ -61,7 +61,9 @@ SHORT = base64.b64encode(b"a secret that is short").decode()
         ({"master_keys_file": "no-such-file"}, "cannot be read"),
     ],
 )
-def test_what_is_wrong_with_master_keys_is_said_without_them(values: dict[str, str], said: str) -> None:
+def test_what_is_wrong_with_master_keys_is_said_without_them(
+    values: dict[str, str], said: str
+) -> None:
     with pytest.raises(InvalidSettings, match=said) as found:
         of(**values)
     for secret in values.get("master_keys", "").split(","):
@@ -77,7 +79,9 @@ def test_neither_settings_nor_master_keys_show_them() -> None:
 
 
 def rows(*kids: bytes) -> list[tuple[bytes, bytes | None]]:
-    return [(key_place(NAME, kid), encode_key(f"m{i}", bytes([i]) * 60)) for i, kid in enumerate(kids)]
+    return [
+        (key_place(NAME, kid), encode_key(f"m{i}", bytes([i]) * 60)) for i, kid in enumerate(kids)
+    ]
 
 
 def table_of(records: list[tuple[bytes, bytes | None]]) -> KeyTable:
@@ -90,7 +94,10 @@ def table_of(records: list[tuple[bytes, bytes | None]]) -> KeyTable:
 def test_several_keys_of_a_conversation_stand_beside_each_other_and_go_one_by_one() -> None:
     one, two = os.urandom(KID_BYTES), os.urandom(KID_BYTES)
     table = table_of(rows(one, two))
-    assert [(w.kid, w.master, w.wrapped) for w in table.of(NAME)] == [(one, "m0", bytes(60)), (two, "m1", b"\1" * 60)]
+    assert [(w.kid, w.master, w.wrapped) for w in table.of(NAME)] == [
+        (one, "m0", bytes(60)),
+        (two, "m1", b"\1" * 60),
+    ]
     assert table.find(NAME, two) == table.of(NAME)[1]
     assert table.find(NAME, os.urandom(KID_BYTES)) is None
     table.put(key_place(NAME, one), None)
@@ -135,7 +142,9 @@ def test_keys_stay_while_an_erasure_has_only_begun_and_one_that_is_done_is_final
 
 
 def test_records_of_other_kinds_are_left_alone_and_broken_ones_are_told() -> None:
-    table = table_of([(b"!roll", b"{}"), (b"no-name", b"x"), (NAME + b"/later-kind", b"x"), (b"a/b/c/d", b"x")])
+    table = table_of(
+        [(b"!roll", b"{}"), (b"no-name", b"x"), (NAME + b"/later-kind", b"x"), (b"a/b/c/d", b"x")]
+    )
     assert len(table) == 0
     for value in (b"{", encode_key("m", b"short")):
         with pytest.raises(ValueError):

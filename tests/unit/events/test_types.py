@@ -12,7 +12,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from projections.events import types as events
-from projections.events.types import Undecodable, absolute, decode_event, delta, full_type, is_known, short_type
+from projections.events.types import (
+    Undecodable,
+    absolute,
+    decode_event,
+    delta,
+    full_type,
+    is_known,
+    short_type,
+)
 from projections.fold.apply import apply
 from projections.formats.context_document import context_document
 from projections.names import Key
@@ -26,21 +34,45 @@ CALL = {"id": "a", "name": "f", "arguments": ""}
 
 
 def value(type_: str, data: Any, **envelope: Any) -> bytes:
-    return msgspec.json.encode({"specversion": "1.0", "id": "x", "type": type_, "source": KEY.source, "data": data, **envelope})
+    return msgspec.json.encode(
+        {
+            "specversion": "1.0",
+            "id": "x",
+            "type": type_,
+            "source": KEY.source,
+            "data": data,
+            **envelope,
+        }
+    )
 
 
 def test_a_known_event_is_its_own_struct() -> None:
-    event = decode_event(value("threadfold.message.v1", {"role": "user", "content": "hi"}, time="2026-01-01T00:00:00Z"))
+    event = decode_event(
+        value(
+            "threadfold.message.v1", {"role": "user", "content": "hi"}, time="2026-01-01T00:00:00Z"
+        )
+    )
     assert isinstance(event, events.MessageEvent)
-    assert (event.data.role, event.data.content, event.id, event.source) == ("user", "hi", "x", KEY.source)
+    assert (event.data.role, event.data.content, event.id, event.source) == (
+        "user",
+        "hi",
+        "x",
+        KEY.source,
+    )
 
 
 def test_fields_of_a_newer_release_are_passed_over() -> None:
-    event = decode_event(value("threadfold.message.v1", {"role": "user", "content": "hi", "mood": "good"}, subject="s"))
+    event = decode_event(
+        value(
+            "threadfold.message.v1", {"role": "user", "content": "hi", "mood": "good"}, subject="s"
+        )
+    )
     assert isinstance(event, events.MessageEvent)
 
 
-@pytest.mark.parametrize("type_", ["threadfold.message.v2", "threadfold.memory.v1", "acme.note.v1", "message"])
+@pytest.mark.parametrize(
+    "type_", ["threadfold.message.v2", "threadfold.memory.v1", "acme.note.v1", "message"]
+)
 def test_other_types_and_newer_versions_are_kept_as_they_are(type_: str) -> None:
     event = decode_event(value(type_, {"anything": [1, 2]}, tokens="whatever"))
     assert isinstance(event, events.OtherEvent)
@@ -83,7 +115,9 @@ def test_what_is_no_event_is_undecodable_with_the_reason(raw: bytes, said: str) 
         ("message", b'{"role":"user","content":[{"type":"file","file":{"a":' + b"[" * 70 + b"]" * 70 + b"}}]}", "content.file"),
     ],
 )  # fmt: skip
-def test_json_beyond_what_a_window_can_store_is_undecodable_and_names_its_field(type_: str, data: bytes, field: str) -> None:
+def test_json_beyond_what_a_window_can_store_is_undecodable_and_names_its_field(
+    type_: str, data: bytes, field: str
+) -> None:
     with pytest.raises(Undecodable, match=f"^field {field}: "):
         decode_event(value(full_type(type_), msgspec.Raw(data)))
 
@@ -92,7 +126,11 @@ def test_type_names() -> None:
     assert full_type("message") == "threadfold.message.v1"
     assert short_type("threadfold.message.v1") == "message"
     assert short_type("threadfold.message.v2") == "threadfold.message.v2"
-    assert is_known("threadfold.message.v1") and not is_known("message") and not is_known("threadfold.message.v2")
+    assert (
+        is_known("threadfold.message.v1")
+        and not is_known("message")
+        and not is_known("threadfold.message.v2")
+    )
     assert {full_type(name) for name in events.DATA_TYPES} == {
         tag for tag in map(full_type, events.DATA_TYPES) if is_known(tag)
     }  # fmt: skip
@@ -104,8 +142,14 @@ def test_delta_encoding_reads_back(offsets: list[int]) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**25), 10**25) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**25), 10**25)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -144,7 +188,9 @@ def any_data(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 @given(st.lists(any_data(), max_size=8))
 @hypothesis_settings(max_examples=400, deadline=None)
-def test_whatever_decodes_can_be_folded_stored_loaded_and_rendered(items: list[tuple[str, dict[str, Any]]]) -> None:
+def test_whatever_decodes_can_be_folded_stored_loaded_and_rendered(
+    items: list[tuple[str, dict[str, Any]]],
+) -> None:
     rules = Rules({"model_window": 2_000, "reserve_tokens": 200, "summary_max_tokens": 60})
     window = Window(KEY, 3, rules)
     for i, (name, data) in enumerate(items):
@@ -153,7 +199,14 @@ def test_whatever_decodes_can_be_folded_stored_loaded_and_rendered(items: list[t
         except Undecodable:
             continue
         apply(window, i, event)
-    loaded = load_window(KEY, 3, rules, window.encode_meta(), [encode_entry(e) for e in window.tail], window.recents.packed())
+    loaded = load_window(
+        KEY,
+        3,
+        rules,
+        window.encode_meta(),
+        [encode_entry(e) for e in window.tail],
+        window.recents.packed(),
+    )
     assert loaded.image() == window.image()
     try:
         render = render_openai(window)
@@ -165,12 +218,26 @@ def test_whatever_decodes_can_be_folded_stored_loaded_and_rendered(items: list[t
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        ("tool.result", {"tool_call_id": "a", "spill": {"chars": 10**30, "bytes": 1, "sha256": "", "size": 1, "chunks": []}}),
+        (
+            "tool.result",
+            {
+                "tool_call_id": "a",
+                "spill": {"chars": 10**30, "bytes": 1, "sha256": "", "size": 1, "chunks": []},
+            },
+        ),
         ("message", {"role": "assistant", "content": "x", "usage": {"prompt_tokens": 10**30}}),
     ],
 )
 def test_numbers_that_no_window_can_store_are_no_event(kind: str, data: dict[str, Any]) -> None:
-    """A fold that keeps one fails when it is written, on every attempt: nothing of its partition went on."""
-    record = {"specversion": "1.0", "id": "1", "type": f"threadfold.{kind}.v1", "source": "/tenants/t/conversations/c", "data": data}
+    """A fold that keeps one fails when it is written, on every attempt: nothing of its partition
+    went on.
+    """
+    record = {
+        "specversion": "1.0",
+        "id": "1",
+        "type": f"threadfold.{kind}.v1",
+        "source": "/tenants/t/conversations/c",
+        "data": data,
+    }
     with pytest.raises(Undecodable):
         decode_event(json.dumps(record).encode())

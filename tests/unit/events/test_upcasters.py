@@ -1,4 +1,6 @@
-"""Event versions: an outdated one is lifted step by step, an unknown one is kept and skipped, what a step gets wrong is a dead letter."""
+"""Event versions: an outdated one is lifted step by step, an unknown one is kept and skipped, what
+a step gets wrong is a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import InvalidEvent
 from projections.events import types as events
-from projections.events.types import KnownEvent, MessageEvent, OtherEvent, Undecodable, decode_event, present_form
+from projections.events.types import (
+    KnownEvent,
+    MessageEvent,
+    OtherEvent,
+    Undecodable,
+    decode_event,
+    present_form,
+)
 from projections.events.upcasters import Upcaster, Upcasters, UpcastFailed, version_of
 from projections.events.validation import make_record
 from projections.events.versions import EventTypes
@@ -45,7 +54,15 @@ def v0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def value(full: str, data: object, id_: str = "e1", **more: Any) -> bytes:
-    envelope = {"specversion": "1.0", "id": id_, "type": full, "source": ACME.source, "time": "2026-01-31T12:00:00Z", **more, "data": data}
+    envelope = {
+        "specversion": "1.0",
+        "id": id_,
+        "type": full,
+        "source": ACME.source,
+        "time": "2026-01-31T12:00:00Z",
+        **more,
+        "data": data,
+    }
     return json.dumps(envelope).encode()
 
 
@@ -56,7 +73,14 @@ NEW = {"role": "user", "content": "written long ago"}
 @pytest.mark.usefixtures("v0")
 def test_an_outdated_event_is_the_event_it_would_be_today() -> None:
     old, new = (
-        decode_event(value(f"threadfold.message.v{n}", data, tokens={"count": 3, "encoding": "o200k_base", "exact": True}, expect="9-1"))
+        decode_event(
+            value(
+                f"threadfold.message.v{n}",
+                data,
+                tokens={"count": 3, "encoding": "o200k_base", "exact": True},
+                expect="9-1",
+            )
+        )
         for n, data in ((0, OLD), (1, NEW))
     )
     assert type(old) is MessageEvent
@@ -71,7 +95,17 @@ def test_an_outdated_event_is_folded_shown_streamed_and_projected_as_todays() ->
     assert render_openai(windows[0]).messages == render_openai(windows[1]).messages
     rows = [Raw(Position(0, 5), b"acme/c", one, 1) for one in (old, new)]
     pages = [flat_event(row, ACME, Unsealed()) for row in rows]
-    assert pages[0] == pages[1] == {"id": "e1", "type": "message", "time": "2026-01-31T12:00:00Z", "position": "0-5", **NEW}
+    assert (
+        pages[0]
+        == pages[1]
+        == {
+            "id": "e1",
+            "type": "message",
+            "time": "2026-01-31T12:00:00Z",
+            "position": "0-5",
+            **NEW,
+        }
+    )
     streamed = [told(row, 0, ACME, Unsealed()) for row in rows]
     assert all(one is not None for one in streamed)
     assert json.loads(streamed[0].sent.data) == json.loads(streamed[1].sent.data)  # type: ignore[union-attr]
@@ -101,7 +135,15 @@ def test_a_sealed_outdated_event_is_lifted_once_it_is_open() -> None:
     assert shut["opaque"] is True, "what is sealed was taken for data of its version"
 
 
-@pytest.mark.parametrize("full", ["threadfold.message.v0", "threadfold.message.v2", "threadfold.message.v999", "threadfold.new.thing.v1"])
+@pytest.mark.parametrize(
+    "full",
+    [
+        "threadfold.message.v0",
+        "threadfold.message.v2",
+        "threadfold.message.v999",
+        "threadfold.new.thing.v1",
+    ],
+)
 def test_a_version_or_type_nobody_knows_is_kept_and_skipped(full: str) -> None:
     event = decode_event(value(full, OLD))
     assert isinstance(event, OtherEvent)
@@ -116,14 +158,25 @@ def test_a_version_or_type_nobody_knows_is_kept_and_skipped(full: str) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"from": "user"}, r"the upcaster from threadfold\.message\.v0 to threadfold\.message\.v1 failed \(KeyError\)"),
-        ({"from": "secret role", "text": "x"}, r"what the upcaster from threadfold\.message\.v0 gave is no event: Invalid enum value"),
+        (
+            {"from": "user"},
+            (
+                r"the upcaster from threadfold\.message\.v0 to threadfold\.message\.v1 failed"
+                r" \(KeyError\)"
+            ),
+        ),
+        (
+            {"from": "secret role", "text": "x"},
+            r"what the upcaster from threadfold\.message\.v0 gave is no event: Invalid enum value",
+        ),
         ({"from": "user", "text": None}, "gave is no event: content: may be null only"),
         ("text", r"the data of threadfold\.message\.v0 is not an object"),
         (None, "is not an object"),
     ],
 )
-def test_what_a_step_gets_wrong_is_a_dead_letter_that_quotes_nothing(data: object, said: str) -> None:
+def test_what_a_step_gets_wrong_is_a_dead_letter_that_quotes_nothing(
+    data: object, said: str
+) -> None:
     with pytest.raises(Undecodable, match=said) as caught:
         decode_event(value("threadfold.message.v0", data))
     assert "secret" not in str(caught.value)
@@ -142,7 +195,13 @@ def test_what_todays_checks_refuse_is_refused_of_an_outdated_event_too() -> None
 @pytest.mark.usefixtures("v0")
 def test_nobody_appends_an_outdated_version_by_its_name() -> None:
     with pytest.raises(InvalidEvent, match="is not one of"):
-        make_record(ACME, {"type": "threadfold.message.v0", **OLD}, where="it", now="2026-01-31T12:00:00Z", new_id="x")
+        make_record(
+            ACME,
+            {"type": "threadfold.message.v0", **OLD},
+            where="it",
+            now="2026-01-31T12:00:00Z",
+            new_id="x",
+        )
 
 
 def test_steps_are_chained_and_what_they_are_given_stays_as_it_was() -> None:
@@ -160,7 +219,11 @@ def test_steps_are_chained_and_what_they_are_given_stays_as_it_was() -> None:
     assert given == {"a": 1, "later": True}
     assert upcasters.lift("x.note.v2", {"b": 4}) == ("x.note.v3", {"b": 4, "c": 8})
     assert upcasters.lift("x.note.v3", {"c": 1}) == ("x.note.v3", {"c": 1})
-    assert ["x.note.v1" in upcasters, "x.note.v3" in upcasters, "x.note.v4" in upcasters] == [True, False, False]
+    assert ["x.note.v1" in upcasters, "x.note.v3" in upcasters, "x.note.v4" in upcasters] == [
+        True,
+        False,
+        False,
+    ]
     with pytest.raises(UpcastFailed, match="gave no object"):
         Upcasters([Upcaster("note", 1, lambda data: [])], ["x.note.v2"], "x.").lift("x.note.v1", {})  # type: ignore[arg-type,return-value]
 
@@ -174,7 +237,9 @@ def test_steps_are_chained_and_what_they_are_given_stays_as_it_was() -> None:
         ([("unknown", 1)], "leads to x.unknown.v2"),
     ],
 )
-def test_a_chain_that_leads_nowhere_is_found_when_it_is_made(steps: list[tuple[str, int]], said: str) -> None:
+def test_a_chain_that_leads_nowhere_is_found_when_it_is_made(
+    steps: list[tuple[str, int]], said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         Upcasters([Upcaster(name, version, dict) for name, version in steps], ["x.note.v3"], "x.")
 

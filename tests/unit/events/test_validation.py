@@ -1,4 +1,6 @@
-"""Intake: what callers hand in becomes a record that reads back as the same data, or one error that names event and field."""
+"""Intake: what callers hand in becomes a record that reads back as the same data, or one error that
+names event and field.
+"""
 
 from __future__ import annotations
 
@@ -76,18 +78,35 @@ def test_every_type_reads_back_as_it_was_handed_in(name: str) -> None:
 
 def test_id_time_and_trace_parent_are_the_callers_where_given() -> None:
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
-    record = make({"type": "rollback", "to": "x", "id": "mine", "time": "2026-01-01T00:00:00.5+02:00", "traceparent": trace})
+    record = make(
+        {
+            "type": "rollback",
+            "to": "x",
+            "id": "mine",
+            "time": "2026-01-01T00:00:00.5+02:00",
+            "traceparent": trace,
+        }
+    )
     event = decode_event(record.value)
     assert isinstance(event, events.RollbackEvent)
-    assert (record.id, event.id, event.time, event.traceparent) == ("mine", "mine", "2026-01-01T00:00:00.5+02:00", trace)
+    assert (record.id, event.id, event.time, event.traceparent) == (
+        "mine",
+        "mine",
+        "2026-01-01T00:00:00.5+02:00",
+        trace,
+    )
 
 
 def test_tokens_are_counted_in_the_encoding_asked_for() -> None:
     text = "Wie viele Tokens sind das wohl?"
     for encoding in ("o200k_base", "cl100k_base"):
-        event = decode_event(make({"type": "message", "role": "user", "content": text}, encoding=encoding).value)
+        event = decode_event(
+            make({"type": "message", "role": "user", "content": text}, encoding=encoding).value
+        )
         assert isinstance(event, events.MessageEvent)
-        assert event.tokens == events.Tokens(count=count(text, encoding) + 4, encoding=encoding, exact=True)
+        assert event.tokens == events.Tokens(
+            count=count(text, encoding) + 4, encoding=encoding, exact=True
+        )
 
 
 @pytest.mark.parametrize("name", ["threadfold.message.v2", "acme.note.v1", "a.b-c.d_e.v12"])
@@ -172,14 +191,18 @@ def test_deep_nesting_is_refused_and_what_is_not_too_deep_reads_back() -> None:
     assert isinstance(event, events.OpenedEvent) and event.data.metadata == {"a": nested(60)}
     for name, field in (("conversation.opened", "metadata"), ("acme.note.v1", "metadata")):
         for depth in (70, 300, 100_000):
-            assert f"field {field}: it is nested more than 64 levels deep" in refused({"type": name, field: {"a": nested(depth)}})
+            assert f"field {field}: it is nested more than 64 levels deep" in refused(
+                {"type": name, field: {"a": nested(depth)}}
+            )
 
 
 def test_an_event_over_the_limit_is_refused_with_its_size_and_one_just_under_it_is_not() -> None:
     flat = {"type": "message", "role": "user", "content": "x" * 500}
     size = len(make(flat).value)
     assert make(flat, max_bytes=size).id == "new-id"
-    with pytest.raises(EventTooLarge, match=f"event 3: {size} bytes are over the limit of {size - 1} bytes"):
+    with pytest.raises(
+        EventTooLarge, match=f"event 3: {size} bytes are over the limit of {size - 1} bytes"
+    ):
         make(flat, max_bytes=size - 1)
 
 
@@ -195,11 +218,15 @@ SCALARS = (
     | st.text(st.characters(), max_size=6) | st.sampled_from(["user", "assistant", "3-4", "idle", NOW, "\ud800", "s", "approval"])
 )  # fmt: skip
 FIELDS = sorted(
-    {f.encode_name for s in events.DATA_TYPES.values() for f in msgspec.structs.fields(s)} | {"id", "time", "traceparent", "from"}
+    {f.encode_name for s in events.DATA_TYPES.values() for f in msgspec.structs.fields(s)}
+    | {"id", "time", "traceparent", "from"}
 )
 JSON = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=3), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=3), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 FLAT = st.one_of(
@@ -226,18 +253,36 @@ def test_any_json_is_refused_by_name_or_reads_back_as_the_same_data(flat: Any) -
         str(error).encode()
         return
     event = decode_event(record.value)
-    fields = {name: value for name, value in flat.items() if name not in ("id", "time", "type", "traceparent", "conversation")}
+    fields = {
+        name: value
+        for name, value in flat.items()
+        if name not in ("id", "time", "type", "traceparent", "conversation")
+    }
     assert json.loads(record.value)["data"] == fields
     assert event.id == record.id and event.source == KEY.source
     if not isinstance(event, events.OtherEvent):
         assert event.data == msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
 
 
-@pytest.mark.parametrize("time", ["tomorrow", "", "2026-01-01", "2026-02-30T00:00:00Z", "2026-01-31T12:00:00", " 2026-01-31T12:00:00Z"])
+@pytest.mark.parametrize(
+    "time",
+    [
+        "tomorrow",
+        "",
+        "2026-01-01",
+        "2026-02-30T00:00:00Z",
+        "2026-01-31T12:00:00",
+        " 2026-01-31T12:00:00Z",
+    ],
+)
 def test_an_expiry_that_is_no_time_is_refused_instead_of_never_coming(time: str) -> None:
     flat = {"type": "suspension", "suspension_id": "s", "kind": "approval", "expires_at": time}
     with pytest.raises(InvalidEvent, match="event 1: field expires_at: expected an RFC 3339 time"):
         make_record(Key("t", "c"), flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
     assert make_record(
-        Key("t", "c"), {**flat, "expires_at": "2026-01-31T12:00:00+01:00"}, where="e", now="2026-01-31T12:00:00Z", new_id="x"
+        Key("t", "c"),
+        {**flat, "expires_at": "2026-01-31T12:00:00+01:00"},
+        where="e",
+        now="2026-01-31T12:00:00Z",
+        new_id="x",
     )

@@ -1,4 +1,6 @@
-"""Conditions on events: what was expected before them, checked in the log's order; and summaries that were asked for."""
+"""Conditions on events: what was expected before them, checked in the log's order; and summaries
+that were asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,19 @@ class Talk:
         self.window = Window(KEY, 2, Rules())
         self.offset = 0
 
-    def say(self, *texts: str, expect: str | None = None, ids: list[str] | None = None) -> list[Outcome]:
+    def say(
+        self, *texts: str, expect: str | None = None, ids: list[str] | None = None
+    ) -> list[Outcome]:
         """Append a list of messages through intake and fold them."""
         intake = Intake(now="2026-01-01T00:00:00Z", expect=expect)
         for i, text in enumerate(texts):
             new_id = ids[i] if ids else f"e{self.offset + i + 1}"
-            intake.add(KEY, {"type": "message", "role": "user", "content": text}, where="event", new_id=new_id)
+            intake.add(
+                KEY,
+                {"type": "message", "role": "user", "content": text},
+                where="event",
+                new_id=new_id,
+            )
         return [self.put(record.value) for record in intake.records()]
 
     def put(self, value: bytes) -> Outcome:
@@ -39,7 +48,14 @@ class Talk:
         return apply(self.window, self.offset, events.decode_event(value))
 
     def raw(self, kind: str, data: dict[str, Any], **envelope: Any) -> Outcome:
-        value = {"specversion": "1.0", "id": f"raw{self.offset}", "type": kind, "source": KEY.source, "data": data, **envelope}
+        value = {
+            "specversion": "1.0",
+            "id": f"raw{self.offset}",
+            "type": kind,
+            "source": KEY.source,
+            "data": data,
+            **envelope,
+        }
         return self.put(msgspec.json.encode(value))
 
 
@@ -74,7 +90,10 @@ def test_a_list_of_which_only_the_beginning_came_goes_on_when_it_is_repeated() -
     talk = Talk()
     talk.say("one")
     talk.say("two", expect="2-1", ids=["x"])
-    assert statuses(talk.say("two", "three", expect="2-1", ids=["x", "y"])) == ["duplicate", "applied"]
+    assert statuses(talk.say("two", "three", expect="2-1", ids=["x", "y"])) == [
+        "duplicate",
+        "applied",
+    ]
 
 
 def test_nothing_at_all_may_be_expected() -> None:
@@ -92,7 +111,10 @@ def test_nothing_at_all_may_be_expected() -> None:
         ("threadfold.turn.started.v1", {"turn_id": "t"}),
         ("threadfold.turn.ended.v1", {"turn_id": "t"}),
         ("threadfold.compaction.requested.v1", {}),
-        ("threadfold.tool.result.chunk.v1", {"spill_id": "s", "index": 0, "count": 1, "content": "x"}),
+        (
+            "threadfold.tool.result.chunk.v1",
+            {"spill_id": "s", "index": 0, "count": 1, "content": "x"},
+        ),
     ],
 )
 def test_what_threadfold_says_itself_is_no_conflict(kind: str, data: dict[str, Any]) -> None:
@@ -104,7 +126,11 @@ def test_what_threadfold_says_itself_is_no_conflict(kind: str, data: dict[str, A
 
 @pytest.mark.parametrize(
     ("kind", "data"),
-    [("threadfold.session.closed.v1", {"reason": "explicit"}), ("threadfold.rollback.v1", {"to": "2-1"}), ("acme.note.v1", {"n": 1})],
+    [
+        ("threadfold.session.closed.v1", {"reason": "explicit"}),
+        ("threadfold.rollback.v1", {"to": "2-1"}),
+        ("acme.note.v1", {"n": 1}),
+    ],
 )
 def test_what_others_append_is_a_conflict(kind: str, data: dict[str, Any]) -> None:
     talk = Talk()
@@ -119,7 +145,9 @@ def test_repeats_and_rejected_events_are_no_conflict() -> None:
     talk.say("one", ids=["x"])
     talk.raw("threadfold.resolution.v1", {"suspension_id": "nobody's", "outcome": "approved"})
     assert statuses(talk.say("two", expect="2-1")) == ["applied"]
-    assert statuses(talk.say("three", expect="2-4")) == ["applied"], "a position behind the last event has seen it"
+    assert statuses(talk.say("three", expect="2-4")) == ["applied"], (
+        "a position behind the last event has seen it"
+    )
 
 
 @pytest.mark.parametrize("expect", ["3-1", "unknown-id", "rejected"])
@@ -171,7 +199,14 @@ def test_the_text_of_a_refused_event_is_kept_out_of_summaries() -> None:
     assert talk.raw("threadfold.compaction.requested.v1", {}).status is Status.APPLIED
     request = request_for(talk.window, 1)
     assert request is not None
-    live = [offset for piece in request.pieces if piece.live for offset in piece_offsets(piece) or []]
+    live = [
+        offset for piece in request.pieces if piece.live for offset in piece_offsets(piece) or []
+    ]
     assert live[:3] == [1, 2, 3]
     assert 4 not in live
-    assert 4 in [offset for piece in request.pieces if not piece.live for offset in piece_offsets(piece) or []]
+    assert 4 in [
+        offset
+        for piece in request.pieces
+        if not piece.live
+        for offset in piece_offsets(piece) or []
+    ]

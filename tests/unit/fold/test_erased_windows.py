@@ -26,7 +26,13 @@ def opaque(event: AnyEvent) -> AnyEvent:
     """The event as it is read without its key; an erasure is never sealed."""
     if isinstance(event, events.ErasedEvent | OtherEvent):
         return event
-    return OtherEvent(specversion="1.0", id=event.id, type=type(event).__struct_config__.tag, source=event.source, tokens=event.tokens)
+    return OtherEvent(
+        specversion="1.0",
+        id=event.id,
+        type=type(event).__struct_config__.tag,
+        source=event.source,
+        tokens=event.tokens,
+    )
 
 
 def erased_log(seed: int, length: int, later: int) -> list[Logged]:
@@ -45,13 +51,25 @@ def _erased(id_: str) -> events.ErasedEvent:
 
 @given(seeds, st.integers(0, 80), st.integers(0, 8), st.floats(0, 1))
 @settings(max_examples=200, deadline=None)
-def test_all_readable_any_part_opaque_and_nothing_at_all_fold_to_the_same_window(seed: int, length: int, later: int, share: float) -> None:
+def test_all_readable_any_part_opaque_and_nothing_at_all_fold_to_the_same_window(
+    seed: int, length: int, later: int, share: float
+) -> None:
     rng = random.Random(seed)
     log = erased_log(seed, length, later)
     whole = replay(KEY, PARTITION, RULES, log).image()
-    assert replay(KEY, PARTITION, RULES, [(at, opaque(event) if rng.random() < share else event) for at, event in log]).image() == whole
+    assert (
+        replay(
+            KEY,
+            PARTITION,
+            RULES,
+            [(at, opaque(event) if rng.random() < share else event) for at, event in log],
+        ).image()
+        == whole
+    )
     # Dead letters of the one fold are events of the other: any may be missing, too.
-    kept = [item for item in log[:-1] if rng.random() < share or isinstance(item[1], events.ErasedEvent)]
+    kept = [
+        item for item in log[:-1] if rng.random() < share or isinstance(item[1], events.ErasedEvent)
+    ]
     assert replay(KEY, PARTITION, RULES, [*kept, log[-1]]).image() == whole
     assert replay(KEY, PARTITION, RULES, log[-1:]).image() == whole
 
@@ -79,7 +97,9 @@ async def test_what_is_stored_of_an_erased_window_is_what_a_new_fold_would_store
         (stored,) = await store.load(1, PARTITION, [KEY])
         assert stored is not None
         assert stored.recents == {}
-        assert stored.fields == dict(changes_of(replay(KEY, PARTITION, RULES, [(at, _erased("e"))]), NOTHING.layout).put)
+        assert stored.fields == dict(
+            changes_of(replay(KEY, PARTITION, RULES, [(at, _erased("e"))]), NOTHING.layout).put
+        )
         assert b"secret" not in b"".join(stored.fields.values())
         loaded, mark = stored.open(KEY, PARTITION, RULES)
         assert loaded.image() == writer.window.image()

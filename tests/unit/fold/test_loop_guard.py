@@ -1,4 +1,6 @@
-"""The loop guard: identical calls in a row, counted in the log whatever their results, told once when there are too many."""
+"""The loop guard: identical calls in a row, counted in the log whatever their results, told once
+when there are too many.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,37 @@ def told(*steps: object, guard: int = 3) -> tuple[Window, list[Outcome]]:
     window = Window(KEY, PARTITION, type(RULES)({**RULES.deployment, "loop_guard": guard}))
     found = []
     for i, step in enumerate(steps):
-        data = events.Message("assistant", None, tool_calls=[events.ToolCall(f"c{i}", "look", step)]) if isinstance(step, str) else step
+        data = (
+            events.Message("assistant", None, tool_calls=[events.ToolCall(f"c{i}", "look", step)])
+            if isinstance(step, str)
+            else step
+        )
         found.append(apply(window, i, make_event(data, f"e{i}")))
     return window, found
 
 
 def loops(outcomes: list[Outcome]) -> list[tuple[int, int]]:
-    return [(i, outcome.loop.count) for i, outcome in enumerate(outcomes) if outcome.loop is not None]
+    return [
+        (i, outcome.loop.count) for i, outcome in enumerate(outcomes) if outcome.loop is not None
+    ]
 
 
 def test_the_third_identical_call_in_a_row_is_a_loop_whatever_came_back() -> None:
     window, outcomes = told(
-        '{"a":1,"b":2}', events.ToolResult("c0", "one"), '{"b":2, "a":1}', events.ToolResult("c2", "two"), '{"a":1,"b":2}'
+        '{"a":1,"b":2}',
+        events.ToolResult("c0", "one"),
+        '{"b":2, "a":1}',
+        events.ToolResult("c2", "two"),
+        '{"a":1,"b":2}',
     )
     assert loops(outcomes) == [(4, 3)]
     loop = outcomes[-1].loop
     assert loop == events.LoopDetected("look", call_hash("look", '{"a":1,"b":2}').hex(), 3)
-    assert guard_of(window) == {"tool": "look", "arguments_sha256": loop.arguments_sha256, "count": 3}
+    assert guard_of(window) == {
+        "tool": "look",
+        "arguments_sha256": loop.arguments_sha256,
+        "count": 3,
+    }
 
 
 @pytest.mark.parametrize(
@@ -51,7 +67,11 @@ def test_another_call_or_the_users_word_ends_the_run(between: object) -> None:
 
 
 def test_the_models_own_words_do_not_end_the_run() -> None:
-    assert loops(told("{}", events.Message("assistant", "let me try again"), "{}", events.TurnEnded("t"), "{}")[1]) == [(4, 3)]
+    assert loops(
+        told(
+            "{}", events.Message("assistant", "let me try again"), "{}", events.TurnEnded("t"), "{}"
+        )[1]
+    ) == [(4, 3)]
 
 
 def test_it_is_told_again_at_every_multiple_and_stands_in_the_context_meanwhile() -> None:
@@ -62,12 +82,16 @@ def test_it_is_told_again_at_every_multiple_and_stands_in_the_context_meanwhile(
 
 
 def test_parallel_identical_calls_count_one_by_one() -> None:
-    message = events.Message("assistant", None, tool_calls=[events.ToolCall(f"p{i}", "look", "{}") for i in range(4)])
+    message = events.Message(
+        "assistant", None, tool_calls=[events.ToolCall(f"p{i}", "look", "{}") for i in range(4)]
+    )
     _, outcomes = told(message)
     assert loops(outcomes) == [(0, 3)]
 
 
-@pytest.mark.parametrize(("guard", "calls", "found"), [(0, 9, []), (1, 2, [(0, 1), (1, 2)]), (5, 5, [(4, 5)])])
+@pytest.mark.parametrize(
+    ("guard", "calls", "found"), [(0, 9, []), (1, 2, [(0, 1), (1, 2)]), (5, 5, [(4, 5)])]
+)
 def test_the_policy_says_how_many(guard: int, calls: int, found: list[tuple[int, int]]) -> None:
     window, outcomes = told(*["{}"] * calls, guard=guard)
     assert loops(outcomes) == found and (guard_of(window) is None) == (not found)

@@ -1,4 +1,6 @@
-"""The fold's promises under every kind of policy: live = replay = from a snapshot = stored and loaded, whatever was cut and taken back."""
+"""The fold's promises under every kind of policy: live = replay = from a snapshot = stored and
+loaded, whatever was cut and taken back.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,28 @@ POLICIES: dict[str, dict[str, Any]] = {
     "pruning": {"profile": "pruning", "compaction_ratio": 0.3},
     "sliding": {"profile": "sliding", "pinned_max_tokens": 300},
     "exact": {"profile": "sliding", "cuts": "exact", "pinned_max_tokens": 150},
-    "dropping": {"reducers": [{"name": "compact_tool_results", "replacement": None, "keep_last_n": 1}], "low_water": 0.8},
-    "composed": {"profile": "composed", "reducers": [{"name": "keep_last_n_turns", "n": 4}, {"name": "summarize_tool_results", "top": 2},
-                 {"name": "compact_tool_results", "replacement": "callable:brief", "keep_last_n": 1}, {"name": "summarize"}]},
+    "dropping": {
+        "reducers": [{"name": "compact_tool_results", "replacement": None, "keep_last_n": 1}],
+        "low_water": 0.8,
+    },
+    "composed": {
+        "profile": "composed",
+        "reducers": [
+            {"name": "keep_last_n_turns", "n": 4},
+            {"name": "summarize_tool_results", "top": 2},
+            {"name": "compact_tool_results", "replacement": "callable:brief", "keep_last_n": 1},
+            {"name": "summarize"},
+        ],
+    },
     "spilling": {**TRIM, "spill_chars": 300, "loop_guard": 2, "compaction_ratio": 0.2},
-}  # fmt: skip
+}
 CALLABLES = {"brief": lambda tool, call_id, text: f"{tool}: {text[:12]}"}
 
 
 def rules_of(name: str) -> Rules:
-    return Rules({**RULES.deployment, "close_summarizer": None, **POLICIES[name]}, callables=CALLABLES)
+    return Rules(
+        {**RULES.deployment, "close_summarizer": None, **POLICIES[name]}, callables=CALLABLES
+    )
 
 
 class Random(Story):
@@ -64,7 +78,10 @@ class Random(Story):
             usage = events.Usage(prompt_tokens=rng.randrange(1_500)) if rng.random() < 0.3 else None
             self.put(events.Message("assistant", "reply " * rng.choice([2, 10, 30]), usage=usage))
         elif roll < 0.53:
-            calls = [events.ToolCall(rng.choice("abcd"), rng.choice(["look", "ask"]), "{}") for _ in range(rng.choice([1, 1, 2, 3]))]
+            calls = [
+                events.ToolCall(rng.choice("abcd"), rng.choice(["look", "ask"]), "{}")
+                for _ in range(rng.choice([1, 1, 2, 3]))
+            ]
             self.put(events.Message("assistant", rng.choice([None, "I look"]), tool_calls=calls))
         elif roll < 0.75:
             self._result()
@@ -82,7 +99,13 @@ class Random(Story):
         open_calls = [call.id for call in self.window.lanes.calls]
         id_ = rng.choice(open_calls) if open_calls and rng.random() < 0.8 else rng.choice("abcdefg")
         rows = json.dumps([{"n": n, "word": "x" * 9} for n in range(rng.choice([1, 5, 30]))])
-        self.put(events.ToolResult(id_, rng.choice([rows, "text " * rng.choice([2, 40, 90])]), pinned=rng.random() < 0.15))
+        self.put(
+            events.ToolResult(
+                id_,
+                rng.choice([rows, "text " * rng.choice([2, 40, 90])]),
+                pinned=rng.random() < 0.15,
+            )
+        )
 
     def _other(self) -> None:
         rng = self.rng
@@ -92,19 +115,46 @@ class Random(Story):
             events.Message("system", "rules " * rng.choice([1, 60])),
             events.TurnEnded("t"),
             events.SessionClosed(rng.choice(["idle", "explicit"])),
-            events.Opened(policy=rng.choice([None, {"min_messages": 2}, {"profile": "pruning"}, {"profile": "sliding"}])),
-            events.EventDropped(f"{PARTITION}-{rng.choice(self.talks.logs[KEY])[0]}") if self.talks.logs[KEY] else events.Opened(),
+            events.Opened(
+                policy=rng.choice(
+                    [None, {"min_messages": 2}, {"profile": "pruning"}, {"profile": "sliding"}]
+                )
+            ),
+            (
+                events.EventDropped(f"{PARTITION}-{rng.choice(self.talks.logs[KEY])[0]}")
+                if self.talks.logs[KEY]
+                else events.Opened()
+            ),
         ]
         self.put(rng.choice(choices))
 
 
 def loaded(window: Window) -> Window:
     tail = [encode_entry(entry) for entry in window.tail]
-    return load_window(KEY, PARTITION, window.rules, window.encode_meta(), tail, window.recents.packed())
+    return load_window(
+        KEY, PARTITION, window.rules, window.encode_meta(), tail, window.recents.packed()
+    )
 
 
-SUMS = ("tail_tokens", "held_tokens", "tail_messages", "shown_messages", "shown_turns", "results", "left_out", "beyond", "gains", "flat",
-        "awaited", "limits", "lanes", "policy", "tail_bytes", "tail_pinned", "tail_pinned_tokens")  # fmt: skip
+SUMS = (
+    "tail_tokens",
+    "held_tokens",
+    "tail_messages",
+    "shown_messages",
+    "shown_turns",
+    "results",
+    "left_out",
+    "beyond",
+    "gains",
+    "flat",
+    "awaited",
+    "limits",
+    "lanes",
+    "policy",
+    "tail_bytes",
+    "tail_pinned",
+    "tail_pinned_tokens",
+)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -120,14 +170,18 @@ def test_all_ways_to_a_window_give_the_same_one(name: str, seed: int, length: in
     for field in SUMS:
         assert getattr(again, field) == getattr(window, field), field
     snapshot, log = take_snapshot(window), dict(story.talks.logs[KEY])
-    restored = restore(KEY, PARTITION, story.rules, snapshot, {at: log[at] for at in snapshot_offsets(snapshot)})
+    restored = restore(
+        KEY, PARTITION, story.rules, snapshot, {at: log[at] for at in snapshot_offsets(snapshot)}
+    )
     assert restored.image() == window.image()
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 70))
 @hypothesis_settings(max_examples=15, deadline=None)
-def test_going_back_to_any_event_gives_the_render_that_stood_there(name: str, seed: int, length: int) -> None:
+def test_going_back_to_any_event_gives_the_render_that_stood_there(
+    name: str, seed: int, length: int
+) -> None:
     """But for what was taken out, and for a summary that came later and still holds."""
     story = Random(seed, name)
     for _ in range(length):
@@ -136,7 +190,9 @@ def test_going_back_to_any_event_gives_the_render_that_stood_there(name: str, se
     if any(isinstance(event, events.EventDroppedEvent) for _, event in log):
         return
     target = story.rng.choice(log)[0]
-    stood = replay(KEY, PARTITION, story.rules, [(offset, event) for offset, event in log if offset <= target])
+    stood = replay(
+        KEY, PARTITION, story.rules, [(offset, event) for offset, event in log if offset <= target]
+    )
     if story.talks.say(KEY, events.Rollback(f"{PARTITION}-{target}")) is not Status.APPLIED:
         return
     now = story.window
@@ -144,7 +200,9 @@ def test_going_back_to_any_event_gives_the_render_that_stood_there(name: str, se
         return
     assert now.lanes == stood.lanes
     shown = [(e.offset, e.kind, e.tokens, e.body, e.forms, e.link) for e in now.tail if e.body]
-    assert shown == [(e.offset, e.kind, e.tokens, e.body, e.forms, e.link) for e in stood.tail if e.body]
+    assert shown == [
+        (e.offset, e.kind, e.tokens, e.body, e.forms, e.link) for e in stood.tail if e.body
+    ]
     try:
         assert render_openai(now).messages == render_openai(stood).messages
     except DoesNotFit as error:

@@ -1,4 +1,6 @@
-"""The fold's promises over random histories: live = replay = from a snapshot = from what is stored, at every split point."""
+"""The fold's promises over random histories: live = replay = from a snapshot = from what is stored,
+at every split point.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window, encode_entry, load_window
-from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log, request_of, summary_for
+from tests.support.histories import (
+    KEY,
+    PARTITION,
+    RULES,
+    Writer,
+    random_log,
+    request_of,
+    summary_for,
+)
 
 seeds = st.integers(min_value=0, max_value=2**32)
 
@@ -31,7 +41,9 @@ def test_live_equals_replay(seed: int, length: int) -> None:
 
 @given(seeds, st.integers(5, 60))
 @settings(max_examples=60, deadline=None)
-def test_a_window_loaded_from_the_store_at_any_point_folds_on_as_if_it_never_left_memory(seed: int, length: int) -> None:
+def test_a_window_loaded_from_the_store_at_any_point_folds_on_as_if_it_never_left_memory(
+    seed: int, length: int
+) -> None:
     writer = random_log(seed, length)
     window = Window(KEY, PARTITION, RULES)
     for i, (offset, event) in enumerate(writer.log):
@@ -42,14 +54,22 @@ def test_a_window_loaded_from_the_store_at_any_point_folds_on_as_if_it_never_lef
 
 @given(seeds, st.integers(5, 50))
 @settings(max_examples=60, deadline=None)
-def test_a_snapshot_at_every_split_point_and_the_rest_of_the_log_give_the_same_window(seed: int, length: int) -> None:
+def test_a_snapshot_at_every_split_point_and_the_rest_of_the_log_give_the_same_window(
+    seed: int, length: int
+) -> None:
     writer = random_log(seed, length)
     by_offset = dict(writer.log)
     live = Window(KEY, PARTITION, RULES)
     for split, (offset, event) in enumerate(writer.log):
         apply_with_log(live, offset, event, writer.log[:split])
         snapshot = take_snapshot(live)
-        window = restore(KEY, PARTITION, RULES, snapshot, {at: by_offset[at] for at in snapshot_offsets(snapshot)})
+        window = restore(
+            KEY,
+            PARTITION,
+            RULES,
+            snapshot,
+            {at: by_offset[at] for at in snapshot_offsets(snapshot)},
+        )
         assert window.image() == live.image()
         for later in range(split + 1, len(writer.log)):
             apply_with_log(window, *writer.log[later], writer.log[:later])
@@ -62,7 +82,11 @@ def test_derived_state_is_what_the_stored_parts_say(seed: int, length: int) -> N
     window = random_log(seed, length).window
     again = stored_and_loaded(window)
     assert again.lanes == window.lanes
-    assert (again.tail_tokens, again.held_tokens, again.tail_messages) == (window.tail_tokens, window.held_tokens, window.tail_messages)
+    assert (again.tail_tokens, again.held_tokens, again.tail_messages) == (
+        window.tail_tokens,
+        window.held_tokens,
+        window.tail_messages,
+    )
 
 
 @given(seeds, st.integers(5, 80))
@@ -82,7 +106,9 @@ def test_repeats_of_any_recent_event_change_nothing_but_their_count(seed: int, l
 
 @given(seeds, st.integers(20, 90), st.integers(0, 15))
 @settings(max_examples=100, deadline=None)
-def test_it_makes_no_difference_how_late_a_summary_comes(seed: int, length: int, delay: int) -> None:
+def test_it_makes_no_difference_how_late_a_summary_comes(
+    seed: int, length: int, delay: int
+) -> None:
     writer = Writer(__import__("random").Random(seed))
     while writer.window.meta.due is None and len(writer.log) < length:
         writer.append(events.Message("user", "word " * 10), tokens=40)
@@ -91,16 +117,22 @@ def test_it_makes_no_difference_how_late_a_summary_comes(seed: int, length: int,
         return
     summary = summary_for(request_of(writer.window))
     later = [(events.Message("user", f"later {i}"), f"later{i}") for i in range(min(delay, 6))]
-    early_first, late_first = replay(KEY, PARTITION, RULES, writer.log), replay(KEY, PARTITION, RULES, writer.log)
+    early_first, late_first = (
+        replay(KEY, PARTITION, RULES, writer.log),
+        replay(KEY, PARTITION, RULES, writer.log),
+    )
     from tests.support.histories import make_event
 
     event = make_event(summary, "the-summary", 12)
     messages = [make_event(data, id_, 20) for data, id_ in later]
     base = writer.next_offset
-    for i, (mine, order) in enumerate(((early_first, [event, *messages]), (late_first, [*messages, event]))):
+    for i, (mine, order) in enumerate(
+        ((early_first, [event, *messages]), (late_first, [*messages, event]))
+    ):
         assert i < 2
         for item in order:
-            # the same offset for the same event in both orders, so that only the time of the summary differs
+            # the same offset for the same event in both orders, so that only the time of the
+            # summary differs
             at = base + 1 + ([event, *messages].index(item))
             apply_with_log(mine, at, item, writer.log)
     assert early_first.meta.summary == late_first.meta.summary
@@ -130,7 +162,10 @@ def test_the_random_histories_reach_what_they_are_for() -> None:
         for (_, event), status in zip(writer.log, writer.outcomes, strict=True):
             seen[f"{type(event).__name__}:{status.value}"] += 1
         seen["in_force"] += writer.window.meta.summary is not None
-        seen["chained"] += writer.window.meta.summary is not None and writer.window.meta.summary.previous is not None
+        seen["chained"] += (
+            writer.window.meta.summary is not None
+            and writer.window.meta.summary.previous is not None
+        )
         seen["held"] += writer.window.held_tokens > 0
     for what in (
         "SummaryEvent:applied",

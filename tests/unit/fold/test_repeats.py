@@ -1,4 +1,6 @@
-"""A record that repeats an event has no place in a history or a span, also where a rollback went back beyond what the window holds."""
+"""A record that repeats an event has no place in a history or a span, also where a rollback went
+back beyond what the window holds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from threadfold.service.pages import page
 from threadfold.testing.memory_log import MemoryLog
 
 KEY = Key("acme", "again")
-RULES = Rules({"working_budget": 400, "keep_recent_tokens": 20, "min_messages": 4, "summary_max_tokens": 100})
+RULES = Rules(
+    {"working_budget": 400, "keep_recent_tokens": 20, "min_messages": 4, "summary_max_tokens": 100}
+)
 REPEAT, BACK = 7, 8
 
 
@@ -30,12 +34,22 @@ def message(i: int) -> dict[str, Any]:
 
 
 async def rolled_back_twice(more: int) -> tuple[MemoryLog, Window]:
-    """Six messages, a rollback to the third, a repeat of the second, a rollback that opens the fifth again; then ``more`` messages."""
+    """Six messages, a rollback to the third, a repeat of the second, a rollback that opens the
+    fifth again; then ``more`` messages.
+    """
     flats = [message(i) for i in range(6)]
-    flats += [{"type": "rollback", "id": "r1", "to": "e2"}, message(1), {"type": "rollback", "id": "r2", "to": "e4"}]
-    flats += [{**message(100 + i), "content": f"later {i} " + "and more " * 10} for i in range(more)]
+    flats += [
+        {"type": "rollback", "id": "r1", "to": "e2"},
+        message(1),
+        {"type": "rollback", "id": "r2", "to": "e4"},
+    ]
+    flats += [
+        {**message(100 + i), "content": f"later {i} " + "and more " * 10} for i in range(more)
+    ]
     log = MemoryLog(1)
-    records = Drafter(KEY.tenant, RULES, 1, 1 << 20).records([(KEY.conversation, flat) for flat in flats], "event", False, None)
+    records = Drafter(KEY.tenant, RULES, 1, 1 << 20).records(
+        [(KEY.conversation, flat) for flat in flats], "event", False, None
+    )
     positions = await log.append(records)
     window, earlier = Window(KEY, 0, RULES), list[tuple[int, AnyEvent]]()
     for position, record in zip(positions, records, strict=True):
@@ -76,14 +90,23 @@ def test_offsets_between_two_are_told_as_far_back_as_none_has_left() -> None:
 
 
 async def test_a_summary_that_passes_over_what_a_rollback_abandoned_or_left_is_refused() -> None:
-    """Found by the chaos suite: a rival's summary left out an event, which then stood in no window, summary or history."""
+    """Found by the chaos suite: a rival's summary left out an event, which then stood in no window,
+    summary or history.
+    """
     log, window = await rolled_back_twice(40)
     request = request_for(window, 1)
     assert request is not None
-    events = [(row.position.offset, decode_event(row.value)) async for row in log.scan(0, 0, request.last)]
+    events = [
+        (row.position.offset, decode_event(row.value)) async for row in log.scan(0, 0, request.last)
+    ]
     good = summary_of(request, events)
     assert why_not(window, good, 12) is None
     named = absolute(good.span.positions)
     for missing in named:
-        span = msgspec.structs.replace(good.span, positions=delta([offset for offset in named if offset != missing]))
-        assert why_not(window, msgspec.structs.replace(good, span=span), 12) == "its positions are not those of the events in its span"
+        span = msgspec.structs.replace(
+            good.span, positions=delta([offset for offset in named if offset != missing])
+        )
+        assert (
+            why_not(window, msgspec.structs.replace(good, span=span), 12)
+            == "its positions are not those of the events in its span"
+        )

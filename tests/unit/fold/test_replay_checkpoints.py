@@ -1,4 +1,6 @@
-"""The fold of a conversation as it stood at any event: the same as folding it from its first event each time, and not quadratic."""
+"""The fold of a conversation as it stood at any event: the same as folding it from its first event
+each time, and not quadratic.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def summed(history: History) -> object:
 
 
 @pytest.mark.parametrize("copies", [1, 30_000, 1 << 24])
-def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_are_kept(copies: int) -> None:
+def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_are_kept(
+    copies: int,
+) -> None:
     looked = 0
     for seed in range(6):
         log = random_log(seed, 120).log
@@ -33,10 +37,14 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
             elif outcome.status is Status.NEEDS_HISTORY:
                 assert outcome.target is not None
                 expected = history_from(window, outcome.target, log[:i])
-                assert summed(points.history(window, outcome.target)) == summed(expected), f"seed {seed}, offset {offset}"
+                assert summed(points.history(window, outcome.target)) == summed(expected), (
+                    f"seed {seed}, offset {offset}"
+                )
                 enough = Waypoints(KEY, PARTITION, RULES, copies, every=7)
                 enough.extend(log[:i], upto=outcome.target)
-                assert summed(enough.history(window, outcome.target)) == summed(expected), f"seed {seed}, offset {offset}"
+                assert summed(enough.history(window, outcome.target)) == summed(expected), (
+                    f"seed {seed}, offset {offset}"
+                )
                 outcome = apply(window, offset, event, expected)
                 looked += 1
             points.extend([(offset, event)])
@@ -44,12 +52,26 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
     assert looked > 5, "hardly a rollback reached beyond its window"
 
 
-def test_many_deep_rollbacks_of_a_long_conversation_take_no_time_that_grows_with_their_square() -> None:
+def test_many_deep_rollbacks_of_a_long_conversation_take_no_time_that_grows_with_their_square() -> (
+    None
+):
     log: list[Logged] = []
     for k in range(300):
         for i in range(9):
-            log.append((len(log), make_event(events.Message("user", f"turn {k}, number {i}"), f"e{len(log)}", 40)))
-        log.append((len(log), make_event(events.Rollback(f"{PARTITION}-{max(2, len(log) - 400)}"), f"e{len(log)}")))
+            log.append(
+                (
+                    len(log),
+                    make_event(events.Message("user", f"turn {k}, number {i}"), f"e{len(log)}", 40),
+                )
+            )
+        log.append(
+            (
+                len(log),
+                make_event(
+                    events.Rollback(f"{PARTITION}-{max(2, len(log) - 400)}"), f"e{len(log)}"
+                ),
+            )
+        )
     window, points, histories = Window(KEY, PARTITION, RULES), Waypoints(KEY, PARTITION, RULES), 0
     begun = time.process_time()
     for offset, event in log:
@@ -64,4 +86,6 @@ def test_many_deep_rollbacks_of_a_long_conversation_take_no_time_that_grows_with
     once = replay(KEY, PARTITION, RULES, log)
     assert window.image() == once.image()
     assert histories > 200
-    assert spent < 10 * (time.process_time() - begun) + 2, "each rollback folded the whole conversation again"
+    assert spent < 10 * (time.process_time() - begun) + 2, (
+        "each rollback folded the whole conversation again"
+    )

@@ -1,4 +1,6 @@
-"""Rollbacks: what stays, what is abandoned, what comes back, and that the tail's path and the log's path agree."""
+"""Rollbacks: what stays, what is abandoned, what comes back, and that the tail's path and the log's
+path agree.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_a_rollback_may_name_a_recent_events_id() -> None:
 
 
 @pytest.mark.parametrize("to", ["nobody", "3-99", "2-0", "3-3", "", "3-"])
-def test_a_rollback_to_nothing_of_this_conversation_is_rejected_and_changes_nothing(to: str) -> None:
+def test_a_rollback_to_nothing_of_this_conversation_is_rejected_and_changes_nothing(
+    to: str,
+) -> None:
     talks = talk()
     say(talks, "one", "two", "three")
     before = texts(talks.windows[KEY])
@@ -106,7 +110,9 @@ def summarised() -> Talks:
     """Eight messages, the first six of them summarised at offset 8, one more at 9."""
     talks = talk()
     while not talks.requests[KEY]:
-        talks.say(KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40)
+        talks.say(
+            KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40
+        )
     assert talks.summarise(KEY) is Status.APPLIED
     say(talks, "later")
     return talks
@@ -115,7 +121,9 @@ def summarised() -> Talks:
 def last_outcome(talks: Talks, to: str) -> Outcome:
     """What a rollback gives, tried on a window folded from the log."""
     window = replay(KEY, PARTITION, RULES, talks.logs[KEY])
-    return apply_with_log(window, talks.next_offset, event_for(KEY, events.Rollback(to), "try"), talks.logs[KEY])
+    return apply_with_log(
+        window, talks.next_offset, event_for(KEY, events.Rollback(to), "try"), talks.logs[KEY]
+    )
 
 
 def test_a_rollback_into_a_summarised_span_reads_it_again_and_voids_the_summary() -> None:
@@ -153,7 +161,9 @@ def test_a_summary_that_comes_back_by_a_rollback_of_a_rollback_is_announced_agai
 
 
 def summarised_twice() -> tuple[Talks, list[str]]:
-    """Two summaries, one on the other, and a message after them; with the summaries' ids, oldest first."""
+    """Two summaries, one on the other, and a message after them; with the summaries' ids, oldest
+    first.
+    """
     talks = summarised()
     ids = []
     for _ in range(2):
@@ -162,7 +172,11 @@ def summarised_twice() -> tuple[Talks, list[str]]:
         ids.append(summary.summary_id)
         if len(ids) == 1:
             while not talks.requests[KEY] or talks.windows[KEY].meta.due is None:
-                talks.say(KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40)
+                talks.say(
+                    KEY,
+                    events.Message("user", f"text {talks.next_offset} " + "word " * 40),
+                    tokens=40,
+                )
             assert talks.summarise(KEY) is Status.APPLIED
     say(talks, "last")
     return talks, ids
@@ -193,7 +207,9 @@ def test_falling_back_along_a_chain_keeps_the_summary_that_still_holds() -> None
     talks = talk()
     accepted: list[str] = []
     while len(accepted) < 4:
-        talks.say(KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40)
+        talks.say(
+            KEY, events.Message("user", f"text {talks.next_offset} " + "word " * 40), tokens=40
+        )
         if talks.windows[KEY].meta.due is not None:
             talks.summarise(KEY)
             summary = talks.windows[KEY].meta.summary
@@ -231,7 +247,9 @@ def late(messages: int) -> Talks:
 
 @pytest.mark.parametrize(("messages", "held"), [(40, False), (800, True)])
 def test_late_summaries_of_a_backlog_survive_a_rollback_into_it(messages: int, held: bool) -> None:
-    """The target is left out or held, two summaries were accepted after it: both cover only what came before it, so both still hold."""
+    """The target is left out or held, two summaries were accepted after it: both cover only what
+    came before it, so both still hold.
+    """
     talks = late(messages)
     window = talks.windows[KEY]
     summary = window.meta.summary
@@ -245,10 +263,16 @@ def test_late_summaries_of_a_backlog_survive_a_rollback_into_it(messages: int, h
     assert outcome.voided == ()
     before = talks.seen["history"], talks.seen["texts"]
     back(talks, f"3-{target}")
-    assert (talks.seen["history"] - before[0], talks.seen["texts"] - before[1]) == ((1, 0) if held else (0, 1))
+    assert (talks.seen["history"] - before[0], talks.seen["texts"] - before[1]) == (
+        (1, 0) if held else (0, 1)
+    )
     now = window.meta.summary
     assert now is not None and now.summary_id == summary.summary_id
-    assert [text.split(" word")[0] for text in texts(window)[1:]] == ["text 10", "text 11", "text 12"], "they are shown again"
+    assert [text.split(" word")[0] for text in texts(window)[1:]] == [
+        "text 10",
+        "text 11",
+        "text 12",
+    ], "they are shown again"
     assert not any(entry.forms for entry in window.tail)
 
 
@@ -263,12 +287,18 @@ def test_a_rollback_before_a_cut_takes_it_back_and_one_behind_it_does_not() -> N
     back(talks, f"3-{cut + 1}")
     assert sum(entry.out for entry in window.tail) == out > 0 and talks.seen["texts"] == 0
     back(talks, f"3-{cut}")
-    assert sum(entry.out for entry in window.tail) == out and talks.seen["texts"] == 0, "it was made with that very event"
+    assert sum(entry.out for entry in window.tail) == out and talks.seen["texts"] == 0, (
+        "it was made with that very event"
+    )
     back(talks, f"3-{cut - 1}")
     assert not any(entry.forms for entry in window.tail) and talks.seen["texts"] == 1
     shown = [entry for entry in window.tail if entry.kind in RENDERED]
-    assert [json.loads(entry.body)["content"].split(" word")[0] for entry in shown] == [f"text {i}" for i in range(cut)]
-    assert [(entry.tokens, entry.full, entry.chars) for entry in shown] == [(40, 0, 0)] * cut, "as if it had never been"
+    assert [json.loads(entry.body)["content"].split(" word")[0] for entry in shown] == [
+        f"text {i}" for i in range(cut)
+    ]
+    assert [(entry.tokens, entry.full, entry.chars) for entry in shown] == [(40, 0, 0)] * cut, (
+        "as if it had never been"
+    )
     due = window.meta.due
     assert due is not None and due.at < cut, "the summary that was due before is still"
 
@@ -280,8 +310,14 @@ def test_a_text_that_the_log_lost_stays_left_out_and_the_rollback_counts() -> No
     window = talks.windows[KEY]
     rollback = event_for(KEY, events.Rollback("3-9"), "the-rollback")
     asked = apply(window, talks.next_offset, rollback)
-    assert asked.status is Status.NEEDS_HISTORY and asked.target is None and asked.texts == tuple(range(len(asked.texts)))
-    found = {offset: event for offset, event in talks.logs[KEY] if offset in asked.texts and offset != 3}
+    assert (
+        asked.status is Status.NEEDS_HISTORY
+        and asked.target is None
+        and asked.texts == tuple(range(len(asked.texts)))
+    )
+    found = {
+        offset: event for offset, event in talks.logs[KEY] if offset in asked.texts and offset != 3
+    }
     assert apply(window, talks.next_offset, rollback, History(texts=found)).status is Status.APPLIED
     assert [entry.offset for entry in window.tail if entry.out] == [3]
 
@@ -296,11 +332,18 @@ def test_an_erased_conversation_stays_erased() -> None:
 
 @given(st.integers(0, 2**32), st.integers(10, 90), st.integers(0, 40))
 @hypothesis_settings(max_examples=150, deadline=None)
-def test_the_tails_path_and_the_logs_path_give_the_same_render(seed: int, length: int, back_by: int) -> None:
-    """Where the tail alone can answer, the log gives the same messages (the summary in force and held ranges apart)."""
+def test_the_tails_path_and_the_logs_path_give_the_same_render(
+    seed: int, length: int, back_by: int
+) -> None:
+    """Where the tail alone can answer, the log gives the same messages (the summary in force and
+    held ranges apart).
+    """
     talks = random_talks(seed, length, PARTITION, [KEY])
     log, window = talks.logs[KEY], talks.windows[KEY]
-    if any(isinstance(event, events.EventDroppedEvent) for _, event in log) or window.meta.summary is not None:
+    if (
+        any(isinstance(event, events.EventDroppedEvent) for _, event in log)
+        or window.meta.summary is not None
+    ):
         return
     live = [entry for entry in window.tail if entry.kind in RENDERED]
     if not live or window.held_tokens:
@@ -315,4 +358,7 @@ def test_the_tails_path_and_the_logs_path_give_the_same_render(seed: int, length
     if restored.held_tokens or restored.meta.summary is not None:
         return
     assert render_openai(local, 10**6).digest == render_openai(restored, 10**6).digest
-    assert local.lanes.suspensions == restored.lanes.suspensions and local.lanes.calls == restored.lanes.calls
+    assert (
+        local.lanes.suspensions == restored.lanes.suspensions
+        and local.lanes.calls == restored.lanes.calls
+    )

@@ -1,4 +1,6 @@
-"""A summary's claimed count of events is not trusted: what the window keeps of it can always be stored."""
+"""A summary's claimed count of events is not trusted: what the window keeps of it can always be
+stored.
+"""
 
 from __future__ import annotations
 

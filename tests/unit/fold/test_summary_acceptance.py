@@ -38,7 +38,11 @@ def user(talks: Talks, tokens: int = 40) -> None:
 
 
 def call(talks: Talks, *ids: str) -> None:
-    talks.say(KEY, events.Message("assistant", LONG, tool_calls=[events.ToolCall(i, "f", "{}") for i in ids]), tokens=60)
+    talks.say(
+        KEY,
+        events.Message("assistant", LONG, tool_calls=[events.ToolCall(i, "f", "{}") for i in ids]),
+        tokens=60,
+    )
 
 
 def result(talks: Talks, id_: str, tokens: int = 40) -> None:
@@ -46,7 +50,9 @@ def result(talks: Talks, id_: str, tokens: int = 40) -> None:
 
 
 def due_talk() -> Talks:
-    """Nine messages of 40 tokens: more than the budget of 300 with a cut that leaves at most 100."""
+    """Nine messages of 40 tokens: more than the budget of 300 with a cut that leaves at most
+    100.
+    """
     talks = talk()
     while not talks.requests[KEY]:
         user(talks)
@@ -57,7 +63,8 @@ def summary(talks: Talks) -> events.Summary:
     return summary_of(talks.requests[KEY][-1], talks.logs[KEY])
 
 
-# -- when it is due -----------------------------------------------------------------------------------------------------------
+# -- when it is due
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_window_over_its_budget_is_due_for_all_but_what_stays_verbatim() -> None:
@@ -98,7 +105,8 @@ def test_with_compaction_off_nothing_is_ever_due() -> None:
     assert talks.windows[KEY].meta.due is None
 
 
-# -- where the span ends ------------------------------------------------------------------------------------------------------
+# -- where the span ends
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_cut_does_not_part_a_call_from_its_results() -> None:
@@ -152,7 +160,9 @@ def test_a_suspended_call_stays_while_spans_go_around_it_and_leaves_once_it_is_r
         user(talks)
         if talks.windows[KEY].meta.due is not None:
             assert talks.summarise(KEY) is Status.APPLIED
-            assert talks.windows[KEY].tail[0].offset == 1, "the user spoke again, and still somebody may approve"
+            assert talks.windows[KEY].tail[0].offset == 1, (
+                "the user spoke again, and still somebody may approve"
+            )
             rounds += 1
     talks.say(KEY, events.Resolution("s", "approved"))
     while talks.windows[KEY].meta.due is None:
@@ -170,7 +180,9 @@ def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> 
 
 
 def assert_spans_are_whole(seed: int, length: int) -> Counter[str]:
-    """Every span that could be asked for along a random history; returns how often there was what."""
+    """Every span that could be asked for along a random history; returns how often there was
+    what.
+    """
     seen: Counter[str] = Counter()
     log = random_log(seed, length).log
     window = Window(KEY, PARTITION, RULES)
@@ -202,16 +214,21 @@ def test_random_histories_have_spans_and_spans_that_go_around_something() -> Non
     assert seen["due"] > 200 and seen["kept"] > 50, seen
 
 
-def test_a_result_whose_call_is_the_last_of_a_held_range_does_not_keep_the_range_from_its_summary() -> None:
+def test_a_result_whose_call_is_the_last_of_a_held_range_does_not_keep_the_range_from_its_summary() -> (
+    None
+):
     body = b'{"role":"user","content":"x"}'
     held = Entry(9, Kind.HELD, 50, first=0, count=10)
     tail = [held, Entry(10, Kind.USER, 50, body), Entry(11, Kind.RESULT, 50, body, link=(9, 0))]
-    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 0, "the user's words stay, and so does the orphan"
+    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 0, (
+        "the user's words stay, and so does the orphan"
+    )
     tail.append(Entry(12, Kind.ASSISTANT, 50, body))
     assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 2
 
 
-# -- which summaries are taken ------------------------------------------------------------------------------------------------
+# -- which summaries are taken
+# ------------------------------------------------------------------------------------------
 
 
 def other(field: str, value: Any) -> Change:
@@ -282,7 +299,9 @@ def test_what_a_summary_keeps_is_checked(kept: list[int], reason: str | None) ->
         talks.say(KEY, events.Message("assistant", LONG), tokens=40)
     good = summary(talks)
     assert events.absolute(good.span.kept) == [1, 2, 3]
-    changed = msgspec.structs.replace(good, span=msgspec.structs.replace(good.span, kept=events.delta(kept), positions=[]))
+    changed = msgspec.structs.replace(
+        good, span=msgspec.structs.replace(good.span, kept=events.delta(kept), positions=[])
+    )
     assert why_not(talks.windows[KEY], changed, 12) == reason
 
 

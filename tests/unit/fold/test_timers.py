@@ -6,7 +6,16 @@ import pytest
 
 from projections.events import types as events
 from projections.fold.apply import apply
-from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, expiry_ms, fired, next_timer, timed
+from projections.fold.timers import (
+    KEEP_TIMER,
+    NO_TIMER,
+    Timed,
+    changed_timer,
+    expiry_ms,
+    fired,
+    next_timer,
+    timed,
+)
 from projections.storage.protocol import NOTHING, StoreMark, Write, write_of
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event
@@ -36,7 +45,9 @@ def user(text: str = "hello") -> events.Message:
     return events.Message("user", text)
 
 
-def suspension(name: str = "s1", expires_at: str | None = "2023-11-14T22:13:25Z") -> events.Suspension:
+def suspension(
+    name: str = "s1", expires_at: str | None = "2023-11-14T22:13:25Z"
+) -> events.Suspension:
     return events.Suspension(name, "approval", prompt="go on?", expires_at=expires_at)
 
 
@@ -131,12 +142,20 @@ def test_a_session_closes_when_it_was_idle_long_enough_and_not_a_moment_earlier(
 def test_of_several_suspensions_those_expire_whose_time_has_passed() -> None:
     talk = Talk(idle=5)
     talk.say(user())
-    for name, end in (("a", "2023-11-14T22:13:24Z"), ("b", "2023-11-14T22:13:20Z"), ("c", "never"), ("d", None)):
+    for name, end in (
+        ("a", "2023-11-14T22:13:24Z"),
+        ("b", "2023-11-14T22:13:20Z"),
+        ("c", "never"),
+        ("d", None),
+    ):
         talk.say(suspension(name, end))
     assert [flat.get("suspension_id") for flat in fired(talk.window, T0, T0)] == ["b"]
     said = fired(talk.window, T0, T0 + 5_000)
     assert [flat["type"] for flat in said] == ["resolution", "resolution", "session.closed"]
-    assert [(flat["suspension_id"], flat["outcome"]) for flat in said[:2]] == [("a", "expired"), ("b", "expired")]
+    assert [(flat["suspension_id"], flat["outcome"]) for flat in said[:2]] == [
+        ("a", "expired"),
+        ("b", "expired"),
+    ]
     assert len({flat["id"] for flat in said}) == 3
 
 

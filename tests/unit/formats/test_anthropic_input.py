@@ -1,4 +1,6 @@
-"""Anthropic's Messages read into events: what becomes of each block, what is refused, and the way there and back."""
+"""Anthropic's Messages read into events: what becomes of each block, what is refused, and the way
+there and back.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,28 @@ def test_results_stand_before_what_else_the_user_says_each_with_an_id_of_its_own
     }  # fmt: skip
     data = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     assert from_anthropic(message, "message 1") == [
-        {"type": "tool.result", "tool_call_id": "a", "content": [text("one"), data], "id": "u1", "time": message["time"]},
-        {"type": "tool.result", "tool_call_id": "b", "content": "bad", "is_error": True, "id": "u1-2", "time": message["time"]},
-        {"type": "message", "role": "user", "content": [text("first"), text("second")], "id": "u1-3", "time": message["time"]},
+        {
+            "type": "tool.result",
+            "tool_call_id": "a",
+            "content": [text("one"), data],
+            "id": "u1",
+            "time": message["time"],
+        },
+        {
+            "type": "tool.result",
+            "tool_call_id": "b",
+            "content": "bad",
+            "is_error": True,
+            "id": "u1-2",
+            "time": message["time"],
+        },
+        {
+            "type": "message",
+            "role": "user",
+            "content": [text("first"), text("second")],
+            "id": "u1-3",
+            "time": message["time"],
+        },
     ]
     assert from_anthropic({"role": "user", "content": [answer("a", None)]}, "m") == [
         {"type": "tool.result", "tool_call_id": "a", "content": None}
@@ -81,7 +102,10 @@ def test_thinking_documents_and_calls_become_parts_and_calls() -> None:
     ]
     (flat,) = from_anthropic({"role": "user", "content": sources}, "message 1")
     assert flat["content"] == [
-        {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf"}},
+        {
+            "type": "file",
+            "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf"},
+        },
         {"type": "file", "file": {"file_data": "data:text/plain;base64,w6Q="}},
         {"type": "file", "file": {"file_url": "https://example.org/a.pdf"}},
         {"type": "file", "file": {"file_id": "f1"}},
@@ -94,8 +118,12 @@ def test_plain_texts_and_the_system_prompt_stay_texts() -> None:
     assert from_anthropic({"role": "system", "content": [text("You help.")]}, "m") == [
         {"type": "message", "role": "system", "content": "You help."}
     ]
-    assert from_anthropic({"role": "user", "content": "hi"}, "m") == [{"type": "message", "role": "user", "content": "hi"}]
-    assert from_anthropic({"role": "assistant", "content": []}, "m") == [{"type": "message", "role": "assistant", "content": ""}]
+    assert from_anthropic({"role": "user", "content": "hi"}, "m") == [
+        {"type": "message", "role": "user", "content": "hi"}
+    ]
+    assert from_anthropic({"role": "assistant", "content": []}, "m") == [
+        {"type": "message", "role": "assistant", "content": ""}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,17 +135,47 @@ def test_plain_texts_and_the_system_prompt_stay_texts() -> None:
         ({"role": "user", "content": []}, "field content: expected 1 or more"),
         ({"role": "user", "content": 5}, "field content: expected a string or an array"),
         ({"role": "user", "content": ["x"]}, "field content[0]: expected an object"),
-        ({"role": "user", "content": [text("a"), {"type": "text"}]}, "field content[1].text: missing"),
-        ({"role": "user", "content": [use("a")]}, "field content[0].type: 'tool_use' is not one of document, image, text"),
+        (
+            {"role": "user", "content": [text("a"), {"type": "text"}]},
+            "field content[1].text: missing",
+        ),
+        (
+            {"role": "user", "content": [use("a")]},
+            "field content[0].type: 'tool_use' is not one of document, image, text",
+        ),
         ({"role": "user", "content": [{"type": ["text"]}]}, "field content[0].type"),
-        ({"role": "assistant", "content": [answer("a", "x")]}, "field content[0].type: 'tool_result'"),
-        ({"role": "assistant", "content": [{**use("a"), "input": "x"}]}, "field content[0].input: expected an object"),
-        ({"role": "assistant", "content": [{**use("a"), "id": None}]}, "field content[0].id: missing"),
+        (
+            {"role": "assistant", "content": [answer("a", "x")]},
+            "field content[0].type: 'tool_result'",
+        ),
+        (
+            {"role": "assistant", "content": [{**use("a"), "input": "x"}]},
+            "field content[0].input: expected an object",
+        ),
+        (
+            {"role": "assistant", "content": [{**use("a"), "id": None}]},
+            "field content[0].id: missing",
+        ),
         ({"role": "user", "content": [{"type": "image"}]}, "field content[0].source: missing"),
-        ({"role": "user", "content": [{"type": "image", "source": {"type": "file"}}]}, "field content[0].source.type: 'file'"),
-        ({"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": 1}}]}, "source.media_type: missing"),
-        ({"role": "user", "content": [answer("a", [{"type": "video"}])]}, "field content[0].content[0].type: 'video'"),
-        ({"role": "user", "content": [{"type": "document", "source": {"type": "x"}}]}, "field content[0].source.type: 'x'"),
+        (
+            {"role": "user", "content": [{"type": "image", "source": {"type": "file"}}]},
+            "field content[0].source.type: 'file'",
+        ),
+        (
+            {
+                "role": "user",
+                "content": [{"type": "image", "source": {"type": "base64", "data": 1}}],
+            },
+            "source.media_type: missing",
+        ),
+        (
+            {"role": "user", "content": [answer("a", [{"type": "video"}])]},
+            "field content[0].content[0].type: 'video'",
+        ),
+        (
+            {"role": "user", "content": [{"type": "document", "source": {"type": "x"}}]},
+            "field content[0].source.type: 'x'",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_by_message_and_field(message: Any, part: str) -> None:
@@ -128,16 +186,28 @@ def test_what_is_wrong_is_named_by_message_and_field(message: Any, part: str) ->
 
 
 def chat(seed: int) -> list[dict[str, Any]]:
-    """A chat that is already as the converter writes one: texts as blocks, in turns, results first and whole."""
+    """A chat that is already as the converter writes one: texts as blocks, in turns, results first
+    and whole.
+    """
     rnd = random.Random(seed)
     messages: list[dict[str, Any]] = []
     asked: list[str] = []
     for turn in range(rnd.randint(1, 8)):
-        said = [text(f"u{turn}.{i}") if rnd.random() < 0.7 else image(f"A{turn}{i}A") for i in range(rnd.randint(0 if asked else 1, 3))]
-        messages.append({"role": "user", "content": [answer(id_, [text(f"r {id_}")]) for id_ in asked] + said})
+        said = [
+            text(f"u{turn}.{i}") if rnd.random() < 0.7 else image(f"A{turn}{i}A")
+            for i in range(rnd.randint(0 if asked else 1, 3))
+        ]
+        messages.append(
+            {"role": "user", "content": [answer(id_, [text(f"r {id_}")]) for id_ in asked] + said}
+        )
         asked = [f"call-{turn}-{i}" for i in range(rnd.randint(0, 3))]
         spoken = [text(f"a{turn}.{i}") for i in range(rnd.randint(0 if asked else 1, 2))]
-        messages.append({"role": "assistant", "content": spoken + [use(id_, n=turn, deep={"x": [None, 1.5]}) for id_ in asked]})
+        messages.append(
+            {
+                "role": "assistant",
+                "content": spoken + [use(id_, n=turn, deep={"x": [None, 1.5]}) for id_ in asked],
+            }
+        )
     return messages[:-1] if asked else messages
 
 
@@ -147,16 +217,26 @@ def test_there_and_back_again_is_the_same_up_to_merging(seed: int) -> None:
     bodies = []
     for i, message in enumerate(messages, 1):
         for flat in from_anthropic(message, f"message {i}"):
-            make_record(Key("t", "c"), flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
+            make_record(
+                Key("t", "c"), flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x"
+            )
             fields = {name: value for name, value in flat.items() if name != "type"}
             data = msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
-            bodies.append(result_body(data) if isinstance(data, events.ToolResult) else message_body(data))
+            bodies.append(
+                result_body(data) if isinstance(data, events.ToolResult) else message_body(data)
+            )
     system, back = to_anthropic([msgspec.json.decode(body) for body in bodies])
     assert system == "You help."
     assert back == messages[1:]
 
 
 def test_the_usage_of_a_response_counts_what_a_cache_gave() -> None:
-    usage = {"input_tokens": 10, "cache_read_input_tokens": 2000, "cache_creation_input_tokens": 5, "output_tokens": 7, "service_tier": "x"}
+    usage = {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 2000,
+        "cache_creation_input_tokens": 5,
+        "output_tokens": 7,
+        "service_tier": "x",
+    }
     (flat,) = from_anthropic({"role": "assistant", "content": "yes", "usage": usage}, "message 1")
     assert flat["usage"] == {"input_tokens": 2015, "output_tokens": 7}

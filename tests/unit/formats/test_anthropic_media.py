@@ -1,4 +1,6 @@
-"""Images, files, thoughts and arguments on their way to Anthropic: nothing goes out that makes it refuse the whole request."""
+"""Images, files, thoughts and arguments on their way to Anthropic: nothing goes out that makes it
+refuse the whole request.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
     return to_anthropic([{"role": "user", "content": list(parts)}])[1]
 
 
-@pytest.mark.parametrize("url", ["", "data:image/png;base64,", "data:image/svg+xml;base64,AAAA", "data:text/plain,hi", "ftp://a/b.png"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "data:image/png;base64,",
+        "data:image/svg+xml;base64,AAAA",
+        "data:text/plain,hi",
+        "ftp://a/b.png",
+    ],
+)
 def test_an_image_that_the_provider_does_not_take_is_a_word(url: str) -> None:
     messages = user({"type": "image_url", "image_url": {"url": url}})
     assert messages[0]["content"] == [{"type": "text", "text": "[image_url part left out]"}]
@@ -29,8 +40,15 @@ def test_an_image_that_the_provider_does_not_take_is_a_word(url: str) -> None:
 
 def test_images_keep_type_and_data() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
-    assert image_block(PNG) == image_block("data:Image/PNG;name=a.png;base64,AAAA") == {"type": "image", "source": source}
-    assert image_block("https://example.org/a.png") == {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    assert (
+        image_block(PNG)
+        == image_block("data:Image/PNG;name=a.png;base64,AAAA")
+        == {"type": "image", "source": source}
+    )
+    assert image_block("https://example.org/a.png") == {
+        "type": "image",
+        "source": {"type": "url", "url": "https://example.org/a.png"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,10 +87,17 @@ def test_a_file_that_the_provider_does_not_take_is_a_word(file: dict[str, Any]) 
 
 def test_signed_thinking_without_text_goes_back_as_thinking() -> None:
     block = {"type": "thinking", "thinking": "", "signature": "sig"}
-    (flat,) = from_anthropic({"role": "assistant", "content": [block, {"type": "text", "text": "x"}]}, "message 1")
-    source = Source(reasoning=tuple(part for part in flat["content"] if part["type"] == "reasoning"))
+    (flat,) = from_anthropic(
+        {"role": "assistant", "content": [block, {"type": "text", "text": "x"}]}, "message 1"
+    )
+    source = Source(
+        reasoning=tuple(part for part in flat["content"] if part["type"] == "reasoning")
+    )
     rendered = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}]
-    assert to_anthropic(rendered, [Source(), source])[1][1]["content"] == [block, {"type": "text", "text": "x"}]
+    assert to_anthropic(rendered, [Source(), source])[1][1]["content"] == [
+        block,
+        {"type": "text", "text": "x"},
+    ]
 
 
 @pytest.mark.parametrize("depth", [70, 400, 900, 2_000, 50_000])
@@ -91,4 +116,7 @@ def test_arguments_nested_too_deep_stay_text(depth: int, level: str | list[str])
 
 
 def test_system_text_that_says_nothing_is_none() -> None:
-    assert to_anthropic([{"role": "system", "content": " \n"}, {"role": "user", "content": "x"}])[0] == ""
+    assert (
+        to_anthropic([{"role": "system", "content": " \n"}, {"role": "user", "content": "x"}])[0]
+        == ""
+    )

@@ -1,4 +1,6 @@
-"""Anthropic's and the neutral format of windows: valid for the provider over random histories, and nothing lost on the way."""
+"""Anthropic's and the neutral format of windows: valid for the provider over random histories, and
+nothing lost on the way.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def result(id_: str, text: str) -> dict[str, Any]:
 
 def assert_valid(messages: list[dict[str, Any]]) -> None:
     """What Anthropic's API refuses otherwise."""
-    assert [m["role"] for m in messages] == [("user", "assistant")[i % 2] for i in range(len(messages))]
+    assert [m["role"] for m in messages] == [
+        ("user", "assistant")[i % 2] for i in range(len(messages))
+    ]
     seen: set[str] = set()
     asked: list[str] = []
     for message in messages:
@@ -60,17 +64,38 @@ def test_random_windows_are_valid_for_anthropic(seed: int) -> None:
 def test_reused_ids_get_new_names_and_keep_their_results() -> None:
     two = {"role": "assistant", "content": None, "tool_calls": [call("a", "f"), call("a", "g")]}
     one = {"role": "assistant", "content": "again", "tool_calls": [call("a", "h", '{"x": 1}')]}
-    _, messages = to_anthropic([{"role": "user", "content": "go"}, two, result("a", "1"), result("a", "2"), one, result("a", "3")])
+    _, messages = to_anthropic(
+        [
+            {"role": "user", "content": "go"},
+            two,
+            result("a", "1"),
+            result("a", "2"),
+            one,
+            result("a", "3"),
+        ]
+    )
     assert_valid(messages)
-    names = {block["id"]: block["name"] for m in messages for block in m["content"] if block["type"] == "tool_use"}
-    texts = {b["tool_use_id"]: b["content"][0]["text"] for m in messages for b in m["content"] if b["type"] == "tool_result"}
+    names = {
+        block["id"]: block["name"]
+        for m in messages
+        for block in m["content"]
+        if block["type"] == "tool_use"
+    }
+    texts = {
+        b["tool_use_id"]: b["content"][0]["text"]
+        for m in messages
+        for b in m["content"]
+        if b["type"] == "tool_result"
+    }
     assert names == {"a": "f", "a-2": "g", "a-3": "h"}
     assert texts == {"a": "1", "a-2": "2", "a-3": "3"}
 
 
 def test_system_lane_and_summary_stand_apart_and_a_user_begins() -> None:
     summary = {"role": "assistant", "content": SUMMARY_MARK + "earlier"}
-    system, messages = to_anthropic([{"role": "system", "content": "rules"}, summary, {"role": "assistant", "content": "hello"}])
+    system, messages = to_anthropic(
+        [{"role": "system", "content": "rules"}, summary, {"role": "assistant", "content": "hello"}]
+    )
     assert system == f"rules\n\n{SUMMARY_MARK}earlier"
     assert messages[0] == {"role": "user", "content": [{"type": "text", "text": BEGIN}]}
     assert_valid(messages)
@@ -78,15 +103,26 @@ def test_system_lane_and_summary_stand_apart_and_a_user_begins() -> None:
 
 def test_arguments_that_are_no_object_are_kept_as_text() -> None:
     calls = [call("a", arguments="not json"), call("b", arguments="[1]"), call("c", arguments="")]
-    _, messages = to_anthropic([{"role": "assistant", "content": None, "tool_calls": calls}, *(result(i, "x") for i in "abc")])
-    assert [block["input"] for block in messages[1]["content"]] == [{"arguments": "not json"}, {"arguments": [1]}, {}]
+    _, messages = to_anthropic(
+        [
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            *(result(i, "x") for i in "abc"),
+        ]
+    )
+    assert [block["input"] for block in messages[1]["content"]] == [
+        {"arguments": "not json"},
+        {"arguments": [1]},
+        {},
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_window_in_events_has_every_message_of_its_render(seed: int) -> None:
     window = random_log(seed, 80).window
     events = window_events(window)
-    offsets = [int(event["position"].split("-")[1]) for event in events if event["type"] != "summary"]
+    offsets = [
+        int(event["position"].split("-")[1]) for event in events if event["type"] != "summary"
+    ]
     assert len(set(offsets)) == len(offsets)
     texts = [event.get("content") for event in events]
     for entry in window.tail:

@@ -17,8 +17,12 @@ async def broken(scope: Scope, receive: Receive, send: Send) -> None:
     raise OverflowError("the-inside-of-it")
 
 
-async def test_an_error_before_the_routes_is_answered_with_a_problem_that_says_nothing_of_the_inside() -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(Measured(broken, Metrics())), base_url="http://x") as client:
+async def test_an_error_before_the_routes_is_answered_with_a_problem_that_says_nothing_of_the_inside() -> (
+    None
+):
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(Measured(broken, Metrics())), base_url="http://x"
+    ) as client:
         response = await client.get("/v1/conversations")
         is_problem(response, 500, "OverflowError", "the gateway's log has it")
         assert "the-inside-of-it" not in response.text

@@ -48,7 +48,10 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Validator:
-    return Draft202012Validator({**schema, "components": document["components"]}, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return Draft202012Validator(
+        {**schema, "components": document["components"]},
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
 
 
 def test_every_route_of_the_gateway_has_an_entry_in_the_table(app: FastAPI) -> None:
@@ -58,17 +61,26 @@ def test_every_route_of_the_gateway_has_an_entry_in_the_table(app: FastAPI) -> N
 
 
 def test_no_route_is_hidden_from_the_document_but_the_page_itself(app: FastAPI) -> None:
-    hidden = {route.path for route in app.routes if isinstance(route, APIRoute) and not route.include_in_schema}
+    hidden = {
+        route.path
+        for route in app.routes
+        if isinstance(route, APIRoute) and not route.include_in_schema
+    }
     assert hidden <= UNTOLD
 
 
 def test_every_entry_of_the_table_has_examples_and_says_what_it_does() -> None:
     for (method, path), known in TABLE.items():
-        assert known.answers and all(answer.about for answer in known.answers.values()), (method, path)
+        assert known.answers and all(answer.about for answer in known.answers.values()), (
+            method,
+            path,
+        )
         assert known.summary, (method, path)
         if known.body is not None:
             assert known.body.examples, (method, path)
-        assert set(re.findall(r"{(\w+)}", path)) <= set(known.parameters), f"{method} {path}: an example for each part of the path"
+        assert set(re.findall(r"{(\w+)}", path)) <= set(known.parameters), (
+            f"{method} {path}: an example for each part of the path"
+        )
 
 
 def test_every_example_is_valid_against_its_schema(document: dict[str, Any]) -> None:
@@ -76,12 +88,22 @@ def test_every_example_is_valid_against_its_schema(document: dict[str, Any]) -> 
     for name, operation in operations(document):
         for status, response in operation["responses"].items():
             for media, content in response["content"].items():
-                problems = [error.message for error in validator(document, content["schema"]).iter_errors(content["example"])]
+                problems = [
+                    error.message
+                    for error in validator(document, content["schema"]).iter_errors(
+                        content["example"]
+                    )
+                ]
                 assert problems == [], f"{name} {status} {media}"
                 checked += 1
         for content in operation.get("requestBody", {}).get("content", {}).values():
             for title, example in content["examples"].items():
-                problems = [error.message for error in validator(document, content["schema"]).iter_errors(example["value"])]
+                problems = [
+                    error.message
+                    for error in validator(document, content["schema"]).iter_errors(
+                        example["value"]
+                    )
+                ]
                 assert problems == [], f"{name} body {title!r}"
                 checked += 1
         for parameter in operation.get("parameters", ()):
@@ -90,17 +112,25 @@ def test_every_example_is_valid_against_its_schema(document: dict[str, Any]) -> 
     assert checked > 100
 
 
-def test_entries_of_routes_that_are_not_there_yet_have_valid_examples_too(document: dict[str, Any]) -> None:
+def test_entries_of_routes_that_are_not_there_yet_have_valid_examples_too(
+    document: dict[str, Any],
+) -> None:
     for (method, path), known in TABLE.items():
         for answer in known.answers.values():
-            assert [e.message for e in validator(document, answer.schema).iter_errors(answer.example)] == [], f"{method} {path}"
+            assert [
+                e.message for e in validator(document, answer.schema).iter_errors(answer.example)
+            ] == [], f"{method} {path}"
         for example in () if known.body is None else known.body.examples.values():
-            assert [e.message for e in validator(document, known.body.schema).iter_errors(example)] == [], f"{method} {path}"  # type: ignore[union-attr]
+            assert [
+                e.message for e in validator(document, known.body.schema).iter_errors(example)
+            ] == [], f"{method} {path}"  # type: ignore[union-attr]
 
 
 def test_every_route_with_a_key_tells_its_scope_and_its_problems(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
-        media = {kind for response in operation["responses"].values() for kind in response["content"]}
+        media = {
+            kind for response in operation["responses"].values() for kind in response["content"]
+        }
         assert media <= {JSON, PROBLEM, EVENT_STREAM, "text/plain", "application/schema+json"}, name
         assert operation["description"], name
         if " /v1/" not in name:
@@ -112,7 +142,9 @@ def test_every_route_with_a_key_tells_its_scope_and_its_problems(document: dict[
             assert "Retry-After" in operation["responses"][status]["headers"], name
 
 
-def test_all_references_lead_somewhere_and_all_components_are_schemas(document: dict[str, Any]) -> None:
+def test_all_references_lead_somewhere_and_all_components_are_schemas(
+    document: dict[str, Any],
+) -> None:
     known = document["components"]["schemas"]
     for name, schema in known.items():
         Draft202012Validator.check_schema(schema)
@@ -125,7 +157,14 @@ def test_the_schemas_refuse_what_the_gateway_refuses(document: dict[str, Any]) -
     check = validator(document, document["components"]["schemas"]["OneOrMoreEvents"])
     message = {"type": "message", "role": "user", "content": "x"}
     assert check.is_valid(message) and check.is_valid([message] * 500)
-    for wrong in ({"type": "message"}, {**message, "rolle": 1}, {**message, "id": ""}, [], [message] * 501, {**message, "role": "tool"}):
+    for wrong in (
+        {"type": "message"},
+        {**message, "rolle": 1},
+        {**message, "id": ""},
+        [],
+        [message] * 501,
+        {**message, "role": "tool"},
+    ):
         assert not check.is_valid(wrong), wrong
 
 

@@ -1,4 +1,6 @@
-"""Signed tokens: each way in which one does not hold is refused by one sentence, and keys come and go with their set."""
+"""Signed tokens: each way in which one does not hold is refused by one sentence, and keys come and
+go with their set.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ class Clock:
 
 
 def settings(**changes: object) -> Settings:
-    return Settings.load(env={}, **{"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys": "set.json", **changes})
+    return Settings.load(
+        env={},
+        **{"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys": "set.json", **changes},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,10 @@ def verifier(source: Path | str, **changes: object) -> Tokens:
     return Tokens(settings(**changes), KeySet(str(source)))
 
 
-@pytest.mark.parametrize(("kind", "algorithm"), [("RS", "RS256"), ("RS", "RS512"), ("RS", "PS256"), ("ES", "ES256"), ("Ed", "EdDSA")])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [("RS", "RS256"), ("RS", "RS512"), ("RS", "PS256"), ("ES", "ES256"), ("Ed", "EdDSA")],
+)
 async def test_a_token_of_each_kind_of_key_names_its_tenant_and_scopes(
     source: Path, signers: dict[str, Signer], kind: str, algorithm: str
 ) -> None:
@@ -68,7 +76,10 @@ async def test_scopes_may_be_a_list_under_another_claim_and_admin_counts_only_wh
     changes = {"jwt_tenant_claim": "org", "jwt_scopes_claim": "scp"}
     plain = await verifier(source, **changes).verify(token)
     assert (plain.tenant, plain.scopes) == ("beta", {"read"})
-    assert (await verifier(source, **changes, jwt_admin=True).verify(token)).scopes == {"read", "admin"}
+    assert (await verifier(source, **changes, jwt_admin=True).verify(token)).scopes == {
+        "read",
+        "admin",
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,7 +104,9 @@ async def test_a_token_that_does_not_hold_is_refused_by_its_reason(
     source: Path, signers: dict[str, Signer], changes: dict[str, object], part: str
 ) -> None:
     if changes.get("exp") == "soon":
-        token = _by_hand({"alg": "EdDSA", "kid": "key-Ed"}, signers["Ed"].claims(exp="soon"), signers["Ed"])
+        token = _by_hand(
+            {"alg": "EdDSA", "kid": "key-Ed"}, signers["Ed"].claims(exp="soon"), signers["Ed"]
+        )
     else:
         token = signers["ES"].token(**changes)  # type: ignore[arg-type]
     with pytest.raises(Unauthorized, match=part):
@@ -101,21 +114,38 @@ async def test_a_token_that_does_not_hold_is_refused_by_its_reason(
 
 
 def _part(value: object) -> bytes:
-    return base64.urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode()).rstrip(b"=")
+    return base64.urlsafe_b64encode(
+        value if isinstance(value, bytes) else json.dumps(value).encode()
+    ).rstrip(b"=")
 
 
-def _by_hand(header: dict[str, object], claims: dict[str, object], signer: Signer | None = None, secret: bytes = b"") -> str:
+def _by_hand(
+    header: dict[str, object],
+    claims: dict[str, object],
+    signer: Signer | None = None,
+    secret: bytes = b"",
+) -> str:
     signed = _part(header) + b"." + _part(claims)
-    signature = signer.key.sign(signed) if signer is not None else hmac.new(secret, signed, hashlib.sha256).digest() if secret else b""
+    signature = (
+        signer.key.sign(signed)
+        if signer is not None
+        else hmac.new(secret, signed, hashlib.sha256).digest()
+        if secret
+        else b""
+    )
     return (signed + b"." + _part(signature)).decode()
 
 
-async def test_an_end_beyond_all_numbers_is_refused_and_is_no_error_of_ours(source: Path, signers: dict[str, Signer]) -> None:
+async def test_an_end_beyond_all_numbers_is_refused_and_is_no_error_of_ours(
+    source: Path, signers: dict[str, Signer]
+) -> None:
     with pytest.raises(Unauthorized, match="the token does not hold"):
         await verifier(source).verify(signers["RS"].token(exp=10**400))
 
 
-async def test_no_symmetric_and_no_missing_signature_is_taken(source: Path, signers: dict[str, Signer]) -> None:
+async def test_no_symmetric_and_no_missing_signature_is_taken(
+    source: Path, signers: dict[str, Signer]
+) -> None:
     tokens, claims = verifier(source), signers["RS"].claims()
     public = json.dumps(signers["RS"].jwk).encode()
     for header, secret in (
@@ -135,7 +165,9 @@ async def test_a_secret_in_a_key_set_signs_nothing(tmp_path: Path) -> None:
         await verifier(path).verify(_by_hand({"alg": "RS256", "kid": "s"}, {}, secret=b"secret"))
 
 
-async def test_a_changed_token_and_another_keys_signature_are_refused(source: Path, signers: dict[str, Signer]) -> None:
+async def test_a_changed_token_and_another_keys_signature_are_refused(
+    source: Path, signers: dict[str, Signer]
+) -> None:
     token = signers["ES"].token()
     head, _, signature = token.split(".")
     other = json.dumps(signers["ES"].claims(tenant="victim")).encode()
@@ -149,7 +181,9 @@ async def test_a_changed_token_and_another_keys_signature_are_refused(source: Pa
             await verifier(source).verify(wrong)
 
 
-async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(source: Path, signers: dict[str, Signer]) -> None:
+async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(
+    source: Path, signers: dict[str, Signer]
+) -> None:
     clock, keys = Clock(), KeySet(str(source))
     clock.now = time.time()
     tokens = Tokens(settings(), keys, clock)
@@ -168,7 +202,8 @@ async def test_a_verified_token_is_remembered_until_it_ends_or_the_keys_change(s
         await tokens.verify(token)
 
 
-# -- key sets --------------------------------------------------------------------------------------------------------------------
+# -- key sets
+# ------------------------------------------------------------------------------------------
 
 
 class Server:
@@ -182,7 +217,11 @@ class Server:
     async def handle(self, _: web.Request) -> web.Response:
         self.asked += 1
         await asyncio.sleep(0.02)
-        return web.Response(body=self.body, status=self.status, headers={"Location": "/elsewhere"} if self.status == 302 else None)
+        return web.Response(
+            body=self.body,
+            status=self.status,
+            headers={"Location": "/elsewhere"} if self.status == 302 else None,
+        )
 
 
 @pytest.fixture
@@ -199,7 +238,9 @@ async def server() -> AsyncIterator[tuple[Server, str]]:
     await runner.cleanup()
 
 
-async def test_an_unknown_key_is_looked_for_again_once_at_a_time_and_not_more_often_than_allowed(server: tuple[Server, str]) -> None:
+async def test_an_unknown_key_is_looked_for_again_once_at_a_time_and_not_more_often_than_allowed(
+    server: tuple[Server, str],
+) -> None:
     serving, url = server
     old, new = Signer("old"), Signer("new")
     serving.body = key_set(old)
@@ -217,18 +258,28 @@ async def test_an_unknown_key_is_looked_for_again_once_at_a_time_and_not_more_of
     assert keys.version == 2
 
 
-async def test_a_set_that_cannot_be_fetched_is_named_and_the_last_good_one_goes_on(server: tuple[Server, str]) -> None:
+async def test_a_set_that_cannot_be_fetched_is_named_and_the_last_good_one_goes_on(
+    server: tuple[Server, str],
+) -> None:
     serving, url = server
     serving.status = 500
     clock = Clock()
     keys = KeySet(url, clock)
-    with pytest.raises(KeySetUnavailable, match=f"{url} cannot be fetched: it answered 500") as caught:
+    with pytest.raises(
+        KeySetUnavailable, match=f"{url} cannot be fetched: it answered 500"
+    ) as caught:
         await keys.find("k")
     assert caught.value.problem == 503
     clock.now += REFETCH
     serving.status, serving.body = 200, key_set(Signer("k"))
     assert len(await keys.find("k")) == 1
-    for status, body in ((302, b""), (200, b"{"), (200, b"[]"), (200, b'{"keys":[]}'), (200, b" " * (key_sets.MAX_BYTES + 1))):
+    for status, body in (
+        (302, b""),
+        (200, b"{"),
+        (200, b"[]"),
+        (200, b'{"keys":[]}'),
+        (200, b" " * (key_sets.MAX_BYTES + 1)),
+    ):
         serving.status, serving.body = status, body
         clock.now += REFETCH
         with pytest.raises(KeySetUnavailable):
@@ -237,7 +288,9 @@ async def test_a_set_that_cannot_be_fetched_is_named_and_the_last_good_one_goes_
     assert keys.version == 1
 
 
-async def test_a_withdrawn_key_is_dropped_when_the_set_has_become_old(server: tuple[Server, str]) -> None:
+async def test_a_withdrawn_key_is_dropped_when_the_set_has_become_old(
+    server: tuple[Server, str],
+) -> None:
     serving, url = server
     serving.body = key_set(Signer("k"))
     clock = Clock()

@@ -1,4 +1,6 @@
-"""Which rows go out together: partitions of one broker fill their batches when it has nothing under way."""
+"""Which rows go out together: partitions of one broker fill their batches when it has nothing under
+way.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.support.worker import until
 
 
 class Producer:
-    """A producer whose batches the test acknowledges; partitions below 10 are led by broker 1, the others by 2, and 99 by nobody."""
+    """A producer whose batches the test acknowledges; partitions below 10 are led by broker 1, the
+    others by 2, and 99 by nobody.
+    """
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, int]] = []
@@ -27,7 +31,9 @@ class Producer:
     def create_batch(self) -> BatchBuilder:
         return BatchBuilder(1 << 20, 0, is_transactional=False)
 
-    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int
+    ) -> asyncio.Future[Any]:
         self.sent.append((partition, batch.record_count()))
         self.acknowledge.append(asyncio.get_running_loop().create_future())
         return self.acknowledge[-1]
@@ -53,11 +59,19 @@ async def append(appender: Appender, producer: Any, rows: int = 1) -> asyncio.Ta
     return task
 
 
-async def test_partitions_that_find_their_broker_idle_in_one_moment_go_along_and_later_rows_go_together() -> None:
+async def test_partitions_that_find_their_broker_idle_in_one_moment_go_along_and_later_rows_go_together() -> (
+    None
+):
     to, producer = appenders(0, 1), Producer()
-    first = [asyncio.create_task(to[partition].append(producer, [(b"k", b"v")])) for partition in (0, 1)]  # type: ignore[arg-type]
+    first = [
+        asyncio.create_task(to[partition].append(producer, [(b"k", b"v")])) for partition in (0, 1)
+    ]  # type: ignore[arg-type]
     assert sorted(await producer.quiet()) == [(0, 1), (1, 1)]
-    later = [await append(to[0], producer), await append(to[1], producer), await append(to[1], producer, 2)]
+    later = [
+        await append(to[0], producer),
+        await append(to[1], producer),
+        await append(to[1], producer, 2),
+    ]
     producer.settle(0)
     assert len(await producer.quiet()) == 2, "the other batch is under way to the same broker"
     producer.settle(1)
@@ -77,7 +91,9 @@ async def test_another_brokers_partitions_and_those_nobody_leads_wait_for_nothin
     assert await asyncio.gather(*tasks) == [[0], [0], [0]]
 
 
-async def test_a_batch_that_is_never_acknowledged_holds_its_brokers_other_partitions_up_for_a_moment_only() -> None:
+async def test_a_batch_that_is_never_acknowledged_holds_its_brokers_other_partitions_up_for_a_moment_only() -> (
+    None
+):
     to, producer = appenders(0, 1), Producer()
     stuck = await append(to[0], producer)
     await producer.quiet()

@@ -1,4 +1,6 @@
-"""A log and histories that are kept in memory: whatever fits, the windows are the replay's, and rollbacks read the log once."""
+"""A log and histories that are kept in memory: whatever fits, the windows are the replay's, and
+rollbacks read the log once.
+"""
 
 from __future__ import annotations
 
@@ -46,25 +48,38 @@ async def learn(tenant: str) -> None:
     assert tenant == "acme"
 
 
-async def folded(log: MemoryLog, talks: Talks, streamed: int, read: int, kept: int) -> tuple[MemoryStore, list[bytes | None]]:
+async def folded(
+    log: MemoryLog, talks: Talks, streamed: int, read: int, kept: int
+) -> tuple[MemoryStore, list[bytes | None]]:
     for key, value in talks.rows:
         log.put(NUMBER, key, value)
     store, recent = MemoryStore(), RecentLog(log, streamed, read)
-    partition = Partition(NUMBER, 1, store, recent, RULES, learn=learn, voice=Silence(), fetch=Histories(kept).fetch)
+    partition = Partition(
+        NUMBER, 1, store, recent, RULES, learn=learn, voice=Silence(), fetch=Histories(kept).fetch
+    )
     partition.adopt(Checkpoint())
     async for _, rows in recent.stream({NUMBER: (0, len(talks.rows) - 1)}):
         await partition.process(rows)
     stored = await store.load(1, NUMBER, KEYS)
-    return store, [None if s is None else s.load(k, NUMBER, RULES).image() for k, s in zip(KEYS, stored, strict=True)]
+    return store, [
+        None if s is None else s.load(k, NUMBER, RULES).image()
+        for k, s in zip(KEYS, stored, strict=True)
+    ]
 
 
-@pytest.mark.parametrize(("streamed", "read", "kept"), [(1 << 24, 1 << 24, 1 << 24), (20_000, 5_000, 30_000), (1, 1, 1)])
-async def test_windows_are_those_of_the_replay_whatever_is_kept(streamed: int, read: int, kept: int) -> None:
+@pytest.mark.parametrize(
+    ("streamed", "read", "kept"), [(1 << 24, 1 << 24, 1 << 24), (20_000, 5_000, 30_000), (1, 1, 1)]
+)
+async def test_windows_are_those_of_the_replay_whatever_is_kept(
+    streamed: int, read: int, kept: int
+) -> None:
     rollbacks = 0
     for seed in range(4):
         talks = random_talks(seed, 250, NUMBER, KEYS)
         _, images = await folded(MemoryLog(4), talks, streamed, read, kept)
-        assert images == [replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None for k in KEYS], f"seed {seed}"
+        assert images == [
+            replay(k, NUMBER, RULES, talks.logs[k]).image() if talks.logs[k] else None for k in KEYS
+        ], f"seed {seed}"
         rollbacks += talks.seen["history"]
     assert rollbacks > 3, "hardly a rollback reached beyond its window"
 
@@ -74,14 +89,20 @@ def deep_rollbacks(turns: int) -> Talks:
     talks = Talks(random.Random(1), NUMBER, KEYS)
     for turn in range(turns):
         for i in range(20):
-            talks.say(KEYS[0], events.Message("user", f"turn {turn}, number {i}, of some words more"), tokens=20)
+            talks.say(
+                KEYS[0],
+                events.Message("user", f"turn {turn}, number {i}, of some words more"),
+                tokens=20,
+            )
             if talks.requests[KEYS[0]]:
                 talks.summarise(KEYS[0])
         talks.say(KEYS[0], events.Rollback(f"{NUMBER}-3"))
     return talks
 
 
-async def test_many_rollbacks_into_summarised_history_ask_the_log_for_nothing_that_went_by() -> None:
+async def test_many_rollbacks_into_summarised_history_ask_the_log_for_nothing_that_went_by() -> (
+    None
+):
     talks = deep_rollbacks(15)
     assert talks.seen["history"] > 10
     log = CountingLog()
@@ -95,7 +116,9 @@ async def test_many_rollbacks_into_summarised_history_ask_the_log_for_nothing_th
     assert 0 < once < log.reads / 3
 
 
-async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_events_for_earlier_ones() -> None:
+async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_events_for_earlier_ones() -> (
+    None
+):
     talks = deep_rollbacks(6)
     log = MemoryLog(4)
     for key, value in talks.rows:
@@ -104,11 +127,16 @@ async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_event
     rows: Sequence[Raw] = [raw async for raw in log.scan(NUMBER, 0, len(talks.rows) - 1)]
     for _ in range(2):
         # The second time the histories hold events that are still to come.
-        partition = Partition(NUMBER, 1, store, log, RULES, learn=learn, voice=Silence(), fetch=histories.fetch)
+        partition = Partition(
+            NUMBER, 1, store, log, RULES, learn=learn, voice=Silence(), fetch=histories.fetch
+        )
         partition.adopt(Checkpoint())
         await partition.fold(rows)
     await store.drop_partition(1, NUMBER)
     await partition.write()
     (stored,) = await store.load(1, NUMBER, KEYS[:1])
     assert stored is not None
-    assert stored.load(KEYS[0], NUMBER, RULES).image() == replay(KEYS[0], NUMBER, RULES, talks.logs[KEYS[0]]).image()
+    assert (
+        stored.load(KEYS[0], NUMBER, RULES).image()
+        == replay(KEYS[0], NUMBER, RULES, talks.logs[KEYS[0]]).image()
+    )

@@ -30,11 +30,20 @@ def test_rollbacks_over_rollbacks_do_not_double_the_time_of_a_replay() -> None:
     assert window.meta.count == len(log)
 
 
-async def test_the_history_of_a_long_conversation_is_folded_beside_what_goes_on_with_few_copies_of_its_window() -> None:
+async def test_the_history_of_a_long_conversation_is_folded_beside_what_goes_on_with_few_copies_of_its_window() -> (
+    None
+):
     log, logged = MemoryLog(PARTITION + 1), list[Logged]()
     for k in range(1_200):
         back = k > 200 and k % 4 == 0
-        event = make_event(events.Rollback(f"{PARTITION}-{k - 2}") if back else events.Message("user", "some words " * 40), f"e{k}")
+        event = make_event(
+            (
+                events.Rollback(f"{PARTITION}-{k - 2}")
+                if back
+                else events.Message("user", "some words " * 40)
+            ),
+            f"e{k}",
+        )
         logged.append((k, event))
         log.put(PARTITION, str(KEY).encode(), msgspec.json.encode(event))
     window = replay(KEY, PARTITION, Rules({"compaction": False}), logged)

@@ -17,7 +17,10 @@ def dead(*offsets: int, kind: str = "record") -> list[DeadLetter]:
 def test_too_large_a_share_is_told_with_the_share_the_last_position_and_its_cause() -> None:
     share = PoisonShare(0.1, {})
     share.count(0, range(100), dead(*range(0, LEAST - 1)))
-    with pytest.raises(TooMuchPoison, match=r"^20 of the last 110 records .* share of 0\.1 .* the last is 0-105, it is junk;"):
+    with pytest.raises(
+        TooMuchPoison,
+        match=r"^20 of the last 110 records .* share of 0\.1 .* the last is 0-105, it is junk;",
+    ):
         share.count(0, range(100, 110), dead(105))
 
 

@@ -1,4 +1,6 @@
-"""What a partition has to say beside its windows: loops, with their batch and before the checkpoint moves; and cuts, as spans."""
+"""What a partition has to say beside its windows: loops, with their batch and before the checkpoint
+moves; and cuts, as spans.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,18 @@ class Ear:
         self.checkpoints.append(await self.store.checkpoint(1, partition))
 
 
-async def folded(store: MemoryStore, voice: Voice, flats: Sequence[dict[str, Any]], rules: Rules | None = None) -> Partition:
+async def folded(
+    store: MemoryStore, voice: Voice, flats: Sequence[dict[str, Any]], rules: Rules | None = None
+) -> Partition:
     log = MemoryLog(1)
 
     async def learn(tenant: str) -> None:
         assert tenant == KEY.tenant
 
     now = "2026-01-01T00:00:00Z"
-    await log.append([make_record(KEY, flat, where="e", now=now, new_id=f"e{i}") for i, flat in enumerate(flats)])
+    await log.append(
+        [make_record(KEY, flat, where="e", now=now, new_id=f"e{i}") for i, flat in enumerate(flats)]
+    )
     made = Partition(0, 1, store, log, rules or Rules(), learn=learn, voice=voice)
     await made.process([raw async for raw in log.scan(0, 0, len(flats) - 1)])
     return made
@@ -70,7 +76,9 @@ def calling(arguments: str) -> dict[str, Any]:
 CALLS = [calling('{"a":1}'), calling('{ "a": 1 }'), calling('{"a":1}'), calling('{"a":2}')]
 
 
-async def test_a_loop_is_spoken_of_with_the_offset_of_its_message_before_the_checkpoint_moves() -> None:
+async def test_a_loop_is_spoken_of_with_the_offset_of_its_message_before_the_checkpoint_moves() -> (
+    None
+):
     store = MemoryStore()
     ear = Ear(store)
     made = await folded(store, ear, CALLS)
@@ -95,9 +103,15 @@ async def test_each_cut_of_the_fold_is_reported_with_what_it_did() -> None:
     ear = Ear(store)
     rules = Rules({"profile": "composed", "reducers": [{"name": "keep_last_n_messages", "n": 4}]})
     await folded(store, ear, [SAYING] * 9, rules)
-    assert [cut.at for cut in ear.cuts] == [4, 7], "five are too many: two stay, and three more may come"
+    assert [cut.at for cut in ear.cuts] == [4, 7], (
+        "five are too many: two stay, and three more may come"
+    )
     (step,) = ear.cuts[0].steps
-    assert (step.reducer, step.messages_before, step.messages_after) == ("keep_last_n_messages", 5, 2)
+    assert (step.reducer, step.messages_before, step.messages_after) == (
+        "keep_last_n_messages",
+        5,
+        2,
+    )
     assert 0 < step.tokens_after < step.tokens_before and 0 < ear.cuts[0].utilization < 1
 
 
@@ -111,4 +125,7 @@ def test_a_cut_is_a_span_with_utilization_and_steps() -> None:
     (span,) = exporter.get_finished_spans()
     assert span.name == "compaction" and span.attributes is not None
     assert span.attributes["utilization"] == 0.5 and json.loads(str(span.attributes["steps"])) == []
-    assert span.attributes["threadfold.tenant"] == "acme" and span.attributes["threadfold.conversation"] == "c1"
+    assert (
+        span.attributes["threadfold.tenant"] == "acme"
+        and span.attributes["threadfold.conversation"] == "c1"
+    )

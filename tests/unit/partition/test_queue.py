@@ -39,7 +39,9 @@ async def settle(work: Work, n: int) -> None:
     await until(taken, limit=5)
 
 
-async def test_an_idle_feed_takes_each_row_at_once_and_a_busy_one_takes_what_came_meanwhile() -> None:
+async def test_an_idle_feed_takes_each_row_at_once_and_a_busy_one_takes_what_came_meanwhile() -> (
+    None
+):
     work = Work()
     feed = Feed(work, batch_rows=100, batch_bytes=10**6)
     feed.start("feed")

@@ -1,4 +1,6 @@
-"""``docs/policy.md`` says what the code has: keys, profiles and reducers with their defaults, names of steps, what examples give."""
+"""``docs/policy.md`` says what the code has: keys, profiles and reducers with their defaults, names
+of steps, what examples give.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,11 @@ def key_faults(text: str) -> list[str]:
     ours = plain(Policy())
     found = [f"key {name}: no such key" for name in rows.keys() - ours.keys()]
     found += [f"key {name}: missing" for name in ours.keys() - rows.keys()]
-    return found + [f"key {name}: {rows[name]!r}" for name in ours.keys() & rows.keys() if not same(ours[name], rows[name])]
+    return found + [
+        f"key {name}: {rows[name]!r}"
+        for name in ours.keys() & rows.keys()
+        if not same(ours[name], rows[name])
+    ]
 
 
 def profile_faults(text: str) -> list[str]:
@@ -85,7 +91,9 @@ def profile_faults(text: str) -> list[str]:
     for i, profile in enumerate(PROFILES, 1):
         # What the profile sets, written as it may be written in a policy.
         ours = {**defaults, "profile": profile, **PROFILES[profile]}
-        assert make_policy({"profile": profile}) == make_policy(ours), "a profile is nothing but its values"
+        assert make_policy({"profile": profile}) == make_policy(ours), (
+            "a profile is nothing but its values"
+        )
         for row in rows:
             name, cell = row[0].strip("`"), row[i]
             if name in ours and not same(ours[name], value(cell)):
@@ -96,17 +104,25 @@ def profile_faults(text: str) -> list[str]:
 
 
 def reducer_faults(text: str) -> list[str]:
-    rows = {(name.strip("`"), field.strip("`")): default for name, field, default, _ in table(text, "## Reducers")[1:]}
+    rows = {
+        (name.strip("`"), field.strip("`")): default
+        for name, field, default, _ in table(text, "## Reducers")[1:]
+    }
     ours: dict[tuple[str, str], str] = {}
     for kind in REDUCERS:
         name = str(kind.__struct_config__.tag)
         fields = msgspec.structs.fields(kind)
-        ours |= {(name, f.name): "required" if f.required else f"`{json.dumps(f.default)}`" for f in fields}
+        ours |= {
+            (name, f.name): "required" if f.required else f"`{json.dumps(f.default)}`"
+            for f in fields
+        }
         if not fields:
             ours[name, ""] = ""
     found = [f"reducer {key}: no such field" for key in rows.keys() - ours.keys()]
     found += [f"reducer {key}: missing" for key in ours.keys() - rows.keys()]
-    return found + [f"reducer {key}: {rows[key]}" for key in ours.keys() & rows.keys() if rows[key] != ours[key]]
+    return found + [
+        f"reducer {key}: {rows[key]}" for key in ours.keys() & rows.keys() if rows[key] != ours[key]
+    ]
 
 
 def test_every_key_profile_and_reducer_stands_in_the_docs_with_its_default() -> None:
@@ -119,7 +135,11 @@ def test_every_key_profile_and_reducer_stands_in_the_docs_with_its_default() -> 
     [
         ("| `low_water` | `0.5` | a cut", "| `low_water` | `0.6` | a cut", "key low_water: 0.6"),
         ("| `renders` | `true` | whether", "| `renders` | `1` | whether", "key renders: 1"),
-        ("| `loop_guard` | `3` | so many", "| `loop_gaurd` | `3` | so many", "key loop_guard: missing"),
+        (
+            "| `loop_guard` | `3` | so many",
+            "| `loop_gaurd` | `3` | so many",
+            "key loop_guard: missing",
+        ),
         ("**`0.7`**", "**`0.71`**", "profile pruning: compaction_ratio"),
         ("**`1800`**", "`1800`", "profile sliding: idle_close_seconds is bold or not"),
         (
@@ -127,7 +147,11 @@ def test_every_key_profile_and_reducer_stands_in_the_docs_with_its_default() -> 
             "| `summarize_tool_results` | `top` | `6`",
             "reducer ('summarize_tool_results', 'top')",
         ),
-        ("| `keep_last_n_turns` | `n` | required", "| `keep_last_n_turns` | `m` | required", "reducer ('keep_last_n_turns', 'n'): missing"),
+        (
+            "| `keep_last_n_turns` | `n` | required",
+            "| `keep_last_n_turns` | `m` | required",
+            "reducer ('keep_last_n_turns', 'n'): missing",
+        ),
     ],
 )
 def test_a_default_that_is_another_in_the_docs_is_found(was: str, now: str, named: str) -> None:
@@ -137,7 +161,15 @@ def test_a_default_that_is_another_in_the_docs_is_found(was: str, now: str, name
 
 def test_what_a_deployment_sets_and_what_traces_and_spans_say_is_named() -> None:
     forms = ("spill", "soft:1", "clear", "head:1", "text:x", "call:x", "only:0")
-    names = {*ORDER, *(name for name, _ in _STEPS), *map(reducer_of, forms), "pairing", "trim_tool_results", ALLOW, MAXIMA}
+    names = {
+        *ORDER,
+        *(name for name, _ in _STEPS),
+        *map(reducer_of, forms),
+        "pairing",
+        "trim_tool_results",
+        ALLOW,
+        MAXIMA,
+    }
     assert [name for name in sorted(names) if f"`{name}`" not in TEXT] == []
     spans = (ROOT / "streams" / "projector" / "tracing.py").read_text()
     attributes = re.findall(r'"(threadfold\.\w+|utilization|steps)":', spans)
@@ -152,7 +184,9 @@ def test_the_budgets_that_follow_from_the_defaults_are_those_of_the_docs() -> No
     assert f"(by default {policy.keep_recent(0):,}: half of the budget)" in TEXT
 
 
-ROWS = json.dumps([{"id": 17, "kilos": 4}, {"id": 23, "kilos": 9}, {"id": 31, "kilos": 2}, {"id": 40, "kilos": 7}])
+ROWS = json.dumps(
+    [{"id": 17, "kilos": 4}, {"id": 23, "kilos": 9}, {"id": 31, "kilos": 2}, {"id": 40, "kilos": 7}]
+)
 
 
 def talk(result: str) -> list[dict[str, Any]]:
@@ -162,7 +196,12 @@ def talk(result: str) -> list[dict[str, Any]]:
         {"type": "message", "role": "system", "content": "Be brief."},
         {"type": "message", "role": "user", "content": "Which parcels are here?"},
         {"type": "message", "role": "assistant", "content": None, "tool_calls": [call]},
-        {"type": "tool.result", "tool_call_id": "call_0", "name": "find_parcels", "content": result},
+        {
+            "type": "tool.result",
+            "tool_call_id": "call_0",
+            "name": "find_parcels",
+            "content": result,
+        },
         {"type": "message", "role": "assistant", "content": "Four."},
         {"type": "message", "role": "user", "content": "And tomorrow?"},
         {"type": "message", "role": "assistant", "content": "Two more."},
@@ -193,7 +232,9 @@ def test_an_example_of_a_reducer_gives_what_the_docs_say(reducer: str, after: st
     texts = re.findall(r"`([^`]+)`", after)
     if texts:
         changed = [line for line in said if line not in whole] or [*said]
-        assert "\n".join(texts) == "\n".join(line for text in changed if text for line in text.splitlines())
+        assert "\n".join(texts) == "\n".join(
+            line for text in changed if text for line in text.splitlines()
+        )
     else:
         assert said == [line for line in whole if line is not None and line != ROWS]
 
@@ -201,6 +242,11 @@ def test_an_example_of_a_reducer_gives_what_the_docs_say(reducer: str, after: st
 def test_there_is_an_example_of_every_reducer_and_of_trimming() -> None:
     named = {value(row[0])["name"] for row in EXAMPLES}
     assert named == {str(kind.__struct_config__.tag) for kind in REDUCERS} - {"summarize"}
-    trims = {"trim_tool_results": True, "protect_recent": 0, "soft_trim_chars": 60, "hard_clear_chars": 1_000}
+    trims = {
+        "trim_tool_results": True,
+        "protect_recent": 0,
+        "soft_trim_chars": 60,
+        "hard_clear_chars": 1_000,
+    }
     soft, hard = shown(trims, "abcdefghij" * 20)[2], shown(trims, "abcdefghij" * 200)[2]
     assert f"`{soft.splitlines()[1]}`" in TEXT and f"`{hard}`" in TEXT

@@ -1,4 +1,6 @@
-"""Each profile over one long run of an agent: what it promises, and the figures that ``docs/policy.md`` gives of it."""
+"""Each profile over one long run of an agent: what it promises, and the figures that
+``docs/policy.md`` gives of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ from projections.render.render import render_openai
 from projections.window.conversation_state import RENDERED
 from streams.compaction.requests import request_for
 from tests.support import openai_checker
-from tests.support.agent_run import COMPOSED, KEY, PROFILES, Run, agent_run, fold, folded, policy_of, row
+from tests.support.agent_run import (
+    COMPOSED,
+    KEY,
+    PROFILES,
+    Run,
+    agent_run,
+    fold,
+    folded,
+    policy_of,
+    row,
+)
 from tests.unit.policy.test_documentation import TEXT, table
 
 FREE = {"soft_trim", "hard_clear", "compact_tool_results"}
@@ -45,11 +57,16 @@ def test_the_docs_give_the_figures_of_this_run(profile: str) -> None:
 
 def test_the_run_is_as_long_as_the_docs_say() -> None:
     run = folded("bounded")
-    assert f"{len(agent_run())} events, {run.said:,} tokens as they were said, {len(run.calls)} model calls" in TEXT
+    assert (
+        f"{len(agent_run())} events, {run.said:,} tokens as they were said, {len(run.calls)} model"
+        " calls" in TEXT
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_call_is_valid_under_its_ceiling_and_replay_gives_the_same_window(profile: str) -> None:
+def test_every_call_is_valid_under_its_ceiling_and_replay_gives_the_same_window(
+    profile: str,
+) -> None:
     run = folded(profile)
     for render in run.calls:
         assert openai_checker.problems(json.loads(render.messages)) == []
@@ -66,12 +83,20 @@ async def test_bounded_stays_within_its_budget_and_what_left_is_in_a_summary() -
         assert window.meta.due is not None or window.tail_tokens <= budget
         assert window.left_out == 0
         # All that was said is in the tail, or in the span of a summary.
-        spoken = {at for at, event in run.log if type(event).__name__ in ("MessageEvent", "ToolResultEvent")} - {0}
-        assert {at for at in spoken if at > window.covered_to} <= {entry.offset for entry in window.tail}
+        spoken = {
+            at
+            for at, event in run.log
+            if type(event).__name__ in ("MessageEvent", "ToolResultEvent")
+        } - {0}
+        assert {at for at in spoken if at > window.covered_to} <= {
+            entry.offset for entry in window.tail
+        }
     assert len(run.summaries) >= 3
     assert run.window.meta.summary is not None and run.window.meta.summary.to > len(run.log) // 2
     assert set(run.steps) <= FREE
-    assert all(request.reason == "budget" and request.summarizer == "extractive" for request in run.asked)
+    assert all(
+        request.reason == "budget" and request.summarizer == "extractive" for request in run.asked
+    )
 
 
 def test_pruning_compacts_old_results_by_template_and_asks_for_fewer_summaries() -> None:
@@ -80,9 +105,14 @@ def test_pruning_compacts_old_results_by_template_and_asks_for_fewer_summaries()
     assert sum(len(c.bodies) for c in run.calls) > 1.8 * sum(len(c.bodies) for c in bounded.calls)
     most = 0
     for render in run.calls:
-        results = [message for message in map(json.loads, render.bodies) if message["role"] == "tool"]
+        results = [
+            message for message in map(json.loads, render.bodies) if message["role"] == "tool"
+        ]
         lines = [f"[{m['name']} {m['tool_call_id']}: " for m in results]
-        old = [m["content"].startswith(line) and m["content"].endswith(" characters]") for m, line in zip(results, lines, strict=True)]
+        old = [
+            m["content"].startswith(line) and m["content"].endswith(" characters]")
+            for m, line in zip(results, lines, strict=True)
+        ]
         assert not any(old[-3:])
         # All from the first on: nothing old stays whole behind something younger.
         assert old == sorted(old, reverse=True)
@@ -91,18 +121,26 @@ def test_pruning_compacts_old_results_by_template_and_asks_for_fewer_summaries()
     assert run.steps["compact_tool_results"] > len(run.calls) / 2
 
 
-async def test_composed_uses_only_the_reducers_listed_and_never_a_summary_unless_it_is_listed() -> None:
+async def test_composed_uses_only_the_reducers_listed_and_never_a_summary_unless_it_is_listed() -> (
+    None
+):
     run = await fold(policy_of("composed"))
     assert set(run.steps) == {reducer["name"] for reducer in COMPOSED["reducers"]}
     assert run.asked == [] and run.window.meta.summary is None
-    turns = [sum(json.loads(body)["role"] == "user" for body in render.bodies) for render in run.calls]
+    turns = [
+        sum(json.loads(body)["role"] == "user" for body in render.bodies) for render in run.calls
+    ]
     assert max(turns) == 12
-    paid = await fold({**policy_of("composed"), "reducers": [*COMPOSED["reducers"], {"name": "summarize"}]})
+    paid = await fold(
+        {**policy_of("composed"), "reducers": [*COMPOSED["reducers"], {"name": "summarize"}]}
+    )
     assert 1 <= len(paid.summaries) <= 6
     assert set(paid.steps) == set(run.steps)
     bare = await fold({"profile": "composed"})
     assert bare.asked == [] and set(bare.steps) == {"leave_out_oldest"}
-    assert max(render.tokens for render in bare.calls) <= 2 * bare.window.policy.working_budget + 200
+    assert (
+        max(render.tokens for render in bare.calls) <= 2 * bare.window.policy.working_budget + 200
+    )
 
 
 async def test_sliding_shows_ten_messages_at_most_and_what_left_is_due() -> None:
@@ -123,11 +161,18 @@ async def test_exact_cuts_show_ten_messages_wherever_groups_allow() -> None:
     counts = set()
     async for flat in steps_of(run):
         if flat.get("role") == "user" and len(run.log) > 40:
-            counts.add(sum(json.loads(body)["role"] != "system" for body in render_openai(run.window).bodies[2:]))
+            counts.add(
+                sum(
+                    json.loads(body)["role"] != "system"
+                    for body in render_openai(run.window).bodies[2:]
+                )
+            )
     assert max(counts) == 10 and min(counts) >= 6
 
 
-async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summariser_and_the_next_message_goes_on() -> None:
+async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summariser_and_the_next_message_goes_on() -> (
+    None
+):
     run = await fold(policy_of("sliding"))
     while run.window.meta.due is not None:
         await run.summarise()
@@ -148,7 +193,11 @@ async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summari
     assert event.data.reason == "idle" and parse_position(event.data.span.to).offset >= last_said
     await run.say({"type": "message", "role": "user", "content": "Are you there?"})
     system, summary, user = map(json.loads, render_openai(run.window).bodies)
-    assert (system["role"], summary["role"], user["content"]) == ("system", "assistant", "Are you there?")
+    assert (system["role"], summary["role"], user["content"]) == (
+        "system",
+        "assistant",
+        "Are you there?",
+    )
     assert state_of(run.window.lanes) == "active"
 
 
@@ -156,7 +205,12 @@ async def test_a_close_while_a_summary_is_under_way_is_due_right_after_it() -> N
     run = Run(policy_of("sliding"))
     for flat in agent_run():
         await run.say(flat)
-        if run.window.meta.due is not None and flat["type"] == "message" and flat["role"] == "assistant" and not flat.get("tool_calls"):
+        if (
+            run.window.meta.due is not None
+            and flat["type"] == "message"
+            and flat["role"] == "assistant"
+            and not flat.get("tool_calls")
+        ):
             break
     await run.say({"type": "session.closed", "reason": "explicit"})
     assert run.window.meta.due is not None and run.window.meta.due.reason == "budget"
@@ -178,7 +232,12 @@ async def test_a_closed_session_of_another_profile_keeps_its_tail() -> None:
 @pytest.mark.parametrize(
     ("policy", "summaries", "prefix", "told"),
     [
-        ({**policy_of("composed"), "cuts": "exact"}, 0, 0.66, "a prefix of 0.66 with `exact`, and 0.92 with `stable`"),
+        (
+            {**policy_of("composed"), "cuts": "exact"},
+            0,
+            0.66,
+            "a prefix of 0.66 with `exact`, and 0.92 with `stable`",
+        ),
         (
             {**policy_of("composed"), "reducers": [*COMPOSED["reducers"], {"name": "summarize"}]},
             3,
@@ -193,7 +252,9 @@ async def test_a_closed_session_of_another_profile_keeps_its_tail() -> None:
         ),
     ],
 )
-async def test_the_figures_in_the_docs_text_are_those_of_the_run(policy: dict[str, Any], summaries: int, prefix: float, told: str) -> None:
+async def test_the_figures_in_the_docs_text_are_those_of_the_run(
+    policy: dict[str, Any], summaries: int, prefix: float, told: str
+) -> None:
     assert " ".join(told.split()) in " ".join(TEXT.split())
     run = await fold(policy)
     assert len(run.summaries) == pytest.approx(summaries, abs=2)

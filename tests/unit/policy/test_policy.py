@@ -16,9 +16,21 @@ from projections.policy.policy import Policy, Rules, make_policy
 def test_defaults_are_those_of_the_contract() -> None:
     policy = make_policy()
     assert policy == Policy()
-    assert (policy.encoding, policy.model_window, policy.reserve_tokens) == ("o200k_base", 128_000, 16_384)
-    assert (policy.hard_ceiling, policy.working_budget, policy.keep_recent_tokens) == (0.72, 30_000, 20_000)
-    assert (policy.min_messages, policy.compaction_ratio, policy.summary_max_tokens) == (20, 0.75, 1_500)
+    assert (policy.encoding, policy.model_window, policy.reserve_tokens) == (
+        "o200k_base",
+        128_000,
+        16_384,
+    )
+    assert (policy.hard_ceiling, policy.working_budget, policy.keep_recent_tokens) == (
+        0.72,
+        30_000,
+        20_000,
+    )
+    assert (policy.min_messages, policy.compaction_ratio, policy.summary_max_tokens) == (
+        20,
+        0.75,
+        1_500,
+    )
     assert (policy.ceiling, policy.pinned_limit) == (92_160, 32_000)
 
 
@@ -28,7 +40,14 @@ def test_the_narrower_layer_wins_key_by_key() -> None:
 
 
 def test_budgets_follow_from_ceiling_and_pinned_lane() -> None:
-    policy = make_policy({"model_window": 2_000, "reserve_tokens": 200, "working_budget": 5_000, "summary_max_tokens": 100})
+    policy = make_policy(
+        {
+            "model_window": 2_000,
+            "reserve_tokens": 200,
+            "working_budget": 5_000,
+            "summary_max_tokens": 100,
+        }
+    )
     assert policy.ceiling == 1_440
     assert policy.budget(0) == 1_340
     assert policy.budget(500) == 840
@@ -59,7 +78,9 @@ def test_budgets_follow_from_ceiling_and_pinned_lane() -> None:
         ({"model_window": 10**400}, "model_window"),
     ],
 )
-def test_a_policy_that_does_not_hold_is_refused_by_its_key(layer: dict[str, Any], named: str) -> None:
+def test_a_policy_that_does_not_hold_is_refused_by_its_key(
+    layer: dict[str, Any], named: str
+) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         make_policy(layer)
     assert named in str(caught.value)
@@ -79,8 +100,12 @@ def test_rules_refuse_what_does_not_hold_at_once() -> None:
 
 def test_a_conversations_overrides_win_and_those_that_do_not_fit_are_left_out_whole() -> None:
     rules = Rules({"working_budget": 1_000}, {"acme": {"min_messages": 3}})
-    assert rules.for_conversation("acme", {"min_messages": 7}) == make_policy({"working_budget": 1_000, "min_messages": 7})
-    assert rules.for_conversation("acme", {"min_messages": 7, "nope": 1}) == make_policy({"working_budget": 1_000, "min_messages": 3})
+    assert rules.for_conversation("acme", {"min_messages": 7}) == make_policy(
+        {"working_budget": 1_000, "min_messages": 7}
+    )
+    assert rules.for_conversation("acme", {"min_messages": 7, "nope": 1}) == make_policy(
+        {"working_budget": 1_000, "min_messages": 3}
+    )
     assert rules.for_conversation("other", None) == make_policy({"working_budget": 1_000})
 
 
@@ -104,7 +129,9 @@ JSON = st.recursive(
     | st.integers(10**300, 10**320)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 LAYERS = st.dictionaries(st.sampled_from([*Policy.__struct_fields__, "nope"]), JSON, max_size=3)

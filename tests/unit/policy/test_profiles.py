@@ -8,7 +8,14 @@ import pytest
 
 from projections.errors import InvalidPolicy
 from projections.policy.policy import Policy, Rules, make_policy
-from projections.policy.profiles import PROFILES, CompactResults, KeepMessages, KeepTurns, Summarize, merged
+from projections.policy.profiles import (
+    PROFILES,
+    CompactResults,
+    KeepMessages,
+    KeepTurns,
+    Summarize,
+    merged,
+)
 
 Layer = dict[str, Any] | None
 
@@ -20,7 +27,9 @@ def test_every_profile_is_a_valid_policy_and_bounded_is_the_default() -> None:
 
 
 def test_the_profiles_set_what_the_contract_says() -> None:
-    pruning, composed, sliding = (make_policy({"profile": name}) for name in ("pruning", "composed", "sliding"))
+    pruning, composed, sliding = (
+        make_policy({"profile": name}) for name in ("pruning", "composed", "sliding")
+    )
     assert pruning.compaction_ratio == 0.70 and pruning.trim_tool_results
     assert pruning.reducers == (CompactResults("template", 3),)
     assert not composed.trim_tool_results and composed.reducers == () and not composed.pays
@@ -30,8 +39,12 @@ def test_the_profiles_set_what_the_contract_says() -> None:
 
 def test_composed_pays_only_where_summarize_is_listed() -> None:
     assert make_policy({"profile": "composed", "reducers": [{"name": "summarize"}]}).pays
-    assert make_policy({"profile": "composed", "reducers": [{"name": "summarize"}]}).reducers == (Summarize(),)
-    assert not make_policy({"profile": "composed", "reducers": [{"name": "summarize"}], "compaction": False}).pays
+    assert make_policy({"profile": "composed", "reducers": [{"name": "summarize"}]}).reducers == (
+        Summarize(),
+    )
+    assert not make_policy(
+        {"profile": "composed", "reducers": [{"name": "summarize"}], "compaction": False}
+    ).pays
 
 
 @pytest.mark.parametrize(
@@ -41,16 +54,29 @@ def test_composed_pays_only_where_summarize_is_listed() -> None:
         (({"profile": "pruning", "compaction_ratio": 0.5},), 0.5, "pruning"),
         (({"compaction_ratio": 0.5}, {"profile": "pruning"}), 0.70, "pruning"),
         (({"profile": "pruning"}, {"compaction_ratio": 0.5}), 0.5, "pruning"),
-        (({"compaction_ratio": 0.5}, {"profile": "pruning"}, {"compaction_ratio": 0.6}), 0.6, "pruning"),
+        (
+            ({"compaction_ratio": 0.5}, {"profile": "pruning"}, {"compaction_ratio": 0.6}),
+            0.6,
+            "pruning",
+        ),
         (({"profile": "pruning"}, {"profile": "bounded"}), 0.75, "none"),
         (({"profile": "pruning", "compaction_ratio": 0.5}, {"profile": "sliding"}), 0.5, "sliding"),
         ((None, {"profile": "pruning"}, None), 0.70, "pruning"),
     ],
 )
-def test_a_narrower_profile_wins_its_keys_and_narrower_keys_win_over_it(layers: tuple[Layer, ...], ratio: float, turns: str) -> None:
+def test_a_narrower_profile_wins_its_keys_and_narrower_keys_win_over_it(
+    layers: tuple[Layer, ...], ratio: float, turns: str
+) -> None:
     policy = make_policy(*layers)
     assert policy.compaction_ratio == ratio
-    assert policy.reducers == {"pruning": (CompactResults("template", 3),), "sliding": (KeepMessages(10),), "none": ()}[turns]
+    assert (
+        policy.reducers
+        == {
+            "pruning": (CompactResults("template", 3),),
+            "sliding": (KeepMessages(10),),
+            "none": (),
+        }[turns]
+    )
 
 
 def test_merging_changes_no_layer_and_checks_no_value() -> None:
@@ -84,12 +110,20 @@ def test_reducers_have_their_defaults() -> None:
     compact = {"name": "compact_tool_results"}
     reducers = [compact, {**compact, "replacement": None}, {"name": "keep_last_n_turns", "n": 0}]
     first, second, third = make_policy({"reducers": reducers}).reducers
-    assert isinstance(first, CompactResults) and first.replacement == "[{tool_name} {call_id}: {result_length} characters]"
-    assert isinstance(second, CompactResults) and second.replacement is None and second.keep_last_n == 0
+    assert (
+        isinstance(first, CompactResults)
+        and first.replacement == "[{tool_name} {call_id}: {result_length} characters]"
+    )
+    assert (
+        isinstance(second, CompactResults)
+        and second.replacement is None
+        and second.keep_last_n == 0
+    )
     assert third == KeepTurns(0)
 
 
-# -- what layers may set ------------------------------------------------------------------------------------------------------
+# -- what layers may set
+# ------------------------------------------------------------------------------------------
 
 
 def test_without_a_list_all_keys_may_be_set_but_encryption_by_a_conversation() -> None:
@@ -115,7 +149,9 @@ def test_numbers_have_their_maxima_in_either_layer(value: int, fits: bool) -> No
         if fits:
             assert rules.check(*layers).working_budget == value
         else:
-            with pytest.raises(InvalidPolicy, match="working_budget is 50001: this deployment allows 50000 at most"):
+            with pytest.raises(
+                InvalidPolicy, match="working_budget is 50001: this deployment allows 50000 at most"
+            ):
                 rules.check(*layers)
 
 
@@ -123,7 +159,9 @@ def test_a_profile_cannot_carry_a_number_over_its_maximum() -> None:
     rules = Rules({"maxima": {"idle_close_seconds": 60}})
     with pytest.raises(InvalidPolicy, match="idle_close_seconds"):
         rules.check(None, {"profile": "sliding"})
-    assert rules.check(None, {"profile": "sliding", "idle_close_seconds": 60}).idle_close_seconds == 60
+    assert (
+        rules.check(None, {"profile": "sliding", "idle_close_seconds": 60}).idle_close_seconds == 60
+    )
 
 
 def test_a_profile_that_may_be_named_brings_its_keys() -> None:
@@ -144,7 +182,9 @@ def test_a_profile_that_may_be_named_brings_its_keys() -> None:
         ({"maxima": {"working_budget": "x"}}, "maxima"),
     ],
 )
-def test_limits_that_do_not_hold_are_refused_at_once(deployment: dict[str, Any], named: str) -> None:
+def test_limits_that_do_not_hold_are_refused_at_once(
+    deployment: dict[str, Any], named: str
+) -> None:
     with pytest.raises(InvalidPolicy, match=named):
         Rules(deployment)
 
@@ -156,8 +196,13 @@ def test_only_the_deployment_may_say_what_may_be_set() -> None:
 
 
 def test_an_override_in_the_log_that_is_not_allowed_is_left_out_whole() -> None:
-    rules = Rules({"maxima": {"working_budget": 50_000}, "allow": ["working_budget", "min_messages"]})
-    assert rules.for_conversation("acme", {"working_budget": 50_001, "min_messages": 3}) == make_policy()
+    rules = Rules(
+        {"maxima": {"working_budget": 50_000}, "allow": ["working_budget", "min_messages"]}
+    )
+    assert (
+        rules.for_conversation("acme", {"working_budget": 50_001, "min_messages": 3})
+        == make_policy()
+    )
     assert rules.for_conversation("acme", {"low_water": 0.3, "min_messages": 3}) == make_policy()
     assert rules.for_conversation("acme", {"working_budget": 40_000}).working_budget == 40_000
     assert not Rules().for_conversation("acme", {"encryption": True}).encryption
@@ -175,6 +220,9 @@ def test_summarizers_must_be_known_where_they_are_told() -> None:
     rules = Rules(summarizers=frozenset({"extractive", "big"}))
     assert rules.check({"summarizer": "big"}).summarizer == "big"
     for layer in ({"summarizer": "small"}, {"close_summarizer": "small"}):
-        with pytest.raises(InvalidPolicy, match="'small' is none of this deployment's summarisers \\(big, extractive\\)"):
+        with pytest.raises(
+            InvalidPolicy,
+            match="'small' is none of this deployment's summarisers \\(big, extractive\\)",
+        ):
             rules.check(layer)
     assert Rules().check({"summarizer": "anything"}).summarizer == "anything"

@@ -1,4 +1,6 @@
-"""Profile ``sliding``: the last messages are shown, what left waits for a summary, and a closed session empties the tail."""
+"""Profile ``sliding``: the last messages are shown, what left waits for a summary, and a closed
+session empties the tail.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def test_a_waiting_call_is_neither_left_out_nor_summarised() -> None:
     story.assert_replays()
 
 
-def test_a_closed_session_leaves_nothing_and_all_of_it_waits_for_a_summary_by_the_cheap_one() -> None:
+def test_a_closed_session_leaves_nothing_and_all_of_it_waits_for_a_summary_by_the_cheap_one() -> (
+    None
+):
     story = sliding()
     talk(story, 3)
     story.say(events.SessionClosed("idle"))
@@ -107,7 +111,11 @@ def test_the_end_that_an_owner_speaks_is_explicit() -> None:
     story = sliding()
     talk(story, 2)
     story.say(events.SessionClosed("explicit"))
-    assert story.window.meta.due is not None and story.window.meta.due.reason == "explicit" and story.messages() == []
+    assert (
+        story.window.meta.due is not None
+        and story.window.meta.due.reason == "explicit"
+        and story.messages() == []
+    )
 
 
 def test_in_other_profiles_a_closed_session_keeps_its_tail() -> None:
@@ -123,7 +131,14 @@ def test_a_rollback_before_the_close_shows_the_messages_again() -> None:
     story.say(events.SessionClosed("idle"))
     assert story.messages() == []
     story.back(5)
-    assert story.texts() == ["question 0", "answer 0", "question 1", "answer 1", "question 2", "answer 2"]
+    assert story.texts() == [
+        "question 0",
+        "answer 0",
+        "question 1",
+        "answer 1",
+        "question 2",
+        "answer 2",
+    ]
     assert story.window.meta.due is None
     story.assert_replays()
 

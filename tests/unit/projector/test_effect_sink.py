@@ -1,4 +1,6 @@
-"""A summary that a rollback puts in force again is news of the rollback: it is announced though it was announced long ago itself."""
+"""A summary that a rollback puts in force again is news of the rollback: it is announced though it
+was announced long ago itself.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,27 @@ class Heard(Publisher):
     """A publisher whose last step keeps what would go out."""
 
     def __init__(self, log: MemoryLog) -> None:
-        super().__init__(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"), log)
+        super().__init__(
+            Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"), log
+        )
         self.sent: list[tuple[str, bytes]] = []
 
-    async def _send(self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]) -> None:
+    async def _send(
+        self, messages: list[tuple[str, bytes, bytes, list[tuple[str, bytes]]]]
+    ) -> None:
         self.sent += [(topic, value) for topic, _, value, _ in messages]
 
 
 @pytest.mark.parametrize(("since", "heard"), [(0, True), (2, True), (3, True), (4, False)])
-async def test_it_is_said_unless_the_rollback_itself_was_spoken_of_before(since: int, heard: bool) -> None:
+async def test_it_is_said_unless_the_rollback_itself_was_spoken_of_before(
+    since: int, heard: bool
+) -> None:
     log = MemoryLog(1)
     flat = {"type": "com.example.summary.v1"}
-    records = [make_record(KEY, flat, where="event", now="2026-01-01T00:00:00Z", new_id=f"e{i}") for i in range(4)]
+    records = [
+        make_record(KEY, flat, where="event", now="2026-01-01T00:00:00Z", new_id=f"e{i}")
+        for i in range(4)
+    ]
     await log.append(records)
     publisher = Heard(log)
     publisher.silent_before[0] = since

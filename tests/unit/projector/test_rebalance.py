@@ -22,7 +22,9 @@ class Assignment:
         return {TopicPartition("events", number) for number in self.numbers}
 
 
-async def test_a_partition_assigned_while_others_are_prepared_is_prepared_in_the_next_round(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+async def test_a_partition_assigned_while_others_are_prepared_is_prepared_in_the_next_round(
+    monkeypatch,
+) -> None:  # type: ignore[no-untyped-def]
     settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     projector = Projector(settings, Control(settings), MemoryLog(2), MemoryStore())
     consumer = Assignment(0)

@@ -1,4 +1,6 @@
-"""Up to where a partition heals whose state nobody can vouch for: the store lost it, or another server took over."""
+"""Up to where a partition heals whose state nobody can vouch for: the store lost it, or another
+server took over.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ EVENTS = 10
 
 
 class Consumer:
-    """As much of a consumer as is asked here: what the group has committed, and where it is sought to."""
+    """As much of a consumer as is asked here: what the group has committed, and where it is sought
+    to.
+    """
 
     def __init__(self, committed: int) -> None:
         self._committed = committed
@@ -36,8 +40,12 @@ class Consumer:
         self.at = offset
 
 
-async def prepared(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, committed: int, stored: int = -1) -> Checkpoint:
-    """The checkpoint after a new worker prepared a partition of ten records, of which the store had those up to ``stored``."""
+async def prepared(
+    monkeypatch: pytest.MonkeyPatch, store: MemoryStore, committed: int, stored: int = -1
+) -> Checkpoint:
+    """The checkpoint after a new worker prepared a partition of ten records, of which the store had
+    those up to ``stored``.
+    """
     settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     log, control = MemoryLog(1), Control(settings)
     for i in range(EVENTS):
@@ -58,7 +66,9 @@ async def prepared(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, committe
 
 
 @pytest.mark.parametrize("committed", [0, 5, EVENTS])
-async def test_what_another_server_holds_heals_up_to_the_logs_end(monkeypatch: pytest.MonkeyPatch, committed: int) -> None:
+async def test_what_another_server_holds_heals_up_to_the_logs_end(
+    monkeypatch: pytest.MonkeyPatch, committed: int
+) -> None:
     checkpoint = await prepared(monkeypatch, MemoryStore(), committed, stored=6)
     assert (checkpoint.offset, checkpoint.target, checkpoint.unverified) == (6, EVENTS - 1, False)
 
@@ -72,13 +82,17 @@ async def test_what_was_lost_heals_up_to_the_logs_end_and_what_never_was_is_serv
     assert (new.offset, new.healing) == (-1, False)
 
 
-async def test_what_the_same_server_holds_goes_on_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_same_server_holds_goes_on_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(MemoryStore, "take_over", lambda self: None)
     checkpoint = await prepared(monkeypatch, MemoryStore(), committed=5, stored=6)
     assert (checkpoint.offset, checkpoint.healing) == (6, False)
 
 
-async def test_what_a_healing_left_that_was_cut_off_is_of_nobody_knows_which_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_healing_left_that_was_cut_off_is_of_nobody_knows_which_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store, key = MemoryStore(), Key("acme", "c")
     window = Window(key, 0, Rules({}))
     apply(window, 7, event_for(key, events.Message("user", "of the former log"), "e1"))

@@ -1,4 +1,6 @@
-"""The arithmetic of quotas: however gateways lease and requests come, no more is admitted than the quota allows."""
+"""The arithmetic of quotas: however gateways lease and requests come, no more is admitted than the
+quota allows.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def test_one_that_always_asks_gets_the_whole_of_its_quota(rate: float, seed: int
             admitted += 1
             renew(lease, shared, now)
         renew(lease, shared, now)
-    # Half of it at the least: steps are as long as what is granted in one, and a dry bucket is not asked at every step.
+    # Half of it at the least: steps are as long as what is granted in one, and a dry bucket is not
+    # asked at every step.
     assert admitted >= 0.5 * rate * now
 
 
@@ -149,7 +152,9 @@ def test_the_wait_after_a_guess_that_the_bucket_took_is_of_what_was_accepted_alo
     lease.charge(500, 0.1)
     lease.give_back(350)
     renew(lease, shared, 0.1 + CALM / 2)  # asked just now: too early to ask again
-    assert 48 <= lease.wait(0.1 + CALM / 2) <= 52, "500 of 10 a second, not the 350 that were guessed beside them"
+    assert 48 <= lease.wait(0.1 + CALM / 2) <= 52, (
+        "500 of 10 a second, not the 350 that were guessed beside them"
+    )
     lease, shared = Lease(10.0, 10.0), Shared(10.0, 10.0)
     renew(lease, shared, 0.0)
     lease.charge(850, 0.0)

@@ -1,4 +1,6 @@
-"""What a switch takes over, which generation a rebuild builds, how far it folds, and how its work is dealt out."""
+"""What a switch takes over, which generation a rebuild builds, how far it folds, and how its work
+is dealt out.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,42 @@ def state_of(*generations: Generation, live: int = 1, tenants: tuple[Tenant, ...
 
 
 def test_the_old_generation_keeps_the_policies_of_tenants_that_it_was_folded_under() -> None:
-    tenants = (Tenant("built", {}, {"working_budget": 900}), Tenant("other", {"min_messages": 5}), Tenant("plain"))
+    tenants = (
+        Tenant("built", {}, {"working_budget": 900}),
+        Tenant("other", {"min_messages": 5}),
+        Tenant("plain"),
+    )
     state = state_of(Generation(1, 2, {}, {"other": {"min_messages": 6}}), tenants=tenants)
     old = kept_rules(state, state.generations[1])
     assert old.tenants == {"built": {}, "other": {"min_messages": 6}}
-    # After the switch the tenant's record has the new policy; whoever goes back is to fold under the old one.
+    # After the switch the tenant's record has the new policy; whoever goes back is to fold under
+    # the old one.
     state.generations[1] = old
     state.tenants["built"] = Tenant("built", {"working_budget": 900})
     assert state.rules(old).for_conversation("built", None).working_budget == 30_000
 
 
 def test_a_policy_that_waits_is_part_of_the_rules_of_the_next_generation() -> None:
-    state = state_of(Generation(1, 2), tenants=(Tenant("t", {"min_messages": 5}, {"min_messages": 6}), Tenant("u", {"min_messages": 7})))
+    state = state_of(
+        Generation(1, 2),
+        tenants=(
+            Tenant("t", {"min_messages": 5}, {"min_messages": 6}),
+            Tenant("u", {"min_messages": 7}),
+        ),
+    )
     generation, known = candidate(state, None)
-    assert (generation.number, known, generation.tenants) == (2, False, {"t": {"min_messages": 6}, "u": {"min_messages": 7}})
+    assert (generation.number, known, generation.tenants) == (
+        2,
+        False,
+        {"t": {"min_messages": 6}, "u": {"min_messages": 7}},
+    )
 
 
 def test_after_going_back_the_next_rebuild_is_under_the_policies_that_are_in_force() -> None:
-    old, new = Generation(1, 2, {}, {"t": {"min_messages": 5}}), Generation(2, 2, {}, {"t": {"min_messages": 6}})
+    old, new = (
+        Generation(1, 2, {}, {"t": {"min_messages": 5}}),
+        Generation(2, 2, {}, {"t": {"min_messages": 6}}),
+    )
     state = state_of(old, new, live=1, tenants=(Tenant("t", {"min_messages": 6}),))
     assert candidate(state, None)[0].tenants == {"t": {"min_messages": 5}}
 

@@ -1,4 +1,6 @@
-"""Whether records that come are those of the log that was folded, as the watch beside a consumer tells."""
+"""Whether records that come are those of the log that was folded, as the watch beside a consumer
+tells.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ async def test_what_follows_is_handed_on(log: ShortLog) -> None:
     assert await watch.follows(0, await rows(log, 7, 9))
 
 
-async def test_what_follows_after_a_reconnection_is_handed_on_while_the_log_is_the_same(log: ShortLog) -> None:
+async def test_what_follows_after_a_reconnection_is_handed_on_while_the_log_is_the_same(
+    log: ShortLog,
+) -> None:
     watch, client = await fed(log, 3)
     client.reconnect()
     assert await watch.follows(0, await rows(log, 4, 6))
@@ -94,13 +98,17 @@ async def test_records_from_further_back_are_not_handed_on(log: ShortLog) -> Non
 
 async def test_a_gap_is_handed_on_unless_the_log_has_lost_its_beginning(log: ShortLog) -> None:
     watch, _ = await fed(log, 3)
-    assert await watch.follows(0, await rows(log, 6, 7)), "a transaction's marker has an offset, too"
+    assert await watch.follows(0, await rows(log, 6, 7)), (
+        "a transaction's marker has an offset, too"
+    )
     watch, _ = await fed(log, 3)
     log.first = 6
     assert not await watch.follows(0, await rows(log, 6, 7))
 
 
-async def test_other_records_at_the_offsets_that_were_folded_are_noticed_after_a_reconnection(log: ShortLog) -> None:
+async def test_other_records_at_the_offsets_that_were_folded_are_noticed_after_a_reconnection(
+    log: ShortLog,
+) -> None:
     watch, client = await fed(log, 3)
     assert await watch.follows(0, await rows(log, 4, 6))
     log.lose_tail(5)
@@ -110,7 +118,9 @@ async def test_other_records_at_the_offsets_that_were_folded_are_noticed_after_a
     assert not await watch.follows(0, await rows(log, 7, 9))
 
 
-async def test_records_of_the_lost_tail_that_were_under_way_are_noticed_after_a_reconnection(log: ShortLog) -> None:
+async def test_records_of_the_lost_tail_that_were_under_way_are_noticed_after_a_reconnection(
+    log: ShortLog,
+) -> None:
     watch, client = await fed(log, 3)
     under_way = await rows(log, 4, 9)
     log.lose_tail(6)
@@ -136,13 +146,21 @@ async def test_a_checkpoint_is_of_another_log_when_its_record_is_not_there_as_it
     assert await why_other(log, 0, None, 0, 10) is None
     later = Checkpoint("r", record.offset, record.timestamp + 1, identity(record), -1)
     assert await why_other(log, 0, later, 0, 10) is not None, "the same event, appended once more"
-    assert await why_other(log, 0, checkpoint, 8, 10) is None, "its record went with the log's beginning"
+    assert await why_other(log, 0, checkpoint, 8, 10) is None, (
+        "its record went with the log's beginning"
+    )
     log.lose_tail(5)
     assert await settled_end(log, 0, 8) == 5
-    assert await why_other(log, 0, checkpoint, 0, 5) == "the log ends at offset 5, and its windows were folded up to 7"
+    assert (
+        await why_other(log, 0, checkpoint, 0, 5)
+        == "the log ends at offset 5, and its windows were folded up to 7"
+    )
     for n in range(5):
         log.put(0, b"acme/c", b"another %d" % n)
-    assert await why_other(log, 0, checkpoint, 0, 10) == "another record stands at offset 7, up to which its windows were folded"
+    assert (
+        await why_other(log, 0, checkpoint, 0, 10)
+        == "another record stands at offset 7, up to which its windows were folded"
+    )
 
 
 async def test_a_partition_that_is_shorter_than_its_checkpoint_is_told(log: ShortLog) -> None:

@@ -1,4 +1,6 @@
-"""Addresses of Redis: what THREADFOLD_REDIS may hold, what it must not show, and over which masters partitions spread."""
+"""Addresses of Redis: what THREADFOLD_REDIS may hold, what it must not show, and over which masters
+partitions spread.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from tests.support.redis_cluster import RANGES
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://h:6379/0", "rediss://u:p@h:6380/3?ssl_cert_reqs=none", "unix:///run/r.sock?db=2", "redis://[::1]:7/0"]
+    "url",
+    [
+        "redis://h:6379/0",
+        "rediss://u:p@h:6380/3?ssl_cert_reqs=none",
+        "unix:///run/r.sock?db=2",
+        "redis://[::1]:7/0",
+    ],
 )
 def test_one_server_is_what_redis_py_takes(url: str) -> None:
     address = read_address(url)
@@ -22,13 +30,24 @@ def test_one_server_is_what_redis_py_takes(url: str) -> None:
 
 
 def test_sentinels_and_clusters_are_read_with_everything_that_belongs_to_them() -> None:
-    one = read_address("redis+sentinel://user:p%40ss@a:1,b:2,[::1]:3/main/4?socket_keepalive=yes&sentinel_password=x%2Fy")
-    assert (one.kind, one.nodes, one.service, one.db) == (Kind.SENTINEL, ("a:1", "b:2", "[::1]:3"), "main", 4)
+    one = read_address(
+        "redis+sentinel://user:p%40ss@a:1,b:2,[::1]:3/main/4?socket_keepalive=yes&sentinel_password=x%2Fy"
+    )
+    assert (one.kind, one.nodes, one.service, one.db) == (
+        Kind.SENTINEL,
+        ("a:1", "b:2", "[::1]:3"),
+        "main",
+        4,
+    )
     assert one.url_of("m:9") == "redis://user:p%40ss@m:9/4?socket_keepalive=yes"
     assert one.sentinel_url("a:1") == "redis://:x%2Fy@a:1?socket_keepalive=yes"
     assert read_address("redis+sentinel://a:1/main").db == 0
     many = read_address("rediss+cluster://a:1, b:2?ssl_ca_certs=/etc/ca.pem")
-    assert (many.kind, many.nodes, many.url_of("c:3")) == (Kind.CLUSTER, ("a:1", "b:2"), "rediss://c:3/0?ssl_ca_certs=%2Fetc%2Fca.pem")
+    assert (many.kind, many.nodes, many.url_of("c:3")) == (
+        Kind.CLUSTER,
+        ("a:1", "b:2"),
+        "rediss://c:3/0?ssl_ca_certs=%2Fetc%2Fca.pem",
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,14 +92,31 @@ def test_what_is_shown_of_an_address_holds_no_secret(url: str, public: str) -> N
 
 
 def test_partitions_spread_over_the_masters_of_a_cluster() -> None:
-    """The slot of a tag is its CRC16: sixteen partitions land on three masters about as evenly as chance has it, in every generation."""
+    """The slot of a tag is its CRC16: sixteen partitions land on three masters about as evenly as
+    chance has it, in every generation.
+    """
     for generation in range(1, 101):
-        slots = [key_slot(f"threadfold:{{{generation}:{partition}}}:state".encode()) for partition in range(16)]
-        assert slots == [key_slot(f"{generation}:{partition}".encode()) for partition in range(16)], "the tag alone decides"
-        shares = Counter(next(i for i, (first, last) in enumerate(RANGES) if first <= slot <= last) for slot in slots)
-        assert len(shares) == 3 and min(shares.values()) >= 2 and max(shares.values()) <= 10, (generation, shares)
+        slots = [
+            key_slot(f"threadfold:{{{generation}:{partition}}}:state".encode())
+            for partition in range(16)
+        ]
+        assert slots == [
+            key_slot(f"{generation}:{partition}".encode()) for partition in range(16)
+        ], "the tag alone decides"
+        shares = Counter(
+            next(i for i, (first, last) in enumerate(RANGES) if first <= slot <= last)
+            for slot in slots
+        )
+        assert len(shares) == 3 and min(shares.values()) >= 2 and max(shares.values()) <= 10, (
+            generation,
+            shares,
+        )
     many = Counter(
-        next(i for i, (first, last) in enumerate(RANGES) if first <= key_slot(f"1:{partition}".encode()) <= last)
+        next(
+            i
+            for i, (first, last) in enumerate(RANGES)
+            if first <= key_slot(f"1:{partition}".encode()) <= last
+        )
         for partition in range(256)
     )
     assert max(many.values()) <= 1.25 * 256 / 3

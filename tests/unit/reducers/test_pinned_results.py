@@ -1,4 +1,6 @@
-"""Pinned tool results: they stay through cuts and summaries, beside the tail where their place in it is gone, up to the lane's limit."""
+"""Pinned tool results: they stay through cuts and summaries, beside the tail where their place in
+it is gone, up to the lane's limit.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,11 @@ def test_a_summary_moves_it_beside_the_tail_with_its_call_alone() -> None:
     assert pin.offset == 3 and story.window.lanes.pinned_tokens == pin.tokens > 40
     assert pairs(story) == [("b", PIN)]
     messages = story.messages()
-    assert messages[0]["content"].startswith("[Summary") and messages[1]["content"] is None and messages[2]["role"] == "tool"
+    assert (
+        messages[0]["content"].startswith("[Summary")
+        and messages[1]["content"] is None
+        and messages[2]["role"] == "tool"
+    )
     story.assert_replays()
 
 

@@ -24,7 +24,9 @@ def told(**policy: Any) -> Story:
 def cut(story: Story, *, exact: bool = False) -> Reduction:
     window = story.window
     shaper, at = window.shaper(), window.meta.position
-    return Reduction(group_tail(window.tail), window.policy, shaper, at, window.lanes.waiting(), exact)
+    return Reduction(
+        group_tail(window.tail), window.policy, shaper, at, window.lanes.waiting(), exact
+    )
 
 
 def reduce(story: Story, reducer: dict[str, Any], *, exact: bool = False) -> Reduction:
@@ -36,7 +38,9 @@ def reduce(story: Story, reducer: dict[str, Any], *, exact: bool = False) -> Red
 
 
 def asked(story: Story, *texts: str) -> list[int]:
-    """One turn for each text: a question, a call, its result, an answer. Returns the results' offsets."""
+    """One turn for each text: a question, a call, its result, an answer. Returns the results'
+    offsets.
+    """
     found = []
     for i, text in enumerate(texts):
         story.user(f"question {i}")
@@ -50,7 +54,8 @@ TEMPLATE = {"name": "compact_tool_results", "replacement": "template"}
 DROP = {"name": "compact_tool_results", "replacement": None}
 
 
-# -- trimming -----------------------------------------------------------------------------------------------------------------
+# -- trimming
+# ------------------------------------------------------------------------------------------
 
 
 def test_results_are_trimmed_by_their_length_in_characters_and_short_ones_stay() -> None:
@@ -102,7 +107,8 @@ def test_pinned_results_are_spared_by_every_reducer_of_results() -> None:
         assert not made.changed and not story.form(pinned), reducer
 
 
-# -- compact_tool_results -----------------------------------------------------------------------------------------------------
+# -- compact_tool_results
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("keep", "replaced"), [(0, 3), (1, 2), (3, 0), (5, 0)])
@@ -146,7 +152,9 @@ def test_dropping_takes_a_call_with_its_result_and_a_message_left_empty_goes() -
     assert story.forms() == {
         bare: "out:compact_tool_results", first: "out:compact_tool_results", spoken: "only:", second: "out:compact_tool_results",
     }  # fmt: skip
-    assert [m for m in story.messages() if m["content"] == "I look again"] == [{"role": "assistant", "content": "I look again"}]
+    assert [m for m in story.messages() if m["content"] == "I look again"] == [
+        {"role": "assistant", "content": "I look again"}
+    ]
     assert all(m["role"] != "tool" for m in story.messages())
 
 
@@ -179,7 +187,9 @@ def test_parallel_calls_of_which_one_is_not_answered_yet_stay_whole() -> None:
     story.assistant()
     assert not reduce(story, DROP).changed
     story.user("never mind")
-    assert reduce(story, DROP).changed and story.entry(message).out, "the call is dead: it goes with the other"
+    assert reduce(story, DROP).changed and story.entry(message).out, (
+        "the call is dead: it goes with the other"
+    )
 
 
 def test_a_suspended_call_is_not_dropped() -> None:
@@ -202,7 +212,9 @@ def test_of_parallel_calls_the_pinned_one_stays_with_its_result() -> None:
     reduce(story, DROP)
     assert story.form(message) == "only:1"
     shown = story.messages()
-    assert [call["id"] for call in shown[0]["tool_calls"]] == ["b"] and shown[0]["content"] == "I look"
+    assert [call["id"] for call in shown[0]["tool_calls"]] == ["b"] and shown[0][
+        "content"
+    ] == "I look"
     assert (shown[1]["role"], shown[1]["tool_call_id"]) == ("tool", "b")
     assert [m["role"] for m in shown] == ["assistant", "tool", "assistant"]
 
@@ -217,7 +229,8 @@ def test_dropped_calls_are_not_dropped_again_and_never_come_back_as_unanswered()
     assert "pairing" not in [step.reducer for step in story.render().trace]
 
 
-# -- summarize_tool_results ---------------------------------------------------------------------------------------------------
+# -- summarize_tool_results
+# ------------------------------------------------------------------------------------------
 
 
 def test_lists_keep_their_head_and_texts_stay() -> None:
@@ -228,24 +241,34 @@ def test_lists_keep_their_head_and_texts_stay() -> None:
     assert story.text(listed).startswith("[1234567,1234567]\n[the first 2 of 51 items")
 
 
-# -- limits of turns and messages ---------------------------------------------------------------------------------------------
+# -- limits of turns and messages
+# ------------------------------------------------------------------------------------------
 
 
 def shown_questions(story: Story) -> list[str]:
     return [str(e.offset) for e in story.window.tail if e.kind == Kind.USER and not e.out]
 
 
-@pytest.mark.parametrize(("n", "exact", "left"), [(4, True, 4), (4, False, 2), (1, False, 1), (0, True, 0), (0, False, 0), (9, False, 6)])
+@pytest.mark.parametrize(
+    ("n", "exact", "left"),
+    [(4, True, 4), (4, False, 2), (1, False, 1), (0, True, 0), (0, False, 0), (9, False, 6)],
+)
 def test_the_last_turns_stay_whole(n: int, exact: bool, left: int) -> None:
     story = told()
     asked(story, *["found"] * 6)
     reduce(story, {"name": "keep_last_n_turns", "n": n}, exact=exact)
     assert len(shown_questions(story)) == left
-    shown = [e for e in story.window.tail if e.kind in (Kind.USER, Kind.ASSISTANT, Kind.RESULT) and not e.out]
+    shown = [
+        e
+        for e in story.window.tail
+        if e.kind in (Kind.USER, Kind.ASSISTANT, Kind.RESULT) and not e.out
+    ]
     assert len(shown) == 4 * left and (not shown or shown[0].kind == Kind.USER)
 
 
-@pytest.mark.parametrize(("n", "left"), [(8, 8), (7, 7), (6, 5), (3, 3), (2, 1), (1, 1), (0, 0), (100, 24)])
+@pytest.mark.parametrize(
+    ("n", "left"), [(8, 8), (7, 7), (6, 5), (3, 3), (2, 1), (1, 1), (0, 0), (100, 24)]
+)
 def test_the_last_messages_stay_between_groups(n: int, left: int) -> None:
     """A turn is a question, a call with its result, and an answer: 1, 2 and 1 messages."""
     story = told()
@@ -261,7 +284,12 @@ def test_of_a_group_larger_than_the_limit_none_is_parted() -> None:
     for id_ in "abc":
         story.result(id_)
     reduce(story, {"name": "keep_last_n_messages", "n": 2}, exact=True)
-    assert not story.entry(message).out and [m["role"] for m in story.messages()] == ["assistant", "tool", "tool", "tool"]
+    assert not story.entry(message).out and [m["role"] for m in story.messages()] == [
+        "assistant",
+        "tool",
+        "tool",
+        "tool",
+    ]
 
 
 def test_limits_spare_what_waits_and_what_is_pinned() -> None:
@@ -276,11 +304,16 @@ def test_limits_spare_what_waits_and_what_is_pinned() -> None:
     reduce(story, {"name": "keep_last_n_messages", "n": 0})
     assert story.form(pinning) == "pair:0:keep_last_n_messages"
     assert not story.form(suspended) and not story.form(open_call)
-    assert [m.get("tool_call_id") for m in story.messages() if m["role"] == "tool"] == ["p", "s", "o"]
+    assert [m.get("tool_call_id") for m in story.messages() if m["role"] == "tool"] == [
+        "p",
+        "s",
+        "o",
+    ]
     assert story.messages()[0]["content"] is None, "its text went"
 
 
-# -- leaving out the oldest ---------------------------------------------------------------------------------------------------
+# -- leaving out the oldest
+# ------------------------------------------------------------------------------------------
 
 
 def test_the_oldest_groups_go_until_the_rest_fits_and_the_newest_stay_whatever() -> None:
@@ -290,14 +323,21 @@ def test_the_oldest_groups_go_until_the_rest_fits_and_the_newest_stay_whatever()
     before = sum(group.tokens for group in made.groups)
     made.leave_out_oldest(before // 2)
     out = [e.offset for e in story.window.tail if e.out]
-    assert out == list(range(len(out))) and sum(group.tokens for group in made.groups) <= before // 2
+    assert (
+        out == list(range(len(out))) and sum(group.tokens for group in made.groups) <= before // 2
+    )
     made.leave_out_oldest(0)
-    assert [e.kind for e in story.window.tail if not e.out] == [Kind.USER, Kind.ASSISTANT], "the newest question, and the last group"
+    assert [e.kind for e in story.window.tail if not e.out] == [
+        Kind.USER,
+        Kind.ASSISTANT,
+    ], "the newest question, and the last group"
 
 
 def test_reasoning_leaves_with_its_message() -> None:
     story = told()
-    story.say(events.Message("assistant", [events.ReasoningPart(text="hm"), events.TextPart("yes")]))
+    story.say(
+        events.Message("assistant", [events.ReasoningPart(text="hm"), events.TextPart("yes")])
+    )
     asked(story, "found")
     assert story.entry(0).reasoning
     made = cut(story)

@@ -1,4 +1,6 @@
-"""Cuts: when shortenings take effect, how far they go, and that between two of them a render only grows at its end."""
+"""Cuts: when shortenings take effect, how far they go, and that between two of them a render only
+grows at its end.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,19 @@ from projections.window.conversation_state import Kind
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 120
-ROOMY: dict[str, Any] = {"model_window": 20_000, "reserve_tokens": 1_000, "working_budget": 1_000, "keep_recent_tokens": 300}
-PRUNED: dict[str, Any] = {**ROOMY, "low_water": 0.7, "soft_trim_chars": 80, "protect_recent": 0, "compaction": False}
+ROOMY: dict[str, Any] = {
+    "model_window": 20_000,
+    "reserve_tokens": 1_000,
+    "working_budget": 1_000,
+    "keep_recent_tokens": 300,
+}
+PRUNED: dict[str, Any] = {
+    **ROOMY,
+    "low_water": 0.7,
+    "soft_trim_chars": 80,
+    "protect_recent": 0,
+    "compaction": False,
+}
 
 
 def turn(story: Story, i: int, tokens: int = 250) -> None:
@@ -44,12 +57,17 @@ def test_at_the_mark_tool_results_are_shortened_where_that_reaches_the_low_water
     assert set(story.forms().values()) == {"soft:80"}
     assert story.window.tail_tokens <= 700 and story.window.meta.due is None
     (cut,) = cuts_of(story)
-    assert story.entry(cut).kind == Kind.RESULT and not story.form(cut), "the model has not seen this one yet"
+    assert story.entry(cut).kind == Kind.RESULT and not story.form(cut), (
+        "the model has not seen this one yet"
+    )
     story.assert_replays()
 
 
 def test_free_shortenings_go_before_a_summary_and_a_summary_where_they_do_not_reach() -> None:
-    free, paid = Story({**PRUNED, "compaction": True}), Story({**PRUNED, "compaction": True, "trim_tool_results": False})
+    free, paid = (
+        Story({**PRUNED, "compaction": True}),
+        Story({**PRUNED, "compaction": True, "trim_tool_results": False}),
+    )
     for story in (free, paid):
         i = 0
         while not (story.forms() or story.window.meta.due):
@@ -69,7 +87,9 @@ def test_what_saves_little_is_not_worth_a_cut_while_a_summary_waits() -> None:
 
 
 @pytest.mark.parametrize(("size", "made"), [(400, True), (150, False)])
-def test_where_nothing_else_can_be_done_a_cut_is_made_for_an_eighth_of_the_mark(size: int, made: bool) -> None:
+def test_where_nothing_else_can_be_done_a_cut_is_made_for_an_eighth_of_the_mark(
+    size: int, made: bool
+) -> None:
     story = Story(PRUNED)
     story.call("c", tokens=10)
     story.result("c", TEXT, tokens=size)
@@ -79,7 +99,9 @@ def test_where_nothing_else_can_be_done_a_cut_is_made_for_an_eighth_of_the_mark(
 
 
 def test_no_cut_is_made_right_after_one() -> None:
-    """Past the mark, where nobody summarises, each cut saves an eighth of it at least, and past twice that a part of the tail leaves."""
+    """Past the mark, where nobody summarises, each cut saves an eighth of it at least, and past
+    twice that a part of the tail leaves.
+    """
     story = Story({**PRUNED, "working_budget": 4_000})
     made: list[int] = []
     before: list[int] = []
@@ -122,7 +144,9 @@ def test_between_cuts_a_render_only_grows_at_its_end(policy: dict[str, Any]) -> 
 
 
 def test_exact_cuts_show_the_last_messages_on_every_render_and_store_everything() -> None:
-    story = Story({**ROOMY, "cuts": "exact", "reducers": [{"name": "keep_last_n_messages", "n": 4}]})
+    story = Story(
+        {**ROOMY, "cuts": "exact", "reducers": [{"name": "keep_last_n_messages", "n": 4}]}
+    )
     for i in range(9):
         story.user(f"question {i}", 10)
         story.assistant(f"answer {i}", 10)
@@ -130,12 +154,18 @@ def test_exact_cuts_show_the_last_messages_on_every_render_and_store_everything(
     assert story.texts() == ["question 7", "answer 7", "question 8", "answer 8"]
     assert not story.forms() and len(story.window.tail) == 18
     (step,) = story.render().trace
-    assert (step.reducer, step.messages_before, step.messages_after) == ("keep_last_n_messages", 18, 4)
+    assert (step.reducer, step.messages_before, step.messages_after) == (
+        "keep_last_n_messages",
+        18,
+        4,
+    )
 
 
 @pytest.mark.parametrize("low_water", [0.25, 0.5, 1.0])
 def test_a_stable_cut_of_messages_goes_down_to_the_low_water_mark(low_water: float) -> None:
-    story = Story({**ROOMY, "low_water": low_water, "reducers": [{"name": "keep_last_n_messages", "n": 8}]})
+    story = Story(
+        {**ROOMY, "low_water": low_water, "reducers": [{"name": "keep_last_n_messages", "n": 8}]}
+    )
     for i in range(9):
         assert len(story.messages()) == i, "a limit is a maximum"
         story.assistant(f"{i}", 5)
@@ -148,7 +178,11 @@ def test_what_a_limit_left_out_is_not_spoken_of_and_stands_in_the_trace() -> Non
         story.assistant(f"{i}", 5)
     assert story.texts() == ["5", "6", "7", "8"]
     (step,) = story.render().trace
-    assert (step.reducer, step.messages_before, step.messages_after) == ("keep_last_n_messages", 9, 4)
+    assert (step.reducer, step.messages_before, step.messages_after) == (
+        "keep_last_n_messages",
+        9,
+        4,
+    )
     assert (step.tokens_before, step.tokens_after) == (45, 20)
 
 
@@ -161,7 +195,9 @@ def test_what_was_left_out_for_room_is_spoken_of_with_its_positions() -> None:
     assert out
     assert story.texts()[0] == f"[{len(out)} earlier messages left out: 3-{out[0]} to 3-{out[-1]}]"
     (step,) = story.render().trace
-    assert step.reducer == "leave_out_oldest" and step.messages_before - step.messages_after == len(out)
+    assert step.reducer == "leave_out_oldest" and step.messages_before - step.messages_after == len(
+        out
+    )
 
 
 def test_with_everything_off_only_the_room_under_the_ceiling_cuts() -> None:
@@ -204,6 +240,9 @@ def test_a_render_for_less_room_gives_up_more_and_changes_nothing_stored() -> No
         turn(story, i)
     image = story.window.image()
     render = story.render(250)
-    assert render.tokens <= 250 and [step.reducer for step in render.trace] == ["soft_trim", "leave_out_oldest"]
+    assert render.tokens <= 250 and [step.reducer for step in render.trace] == [
+        "soft_trim",
+        "leave_out_oldest",
+    ]
     assert story.window.image() == image
     assert json.loads(render.messages)[-1]["content"] == "answer 3"

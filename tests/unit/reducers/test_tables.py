@@ -26,7 +26,9 @@ def test_a_list_keeps_its_first_items_and_says_how_many_there_were_and_where() -
 
 
 def test_of_an_object_the_longest_list_is_shortened_and_all_else_stays() -> None:
-    kept, note = head('{"total": 9, "few": [1], "rows": [1, 2, 3, 4], "more": [1, 2, 3]}').split("\n")
+    kept, note = head('{"total": 9, "few": [1], "rows": [1, 2, 3, 4], "more": [1, 2, 3]}').split(
+        "\n"
+    )
     assert json.loads(kept) == {"total": 9, "few": [1], "rows": [1, 2], "more": [1, 2, 3]}
     assert "2 of 4 items of rows" in note
 
@@ -34,7 +36,10 @@ def test_of_an_object_the_longest_list_is_shortened_and_all_else_stays() -> None
 @pytest.mark.parametrize(
     ("table", "kept"),
     [
-        ("| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n| 5 | 6 |", "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |"),
+        (
+            "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n| 5 | 6 |",
+            "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |",
+        ),
         ("| a | b |\n| 1 | 2 |\n| 3 | 4 |\n| 5 | 6 |", "| a | b |\n| 1 | 2 |\n| 3 | 4 |"),
         ("a,b\n1,2\n3,4\n5,6\n", "a,b\n1,2\n3,4"),
         ("a;b\n1;2\n3;4\n5;6", "a;b\n1;2\n3;4"),

@@ -1,4 +1,6 @@
-"""The forms of shortened messages: what each looks like, and that each is made again, the same, from the event in the log."""
+"""The forms of shortened messages: what each looks like, and that each is made again, the same,
+from the event in the log.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,21 @@ def numeric(tool: str, call_id: str, text: str) -> str:
     return 7  # type: ignore[return-value]
 
 
-CALLABLES = {"upper": upper, "broken": broken, "numeric": numeric, "empty": lambda tool, call_id, text: ""}
+CALLABLES = {
+    "upper": upper,
+    "broken": broken,
+    "numeric": numeric,
+    "empty": lambda tool, call_id, text: "",
+}
 
 
 def shaper() -> Shaper:
     return Shaper(lambda offset: f"3-{offset}", "o200k_base", CALLABLES)
 
 
-def shaped(form: str, text: str = LONG, tool: str = "look", name: str | None = None) -> dict[str, Any]:
+def shaped(
+    form: str, text: str = LONG, tool: str = "look", name: str | None = None
+) -> dict[str, Any]:
     body = result_body(events.ToolResult("c1", text, name=name))
     made: dict[str, Any] = json.loads(shaper().shaped(body, form, Entry(9, Kind.RESULT), tool))
     assert (made["role"], made["tool_call_id"]) == ("tool", "c1")
@@ -63,13 +72,21 @@ def test_soft_keeps_as_many_characters_as_it_says_however_few(keep: int) -> None
 
 
 def test_clear_says_how_long_it_was_and_where() -> None:
-    assert shaped("clear")["content"] == "[1000 characters of a tool result are left out here: they stand at position 3-9]"
+    assert (
+        shaped("clear")["content"]
+        == "[1000 characters of a tool result are left out here: they stand at position 3-9]"
+    )
 
 
 def test_a_template_is_filled_in_one_pass_and_other_braces_stay() -> None:
-    assert shaped("text:{tool_name}/{call_id}/{result_length} {x} {", tool="{call_id}")["content"] == "{call_id}/c1/1000 {x} {"
+    assert (
+        shaped("text:{tool_name}/{call_id}/{result_length} {x} {", tool="{call_id}")["content"]
+        == "{call_id}/c1/1000 {x} {"
+    )
     assert shaped("text:{tool_name}", tool="")["content"] == "tool", "a word where nobody knows"
-    assert shaped("text:{tool_name}", tool="look", name="spoken")["content"] == "spoken", "the result's own word goes first"
+    assert shaped("text:{tool_name}", tool="look", name="spoken")["content"] == "spoken", (
+        "the result's own word goes first"
+    )
     assert shaped("text:")["content"] == ""
 
 
@@ -78,14 +95,19 @@ def test_a_callable_gets_tool_id_and_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["broken", "numeric", "empty", "nobody"])
-def test_a_callable_that_fails_or_is_not_there_gives_the_default_template(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callable_that_fails_or_is_not_there_gives_the_default_template(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert shaped(f"call:{name}")["content"] == "[look c1: 1000 characters]"
     assert ("cannot read look" in caplog.text) == (name == "broken")
 
 
 def test_head_keeps_the_items_of_a_list_and_the_whole_of_anything_else() -> None:
-    assert shaped("head:1", "[1, 2, 3]")["content"] == "[1]\n[the first 1 of 3 items: the whole stands at position 3-9]"
+    assert (
+        shaped("head:1", "[1, 2, 3]")["content"]
+        == "[1]\n[the first 1 of 3 items: the whole stands at position 3-9]"
+    )
     assert shaped("head:1", "words")["content"] == "words"
 
 
@@ -106,7 +128,10 @@ def test_only_and_pair_keep_the_calls_they_name() -> None:
     assert made("only:0,2") == ("I look", ["a", "c"])
     assert made("only:") == ("I look", [])
     assert made("pair:1:leave_out_oldest") == (None, ["b"])
-    assert made("only:0,2", "pair:2:leave_out_oldest") == (None, ["c"]), "indexes are those of the whole message"
+    assert made("only:0,2", "pair:2:leave_out_oldest") == (
+        None,
+        ["c"],
+    ), "indexes are those of the whole message"
     assert made("only:1", "only:") == ("I look", [])
     assert shaper().shaped(body, "out:leave_out_oldest", Entry(9, Kind.ASSISTANT), "") == b""
 
@@ -119,9 +144,16 @@ def test_the_first_length_stays_through_later_forms() -> None:
 
 
 def test_parts_are_joined_to_one_text() -> None:
-    content = [events.TextPart("ab"), events.ImagePart(events.ImageUrl("data:x")), events.TextPart("cd")]
+    content = [
+        events.TextPart("ab"),
+        events.ImagePart(events.ImageUrl("data:x")),
+        events.TextPart("cd"),
+    ]
     body = result_body(events.ToolResult("c1", content))
-    assert json.loads(shaper().shaped(body, "call:upper", Entry(9, Kind.RESULT), "look"))["content"] == "look c1 AB\n["
+    assert (
+        json.loads(shaper().shaped(body, "call:upper", Entry(9, Kind.RESULT), "look"))["content"]
+        == "look c1 AB\n["
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,10 +162,16 @@ def test_parts_are_joined_to_one_text() -> None:
         events.ToolResult("c1", LONG),
         events.ToolResult("c1", "", name="look"),
         events.Message("assistant", "I look", tool_calls=[events.ToolCall("a", "look", '{"n":1}')]),
-        events.Message("assistant", None, tool_calls=[events.ToolCall("a", "look", '{"n":1}'), events.ToolCall("b", "x", "")]),
+        events.Message(
+            "assistant",
+            None,
+            tool_calls=[events.ToolCall("a", "look", '{"n":1}'), events.ToolCall("b", "x", "")],
+        ),
     ],
 )
-def test_tokens_of_a_body_are_what_its_event_costs(data: events.Message | events.ToolResult) -> None:
+def test_tokens_of_a_body_are_what_its_event_costs(
+    data: events.Message | events.ToolResult,
+) -> None:
     body = result_body(data) if isinstance(data, events.ToolResult) else message_body(data)
     assert shaper().tokens(body) == measured(data, "o200k_base").count
     assert shaper().tokens(b"") == 0
@@ -141,15 +179,24 @@ def test_tokens_of_a_body_are_what_its_event_costs(data: events.Message | events
 
 @pytest.mark.parametrize(
     ("form", "reducer"),
-    [("spill", "spill"), ("soft:9", "soft_trim"), ("clear", "hard_clear"), ("text:x:y", "compact_tool_results"),
-     ("call:f", "compact_tool_results"), ("only:", "compact_tool_results"), ("head:3", "summarize_tool_results"),
-     ("pair:0,1:leave_out_oldest", "leave_out_oldest"), ("out:session_closed", "session_closed")],
-)  # fmt: skip
+    [
+        ("spill", "spill"),
+        ("soft:9", "soft_trim"),
+        ("clear", "hard_clear"),
+        ("text:x:y", "compact_tool_results"),
+        ("call:f", "compact_tool_results"),
+        ("only:", "compact_tool_results"),
+        ("head:3", "summarize_tool_results"),
+        ("pair:0,1:leave_out_oldest", "leave_out_oldest"),
+        ("out:session_closed", "session_closed"),
+    ],
+)
 def test_every_form_is_of_a_reducer(form: str, reducer: str) -> None:
     assert reducer_of(form) == reducer
 
 
-# -- made again from the log --------------------------------------------------------------------------------------------------
+# -- made again from the log
+# ------------------------------------------------------------------------------------------
 
 CHAINS = [
     ("soft:300",),
@@ -164,14 +211,21 @@ CHAINS = [
 ]
 
 
-@pytest.mark.parametrize("text", [LONG, json.dumps([{"n": i, "text": "é" * 20} for i in range(40)])])
+@pytest.mark.parametrize(
+    "text", [LONG, json.dumps([{"n": i, "text": "é" * 20} for i in range(40)])]
+)
 @pytest.mark.parametrize("forms", CHAINS)
 @pytest.mark.parametrize("room", [0, 250])
-def test_a_chain_of_forms_is_made_again_from_the_event(text: str, forms: tuple[str, ...], room: int) -> None:
+def test_a_chain_of_forms_is_made_again_from_the_event(
+    text: str, forms: tuple[str, ...], room: int
+) -> None:
     event = make_event(events.ToolResult("c1", text), "e")
     assert isinstance(event, events.ToolResultEvent)
     entry = Entry(9, Kind.RESULT, 10**6, result_body(event.data), link=(8, 0))
-    for at, form in [*([(AT_ONCE, f"clip:{room}")] if room else []), *((20, form) for form in forms)]:
+    for at, form in [
+        *([(AT_ONCE, f"clip:{room}")] if room else []),
+        *((20, form) for form in forms),
+    ]:
         entry.body = shaper().shaped(entry.body, form, entry, "look")
         entry.forms = (*entry.forms, (at, form, 5))
     again = Entry(9, Kind.RESULT, 10**6, link=(8, 0), forms=entry.forms, chars=entry.chars)
@@ -188,7 +242,12 @@ def test_what_was_cut_at_once_was_cut_before_it_was_clipped() -> None:
     entry.forms, entry.chars = first, 0
     refill(entry, event, shaper(), {(8, 0): "look"})
     text = json.loads(entry.body)["content"]
-    assert text.startswith("012345") and text.endswith("6789") and len(text) < 400 and "shortened" in text
+    assert (
+        text.startswith("012345")
+        and text.endswith("6789")
+        and len(text) < 400
+        and "shortened" in text
+    )
 
 
 def test_an_event_of_another_kind_is_refused() -> None:
@@ -200,34 +259,70 @@ TALES: dict[str, dict[str, Any]] = {
     "trimmed": {"soft_trim_chars": 200, "hard_clear_chars": 900, "protect_recent": 1},
     "template": {"reducers": [{"name": "compact_tool_results", "keep_last_n": 1}]},
     "callable": {"reducers": [{"name": "compact_tool_results", "replacement": "callable:upper"}]},
-    "dropped": {"reducers": [{"name": "compact_tool_results", "replacement": None, "keep_last_n": 1}]},
-    "heads": {"trim_tool_results": False, "reducers": [{"name": "summarize_tool_results", "top": 2}]},
+    "dropped": {
+        "reducers": [{"name": "compact_tool_results", "replacement": None, "keep_last_n": 1}]
+    },
+    "heads": {
+        "trim_tool_results": False,
+        "reducers": [{"name": "summarize_tool_results", "top": 2}],
+    },
     "counted": {"reducers": [{"name": "keep_last_n_messages", "n": 8}]},
     "spilled": {"spill_chars": 500, "soft_trim_chars": 200},
-    "several": {"spill_chars": 700, "soft_trim_chars": 300, "reducers": [{"name": "summarize_tool_results", "top": 1},
-                {"name": "compact_tool_results", "keep_last_n": 2}]},
-}  # fmt: skip
+    "several": {
+        "spill_chars": 700,
+        "soft_trim_chars": 300,
+        "reducers": [
+            {"name": "summarize_tool_results", "top": 1},
+            {"name": "compact_tool_results", "keep_last_n": 2},
+        ],
+    },
+}
 
 
 @pytest.mark.parametrize("tale", TALES)
-def test_a_window_with_shortened_entries_comes_back_from_its_snapshot_byte_for_byte(tale: str) -> None:
+def test_a_window_with_shortened_entries_comes_back_from_its_snapshot_byte_for_byte(
+    tale: str,
+) -> None:
     rules = Rules(
-        {**RULES.deployment, "working_budget": 1_000, "model_window": 6_000, "compaction": False, **TALES[tale]}, callables=CALLABLES
+        {
+            **RULES.deployment,
+            "working_budget": 1_000,
+            "model_window": 6_000,
+            "compaction": False,
+            **TALES[tale],
+        },
+        callables=CALLABLES,
     )
     story = Story(rules=rules)
     seen: set[str] = set()
     for i in range(16):
         story.user(f"question {i}")
         story.call("a", "b", text=None if i % 2 else "I look")
-        story.result("b", json.dumps([{"row": n, "i": i} for n in range(20 + 5 * i)]), pinned=i == 3)
+        story.result(
+            "b", json.dumps([{"row": n, "i": i} for n in range(20 + 5 * i)]), pinned=i == 3
+        )
         story.result("a", f"{i} " + LONG[: 80 * i])
         story.assistant(f"answer {i}")
         story.assert_replays()
         window = story.window
         seen |= {form.split(":")[0] for entry in window.tail for _, form, _ in entry.forms}
         snapshot, log = take_snapshot(window), dict(story.talks.logs[KEY])
-        again = restore(KEY, PARTITION, rules, snapshot, {at: log[at] for at in snapshot_offsets(snapshot)})
+        again = restore(
+            KEY, PARTITION, rules, snapshot, {at: log[at] for at in snapshot_offsets(snapshot)}
+        )
         assert again.image() == window.image()
-        assert again.lanes == window.lanes and again.tail_tokens == window.tail_tokens and again.gains == window.gains
-    assert {"trimmed": {"soft", "clear"}, "template": {"text"}, "callable": {"call"}, "dropped": {"only", "out"}, "heads": {"head"},
-            "counted": {"out", "pair"}, "spilled": {"soft"}, "several": {"soft", "text", "head"}}[tale] <= seen, seen  # fmt: skip
+        assert (
+            again.lanes == window.lanes
+            and again.tail_tokens == window.tail_tokens
+            and again.gains == window.gains
+        )
+    assert {
+        "trimmed": {"soft", "clear"},
+        "template": {"text"},
+        "callable": {"call"},
+        "dropped": {"only", "out"},
+        "heads": {"head"},
+        "counted": {"out", "pair"},
+        "spilled": {"soft"},
+        "several": {"soft", "text", "head"},
+    }[tale] <= seen, seen

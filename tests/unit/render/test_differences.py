@@ -12,8 +12,25 @@ from tests.support.histories import KEY, PARTITION, make_event
 
 
 def looked(policy: dict[str, object], texts: list[str], tokens: int = 20) -> Seen:
-    log = [(i, make_event(events.Message("user" if i % 2 == 0 else "assistant", text), f"e{i}", tokens)) for i, text in enumerate(texts)]
-    return seen(replay(KEY, PARTITION, Rules({"model_window": 2000, "reserve_tokens": 200, "summary_max_tokens": 60, **policy}), log))
+    log = [
+        (
+            i,
+            make_event(
+                events.Message("user" if i % 2 == 0 else "assistant", text), f"e{i}", tokens
+            ),
+        )
+        for i, text in enumerate(texts)
+    ]
+    return seen(
+        replay(
+            KEY,
+            PARTITION,
+            Rules(
+                {"model_window": 2000, "reserve_tokens": 200, "summary_max_tokens": 60, **policy}
+            ),
+            log,
+        )
+    )
 
 
 TALK = [f"message number {i} says something" for i in range(40)]
@@ -28,7 +45,10 @@ def test_the_same_rules_make_no_difference() -> None:
 
 def test_a_smaller_budget_makes_a_summary_due_and_leaves_less_to_be_sent() -> None:
     before = looked({"working_budget": 1500}, TALK)
-    after = looked({"working_budget": 200, "keep_recent_tokens": 100, "min_messages": 3, "hard_ceiling": 0.2}, TALK)
+    after = looked(
+        {"working_budget": 200, "keep_recent_tokens": 100, "min_messages": 3, "hard_ceiling": 0.2},
+        TALK,
+    )
     assert (before.due, after.due) == (False, True)
     assert before.tokens is not None
     assert after.tokens is not None
@@ -43,7 +63,13 @@ def test_a_smaller_budget_makes_a_summary_due_and_leaves_less_to_be_sent() -> No
 
 def test_a_diff_is_shortened_in_lines_and_in_width() -> None:
     def of(texts: list[str]) -> Seen:
-        return Seen(b"", 1, tuple(msgspec.json.encode({"role": "user", "content": text}) for text in texts), False, None)
+        return Seen(
+            b"",
+            1,
+            tuple(msgspec.json.encode({"role": "user", "content": text}) for text in texts),
+            False,
+            None,
+        )
 
     lines = diff_lines(of(["x" * 500]), of([f"y{i}" for i in range(50)]), width=40)
     assert lines == [
@@ -51,14 +77,22 @@ def test_a_diff_is_shortened_in_lines_and_in_width() -> None:
         "-user: " + "x" * 33 + "…",
         *("+user: y0", "+user: y1", "+user: y2", "+  (45 more)", "+user: y48", "+user: y49"),
     ]
-    assert diff_lines(of(["x" * 500]), of([f"y{i}" for i in range(50)]), most=3, width=40)[3:] == ["  (5 more lines)"]
-    assert diff_lines(of(["x" * 500 + "a"]), of(["x" * 500 + "b"])) == ["  (the messages differ beyond what is shown of them)"]
+    assert diff_lines(of(["x" * 500]), of([f"y{i}" for i in range(50)]), most=3, width=40)[3:] == [
+        "  (5 more lines)"
+    ]
+    assert diff_lines(of(["x" * 500 + "a"]), of(["x" * 500 + "b"])) == [
+        "  (the messages differ beyond what is shown of them)"
+    ]
 
 
 def test_a_diff_shows_calls_and_the_parts_of_a_message() -> None:
     bodies = (
-        msgspec.json.encode({"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "find"}}]}),
-        msgspec.json.encode({"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]}),
+        msgspec.json.encode(
+            {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "find"}}]}
+        ),
+        msgspec.json.encode(
+            {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]}
+        ),
     )
     lines = diff_lines(Seen(b"", 1, (), False, None), Seen(b"", 1, bodies, False, None))
     assert lines[1:] == ["+assistant:  [calls find]", "+user: look [image_url]"]

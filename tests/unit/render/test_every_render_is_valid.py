@@ -1,6 +1,8 @@
-"""Issue 5's promise: over every cut, budget, reducer combination, profile and format, no render is invalid, too long or unexplained.
+"""Issue 5's promise: over every cut, budget, reducer combination, profile and format, no render is
+invalid, too long or unexplained.
 
-Generated conversations always; the airline runs of the shared data where they are. A sample; ``THREADFOLD_SWEEP=full`` takes all.
+Generated conversations always; the airline runs of the shared data where they are. A sample;
+``THREADFOLD_SWEEP=full`` takes all.
 """
 
 from __future__ import annotations
@@ -35,9 +37,25 @@ SHARED = Path(os.environ.get("THREADFOLD_SHARED") or Path(__file__).resolve().pa
 AIRLINE = SHARED / "data" / "airline.jsonl"
 
 BUDGETS: dict[str, dict[str, Any]] = {
-    "tiny": {"model_window": 3_000, "reserve_tokens": 300, "working_budget": 500, "keep_recent_tokens": 200, "summary_max_tokens": 120},
-    "small": {"model_window": 8_000, "reserve_tokens": 800, "working_budget": 1_500, "summary_max_tokens": 200},
-    "large": {"model_window": 40_000, "reserve_tokens": 4_000, "working_budget": 9_000, "summary_max_tokens": 400},
+    "tiny": {
+        "model_window": 3_000,
+        "reserve_tokens": 300,
+        "working_budget": 500,
+        "keep_recent_tokens": 200,
+        "summary_max_tokens": 120,
+    },
+    "small": {
+        "model_window": 8_000,
+        "reserve_tokens": 800,
+        "working_budget": 1_500,
+        "summary_max_tokens": 200,
+    },
+    "large": {
+        "model_window": 40_000,
+        "reserve_tokens": 4_000,
+        "working_budget": 9_000,
+        "summary_max_tokens": 400,
+    },
 }
 REDUCERS: dict[str, dict[str, Any]] = {
     "turns": {"name": "keep_last_n_turns", "n": 3},
@@ -55,18 +73,35 @@ REDUCERS: dict[str, dict[str, Any]] = {
 
 
 def _sets() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every set of reducers, alone and in ordered pairs, under every way of cutting; then the profiles; then trimming on and off."""
+    """Every set of reducers, alone and in ordered pairs, under every way of cutting; then the
+    profiles; then trimming on and off.
+    """
     singles = [(name,) for name in REDUCERS]
     for names in [*singles, *itertools.permutations(REDUCERS, 2)]:
         for cuts in ("stable", "exact"):
-            yield f"{'+'.join(names)}/{cuts}", {"reducers": [REDUCERS[name] for name in names], "cuts": cuts, "profile": "composed"}
+            yield (
+                f"{'+'.join(names)}/{cuts}",
+                {
+                    "reducers": [REDUCERS[name] for name in names],
+                    "cuts": cuts,
+                    "profile": "composed",
+                },
+            )
     for profile in ("bounded", "pruning", "composed", "sliding"):
         for cuts in ("stable", "exact"):
             yield f"{profile}/{cuts}", {"profile": profile, "cuts": cuts}
-    trims = {"soft_trim_chars": 200, "hard_clear_chars": 900, "protect_recent": 1, "min_messages": 4}
+    trims = {
+        "soft_trim_chars": 200,
+        "hard_clear_chars": 900,
+        "protect_recent": 1,
+        "min_messages": 4,
+    }
     for cuts, low in (("stable", 0.5), ("stable", 0.0), ("stable", 1.0), ("exact", 0.5)):
         yield f"trims/{cuts}/{low}", {**trims, "cuts": cuts, "low_water": low}
-        yield f"no_compaction/{cuts}/{low}", {**trims, "compaction": False, "cuts": cuts, "low_water": low}
+        yield (
+            f"no_compaction/{cuts}/{low}",
+            {**trims, "compaction": False, "cuts": cuts, "low_water": low},
+        )
     yield "no_trims", {"trim_tool_results": False}
     yield "whenever", {"compaction_ratio": 0.0, "min_messages": 2}
 
@@ -81,9 +116,13 @@ def rules_of(name: str, budget: str) -> Rules:
 
 
 def cases() -> list[tuple[str, str, int]]:
-    """Which set at which budget with which seed; by default each set has one budget, all budgets come equally often."""
+    """Which set at which budget with which seed; by default each set has one budget, all budgets
+    come equally often.
+    """
     if FULL:
-        return [(name, budget, seed) for name in SETS for budget in BUDGETS for seed in range(SEEDS)]
+        return [
+            (name, budget, seed) for name in SETS for budget in BUDGETS for seed in range(SEEDS)
+        ]
     return [(name, list(BUDGETS)[i % len(BUDGETS)], i) for i, name in enumerate(SETS)]
 
 
@@ -93,8 +132,12 @@ def limits_of(window: Window, rng: random.Random) -> list[int | None]:
 
 
 @pytest.mark.parametrize(("name", "budget", "seed"), cases())
-def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ceiling(name: str, budget: str, seed: int) -> None:
-    """After every event, in every format, live; the window goes on from its stored fields now and then, and replay gives the same."""
+def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ceiling(
+    name: str, budget: str, seed: int
+) -> None:
+    """After every event, in every format, live; the window goes on from its stored fields now and
+    then, and replay gives the same.
+    """
     rules, rng = rules_of(name, budget), random.Random(seed)
     story = Story(seed, rules, huge=0.03 if budget == "large" else 0.01)
     lives: list[tuple[int, bytes]] = []
@@ -110,7 +153,10 @@ def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ce
                     check_kept(story.window, render, story.in_force())
                     check_reasoning(story.window, render, story.signatures("anthropic"))
                     joined = stored_context(0, story.mirror.fields) if story.mirror.fields else None
-                    assert joined in (None, context_document(story.window, render)), "the stored window reads as another one"
+                    assert joined in (
+                        None,
+                        context_document(story.window, render),
+                    ), "the stored window reads as another one"
             if rng.random() < 0.05:
                 lives.append((len(story.log), bytes_of(story.window)))
     finally:
@@ -118,7 +164,9 @@ def test_every_cut_of_a_generated_conversation_renders_validly_and_within_its_ce
     lives.append((len(story.log), bytes_of(story.window)))
     for n, live in lives[-4:]:
         again = replay(KEY, 0, rules, story.log[:n])
-        assert bytes_of(again) == live, f"live and replay differ after {n} events of {name}, {budget}, seed {seed}"
+        assert bytes_of(again) == live, (
+            f"live and replay differ after {n} events of {name}, {budget}, seed {seed}"
+        )
 
 
 def bytes_of(window: Window) -> bytes:
@@ -127,12 +175,21 @@ def bytes_of(window: Window) -> bytes:
         render = render_openai(window)
     except DoesNotFit as error:
         return window.image() + str(error).encode()
-    return b"\n".join((window.image(), context_document(window, render), anthropic_document(window, render)))
+    return b"\n".join(
+        (window.image(), context_document(window, render), anthropic_document(window, render))
+    )
 
 
-@given(st.integers(0, 2**32), st.sampled_from(sorted(SETS)), st.sampled_from(sorted(BUDGETS)), st.integers(1, 60))
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(sorted(SETS)),
+    st.sampled_from(sorted(BUDGETS)),
+    st.integers(1, 60),
+)
 @settings(max_examples=300 if FULL else 25, deadline=None)
-def test_any_cut_of_any_story_renders_validly(seed: int, name: str, budget: str, steps: int) -> None:
+def test_any_cut_of_any_story_renders_validly(
+    seed: int, name: str, budget: str, steps: int
+) -> None:
     story = Story(seed, rules_of(name, budget))
     try:
         story.play(steps)
@@ -150,7 +207,10 @@ def test_documents_hold_the_messages_that_were_checked() -> None:
     render = render_openai(story.window)
     document = json.loads(context_document(story.window, render))
     assert openai_checker.problems(document["messages"]) == []
-    assert (document["tokens"], document["trace"]) == (render.tokens, [step.to_dict() for step in render.trace])
+    assert (document["tokens"], document["trace"]) == (
+        render.tokens,
+        [step.to_dict() for step in render.trace],
+    )
     document = json.loads(anthropic_document(story.window, render))
     assert anthropic_checker.problems(document.get("system"), document["messages"]) == []
 
@@ -163,15 +223,30 @@ def test_the_stories_reach_what_they_are_for() -> None:
         story.close()
         seen.update(story.seen)
         seen["in force"] += story.window.meta.summary is not None
-        seen["orphan or late"] += sum(1 for entry in story.window.tail if entry.kind == 3 and entry.link is None)
+        seen["orphan or late"] += sum(
+            1 for entry in story.window.tail if entry.kind == 3 and entry.link is None
+        )
         # A render does not count as refused with every long lane: most fit.
         seen["fits"] += checked(story.window) is not None
-    for what in ("summary:applied", "summary:rejected", "rollback:applied", "suspension:applied", "resolution:applied", "repeat:duplicate"):
+    for what in (
+        "summary:applied",
+        "summary:rejected",
+        "rollback:applied",
+        "suspension:applied",
+        "resolution:applied",
+        "repeat:duplicate",
+    ):
         assert seen[what] > 10, (what, seen)
-    assert seen["event.dropped:applied"] > 3 and seen["in force"] > 8 and seen["orphan or late"] > 3 and seen["fits"] > 8, seen
+    assert (
+        seen["event.dropped:applied"] > 3
+        and seen["in force"] > 8
+        and seen["orphan or late"] > 3
+        and seen["fits"] > 8
+    ), seen
 
 
-# -- the airline runs ----------------------------------------------------------------------------------------------------------
+# -- the airline runs
+# ------------------------------------------------------------------------------------------
 
 
 def airline() -> list[tuple[str, list[dict[str, Any]]]]:
@@ -180,21 +255,32 @@ def airline() -> list[tuple[str, list[dict[str, Any]]]]:
 
 
 AIRLINE_BUDGETS: dict[str, dict[str, Any]] = {
-    "2600": {"model_window": 8_000, "reserve_tokens": 800, "working_budget": 1_000, "summary_max_tokens": 200, "min_messages": 6},
+    "2600": {
+        "model_window": 8_000,
+        "reserve_tokens": 800,
+        "working_budget": 1_000,
+        "summary_max_tokens": 200,
+        "min_messages": 6,
+    },
     "4000": {"working_budget": 4_000},
     "default": {},
 }
 
 
 here = pytest.mark.skipif(
-    not AIRLINE.is_file(), reason="the shared data is not here (THREADFOLD_SHARED): generated conversations were taken alone"
+    not AIRLINE.is_file(),
+    reason=(
+        "the shared data is not here (THREADFOLD_SHARED): generated conversations were taken alone"
+    ),
 )
 
 
 @here
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_every_cut_of_the_airline_runs_renders_validly_and_within_its_ceiling(name: str) -> None:
-    """Summaries come a few events after they are asked for; every render is checked as those of generated conversations are."""
+    """Summaries come a few events after they are asked for; every render is checked as those of
+    generated conversations are.
+    """
     runs = airline()
     at = sorted(SETS).index(name)
     budgets = list(AIRLINE_BUDGETS) if FULL else [list(AIRLINE_BUDGETS)[at % len(AIRLINE_BUDGETS)]]
@@ -207,7 +293,10 @@ def test_every_cut_of_the_airline_runs_renders_validly_and_within_its_ceiling(na
                 say_airline(story, run, messages)
             finally:
                 story.close()
-            assert bytes_of(replay(KEY, 0, rules, story.log)) == bytes_of(story.window), (run, budget)
+            assert bytes_of(replay(KEY, 0, rules, story.log)) == bytes_of(story.window), (
+                run,
+                budget,
+            )
 
 
 def say_airline(story: Story, run: str, messages: list[dict[str, Any]]) -> None:
@@ -231,7 +320,9 @@ def test_airline_runs_reuse_ids_and_reach_summaries() -> None:
     for run, messages in airline()[:30]:
         ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
         reused += len(ids) != len(set(ids))
-        story = Story(0, Rules({**AIRLINE_BUDGETS["2600"], **SETS["trims/stable/0.5"]}), awkward=0.0)
+        story = Story(
+            0, Rules({**AIRLINE_BUDGETS["2600"], **SETS["trims/stable/0.5"]}), awkward=0.0
+        )
         try:
             say_airline(story, run, messages)
         finally:

@@ -83,7 +83,9 @@ def test_the_checker_itself_finds_what_is_invalid(bad: list[Any], why: str) -> N
 
 @given(st.integers(0, 2**32), st.integers(1, 70))
 @hypothesis_settings(max_examples=60, deadline=None)
-def test_every_prefix_of_a_random_history_renders_validly_within_any_limit(seed: int, length: int) -> None:
+def test_every_prefix_of_a_random_history_renders_validly_within_any_limit(
+    seed: int, length: int
+) -> None:
     log = random_log(seed, length).log
     window = Window(KEY, PARTITION, RULES)
     for i, (offset, event) in enumerate(log):
@@ -118,7 +120,9 @@ SMALL = Rules(
 
 
 def play(key: Key, chat: list[dict[str, Any]], rules: Rules) -> tuple[int, int]:
-    """Fold a chat the way it comes in, answering due spans at once; every render on the way is checked. Returns renders and summaries."""
+    """Fold a chat the way it comes in, answering due spans at once; every render on the way is
+    checked. Returns renders and summaries.
+    """
     partition = MemoryLog(4).partitions - 1
     window, renders, accepted = Window(key, partition, rules), 0, 0
     log: list[Logged] = []
@@ -126,7 +130,9 @@ def play(key: Key, chat: list[dict[str, Any]], rules: Rules) -> tuple[int, int]:
     def put(flat: object) -> None:
         nonlocal accepted
         offset = len(log) * 3
-        record = make_record(key, flat, where=f"message {offset}", now="2026-01-01T00:00:00Z", new_id=f"e{offset}")
+        record = make_record(
+            key, flat, where=f"message {offset}", now="2026-01-01T00:00:00Z", new_id=f"e{offset}"
+        )
         event = decode_event(record.value)
         outcome = apply_with_log(window, offset, event, log)
         assert outcome.status is Status.APPLIED, outcome
@@ -166,8 +172,16 @@ def test_generated_agent_runs_render_validly_at_every_message() -> None:
 
 
 def test_the_order_is_system_lane_summary_tail() -> None:
-    window = folded(events.Message("user", "hello"), events.Message("system", "be brief"), events.Message("assistant", "yes"))
-    assert [(m["role"], m["content"]) for m in messages(window)] == [("system", "be brief"), ("user", "hello"), ("assistant", "yes")]
+    window = folded(
+        events.Message("user", "hello"),
+        events.Message("system", "be brief"),
+        events.Message("assistant", "yes"),
+    )
+    assert [(m["role"], m["content"]) for m in messages(window)] == [
+        ("system", "be brief"),
+        ("user", "hello"),
+        ("assistant", "yes"),
+    ]
 
 
 def test_a_summary_is_marked_and_not_in_the_users_role() -> None:
@@ -197,15 +211,28 @@ def test_reused_ids_pair_by_occurrence_and_a_call_without_result_gets_a_stand_in
     def call() -> events.Message:
         return events.Message("assistant", None, tool_calls=[events.ToolCall("a", "f", "{}")])
 
-    window = folded(call(), events.ToolResult("a", "one"), call(), events.ToolResult("a", "two"), events.ToolResult("a", "three"), call())
+    window = folded(
+        call(),
+        events.ToolResult("a", "one"),
+        call(),
+        events.ToolResult("a", "two"),
+        events.ToolResult("a", "three"),
+        call(),
+    )
     contents = [m["content"] for m in messages(window) if m["role"] == "tool"]
-    assert contents[:2] == ["one", "two"] and contents[2].startswith("[no result") and len(contents) == 3
+    assert (
+        contents[:2] == ["one", "two"]
+        and contents[2].startswith("[no result")
+        and len(contents) == 3
+    )
     render = checked(window)
     assert render is not None and [step.reducer for step in render.trace] == ["pairing"]
 
 
 def test_what_does_not_fit_is_left_out_oldest_first_behind_a_stub_with_positions() -> None:
-    window = folded(*(events.Message("user", f"text {i}" + " word" * 20) for i in range(9)), tokens=30)
+    window = folded(
+        *(events.Message("user", f"text {i}" + " word" * 20) for i in range(9)), tokens=30
+    )
     found = messages(window, 160)
     assert found[0] == {"role": "system", "content": "[6 earlier messages left out: 3-0 to 3-5]"}
     assert [m["content"][:6] for m in found[1:]] == ["text 6", "text 7", "text 8"]
@@ -223,7 +250,9 @@ def test_what_does_not_fit_is_left_out_oldest_first_behind_a_stub_with_positions
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("role", ["user", "tool"])
-def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(text: str, role: str) -> None:
+def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(
+    text: str, role: str
+) -> None:
     rules = Rules({"model_window": 16_000, "reserve_tokens": 1_000, "summary_max_tokens": 500})
     window = Window(KEY, PARTITION, rules)
     call = events.Message("assistant", None, tool_calls=[events.ToolCall("a", "f", "{}")])
@@ -240,19 +269,32 @@ def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(tex
 
 @given(st.text(max_size=400), st.lists(st.text(max_size=80), max_size=4), st.integers(0, 600))
 @hypothesis_settings(max_examples=300, deadline=None)
-def test_a_clipped_message_costs_at_most_what_it_says(text: str, arguments: list[str], room: int) -> None:
-    data = events.Message("assistant", text, tool_calls=[events.ToolCall("a", "f", a) for a in arguments] or None)
+def test_a_clipped_message_costs_at_most_what_it_says(
+    text: str, arguments: list[str], room: int
+) -> None:
+    data = events.Message(
+        "assistant", text, tool_calls=[events.ToolCall("a", "f", a) for a in arguments] or None
+    )
     tokens, body = clip(message_body(data), 10**9, room)
     parsed = json.loads(body)
-    calls = [events.ToolCall(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in parsed.get("tool_calls", [])]
-    real = token_cost.measured(events.Message("assistant", parsed["content"], tool_calls=calls or None), "o200k_base")
+    calls = [
+        events.ToolCall(c["id"], c["function"]["name"], c["function"]["arguments"])
+        for c in parsed.get("tool_calls", [])
+    ]
+    real = token_cost.measured(
+        events.Message("assistant", parsed["content"], tool_calls=calls or None), "o200k_base"
+    )
     assert real.count <= tokens
     if room > 150 + 60 * len(arguments):
         assert tokens <= room
 
 
 def test_images_and_files_stay_with_the_user_and_are_named_in_other_roles() -> None:
-    parts: list[events.Part] = [events.TextPart("see"), events.ImagePart(events.ImageUrl("data:x")), events.FilePart({"file_id": "f"})]
+    parts: list[events.Part] = [
+        events.TextPart("see"),
+        events.ImagePart(events.ImageUrl("data:x")),
+        events.FilePart({"file_id": "f"}),
+    ]
     window = folded(
         events.Message("system", parts),
         events.Message("user", parts),
@@ -273,14 +315,21 @@ def test_images_and_files_stay_with_the_user_and_are_named_in_other_roles() -> N
 
 def test_a_models_reasoning_alone_beside_calls_renders_without_content() -> None:
     call = events.ToolCall("a", "f", "{}")
-    window = folded(events.Message("assistant", [events.ReasoningPart("hm", "sig", "p")], tool_calls=[call]), events.ToolResult("a", None))
+    window = folded(
+        events.Message("assistant", [events.ReasoningPart("hm", "sig", "p")], tool_calls=[call]),
+        events.ToolResult("a", None),
+    )
     found = messages(window)
     assert found[0]["content"] is None and found[1]["content"] == ""
 
 
 def test_what_must_stay_and_does_not_fit_is_refused_with_the_sizes() -> None:
-    window = folded(events.Message("system", "rules " * 50), events.Message("user", "hello"), tokens=200)
-    with pytest.raises(DoesNotFit, match=r"system lane and tools take 200 tokens.*and may take 150"):
+    window = folded(
+        events.Message("system", "rules " * 50), events.Message("user", "hello"), tokens=200
+    )
+    with pytest.raises(
+        DoesNotFit, match=r"system lane and tools take 200 tokens.*and may take 150"
+    ):
         render_openai(window, 150)
 
 
@@ -289,12 +338,22 @@ def test_an_empty_window_renders_as_no_messages() -> None:
 
 
 def test_the_context_document_holds_the_messages_and_what_the_contract_names() -> None:
-    window = folded(events.Message("user", "hello"), events.Suspension("s1", "approval", prompt="ok?"))
+    window = folded(
+        events.Message("user", "hello"), events.Suspension("s1", "approval", prompt="ok?")
+    )
     render = render_openai(window)
     document = json.loads(context_document(window, render))
     assert document["messages"] == json.loads(render.messages)
-    assert (document["tokens"], document["position"], document["count"], document["state"]) == (render.tokens, "3-1", 2, "awaiting_input")
-    assert document["digest"] == window.meta.digest.hex() and document["render_digest"] == render.digest
+    assert (document["tokens"], document["position"], document["count"], document["state"]) == (
+        render.tokens,
+        "3-1",
+        2,
+        "awaiting_input",
+    )
+    assert (
+        document["digest"] == window.meta.digest.hex()
+        and document["render_digest"] == render.digest
+    )
     assert document["suspensions"][0]["suspension_id"] == "s1" and document["summary"] is None
 
 

@@ -1,4 +1,6 @@
-"""Between cuts a render only grows at its end, byte for byte; a cut is something that the window shows, and cuts are few."""
+"""Between cuts a render only grows at its end, byte for byte; a cut is something that the window
+shows, and cuts are few.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "without_summaries": {**TRIMS, "compaction": False},
     "turns": {"profile": "composed", "reducers": [{"name": "keep_last_n_turns", "n": 8}]},
     "messages": {"profile": "composed", "reducers": [{"name": "keep_last_n_messages", "n": 30}]},
-    "compact": {"profile": "composed", "reducers": [{"name": "compact_tool_results", "replacement": "template", "keep_last_n": 6}]},
-    "heads": {"profile": "composed", "reducers": [{"name": "summarize_tool_results", "top": 3}, {"name": "summarize"}]},
+    "compact": {
+        "profile": "composed",
+        "reducers": [{"name": "compact_tool_results", "replacement": "template", "keep_last_n": 6}],
+    },
+    "heads": {
+        "profile": "composed",
+        "reducers": [{"name": "summarize_tool_results", "top": 3}, {"name": "summarize"}],
+    },
 }
 TURNS = 80
 
@@ -42,7 +50,9 @@ Call = tuple[Render, str]
 
 
 def spoken(seed: int, policy: dict[str, Any]) -> tuple[Story, list[Call]]:
-    """A conversation without surprises, its summaries a few events late; the renders of all its model calls, each with its mark."""
+    """A conversation without surprises, its summaries a few events late; the renders of all its
+    model calls, each with its mark.
+    """
     story = Story(seed, Rules({**BASE, **policy}), awkward=0.0)
     try:
         return story, speak(story, random.Random(seed))
@@ -66,26 +76,61 @@ def speak(story: Story, rng: random.Random) -> list[Call]:
             story.summarise()
 
     for turn in range(TURNS):
-        say({"type": "message", "role": "user", "content": sayings.text(rng, rng.choice([5, 30, 60]))})
+        say(
+            {
+                "type": "message",
+                "role": "user",
+                "content": sayings.text(rng, rng.choice([5, 30, 60])),
+            }
+        )
         for step in range(rng.choice([0, 1, 1, 2])):
             ids = [f"call_{i}" for i in range(rng.choice([1, 1, 3]))]
             say(sayings.calls(rng, ids, ("gpt-a", "openai")))
             for id_ in ids:
-                rows = [{"id": i, "note": sayings.text(rng, 8)} for i in range(rng.choice([2, 4, 12]))]
-                say({"type": "tool.result", "tool_call_id": id_, "name": "look", "content": json.dumps([turn, step, *rows])})
-        say({"type": "message", "role": "assistant", "content": sayings.text(rng, rng.choice([10, 60]))})
+                rows = [
+                    {"id": i, "note": sayings.text(rng, 8)} for i in range(rng.choice([2, 4, 12]))
+                ]
+                say(
+                    {
+                        "type": "tool.result",
+                        "tool_call_id": id_,
+                        "name": "look",
+                        "content": json.dumps([turn, step, *rows]),
+                    }
+                )
+        say(
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": sayings.text(rng, rng.choice([10, 60])),
+            }
+        )
     return calls
 
 
 def mark_of(window: Window, render: Render) -> str:
-    """What tells one cut from another: the summary in force, what each step of the trace saved, and the cut the window may note."""
+    """What tells one cut from another: the summary in force, what each step of the trace saved, and
+    the cut the window may note.
+    """
     summary = window.meta.summary
-    steps = [(s.reducer, s.messages_before - s.messages_after, s.tokens_before - s.tokens_after) for s in render.trace]
-    return repr((summary and summary.summary_id, steps, getattr(window.meta, "cut", None), [e.offset for e in window.tail if e.first >= 0]))
+    steps = [
+        (s.reducer, s.messages_before - s.messages_after, s.tokens_before - s.tokens_after)
+        for s in render.trace
+    ]
+    return repr(
+        (
+            summary and summary.summary_id,
+            steps,
+            getattr(window.meta, "cut", None),
+            [e.offset for e in window.tail if e.first >= 0],
+        )
+    )
 
 
 def breaks(calls: list[Call]) -> list[int]:
-    """The calls that do not begin with the whole of the one before, byte for byte but for the closing bracket."""
+    """The calls that do not begin with the whole of the one before, byte for byte but for the
+    closing bracket.
+    """
     renders = [render.messages for render, _ in calls]
     return [i for i in range(1, len(renders)) if not renders[i].startswith(renders[i - 1][:-1])]
 
@@ -95,23 +140,34 @@ def breaks(calls: list[Call]) -> list[int]:
 def test_between_cuts_a_render_only_grows_and_cuts_are_few(name: str, seed: int) -> None:
     story, calls = spoken(seed, POLICIES[name])
     broken, most = breaks(calls), most_cuts(POLICIES[name], story)
-    assert len(broken) <= most, f"{len(broken)} of {len(calls)} calls broke the prefix, where cuts alone explain {most:.0f}: {broken}"
+    assert len(broken) <= most, (
+        f"{len(broken)} of {len(calls)} calls broke the prefix, where cuts alone explain"
+        f" {most:.0f}: {broken}"
+    )
     unseen = [i for i in broken if calls[i - 1][1] == calls[i][1]]
     assert not unseen, f"breaks that neither a summary nor a trace nor a cut explains: {unseen}"
 
 
 def most_cuts(policy: dict[str, Any], story: Story) -> float:
-    """How many cuts the marks explain: each leaves the tail at half its mark at most, so as much has to come before the next.
+    """How many cuts the marks explain: each leaves the tail at half its mark at most, so as much
+    has to come before the next.
 
-    A result that was whole while it was protected costs less after a cut, so counting all tokens as they were said is generous.
+    A result that was whole while it was protected costs less after a cut, so counting all tokens as
+    they were said is generous.
     """
-    said = sum(event.tokens.count for _, event in story.log if getattr(event, "tokens", None) and not hasattr(event.data, "span"))
+    said = sum(
+        event.tokens.count
+        for _, event in story.log
+        if getattr(event, "tokens", None) and not hasattr(event.data, "span")
+    )
     # A summary and the shortenings that held out until it came may each be a cut.
     most = 2 + 2 * said / (BUDGET / 2)
     for reducer in policy.get("reducers", ()):
         n = reducer.get("n", reducer.get("keep_last_n"))
         if n is not None:
-            units = {"keep_last_n_turns": TURNS, "keep_last_n_messages": len(story.log)}.get(reducer["name"], len(story.log) / 2)
+            units = {"keep_last_n_turns": TURNS, "keep_last_n_messages": len(story.log)}.get(
+                reducer["name"], len(story.log) / 2
+            )
             most += units / max(1, n / 2)
     return most
 

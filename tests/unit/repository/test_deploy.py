@@ -1,4 +1,6 @@
-"""What can be known of the deploy files without a container engine: their schema, and that they agree with the product."""
+"""What can be known of the deploy files without a container engine: their schema, and that they
+agree with the product.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,16 @@ def services() -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def instructions() -> list[tuple[str, str]]:
     """The Dockerfile's instructions in order, as (name, arguments), continued lines joined."""
-    lines = [line for line in (ROOT / "deploy" / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     joined = "\n".join(lines).replace("\\\n", " ")
-    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())]
+    return [
+        (name, rest.strip())
+        for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +50,26 @@ def project() -> dict[str, Any]:
 
 def context_sources(instructions: list[tuple[str, str]]) -> list[str]:
     """What the Dockerfile copies out of the build context (not from another stage)."""
-    copies = [rest.split() for name, rest in instructions if name == "COPY" and not rest.startswith("--from=")]
+    copies = [
+        rest.split()
+        for name, rest in instructions
+        if name == "COPY" and not rest.startswith("--from=")
+    ]
     return [source.rstrip("/") for words in copies for source in words[:-1]]
 
 
 def check_schema(path: Path) -> subprocess.CompletedProcess[str]:
-    """Checks a file against the Compose specification's schema, which the checker's package carries: no network."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    """Checks a file against the Compose specification's schema, which the checker's package
+    carries: no network.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(path),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -62,7 +84,9 @@ def test_the_schema_check_refuses_a_misspelt_key(tmp_path: Path) -> None:
     assert check_schema(broken).returncode != 0
 
 
-def test_the_five_services_are_there_and_every_image_names_a_version(services: dict[str, dict[str, Any]], project: dict[str, Any]) -> None:
+def test_the_five_services_are_there_and_every_image_names_a_version(
+    services: dict[str, dict[str, Any]], project: dict[str, Any]
+) -> None:
     assert set(services) == {"kafka", "redis", *OURS}
     for name, service in services.items():
         _, separator, tag = service["image"].rpartition(":")
@@ -70,24 +94,36 @@ def test_the_five_services_are_there_and_every_image_names_a_version(services: d
     assert {services[name]["image"] for name in OURS} == {f"threadfold:{project['version']}"}
 
 
-def test_services_wait_for_services_that_can_become_ready(services: dict[str, dict[str, Any]]) -> None:
+def test_services_wait_for_services_that_can_become_ready(
+    services: dict[str, dict[str, Any]],
+) -> None:
     for name in OURS:
         assert services[name]["depends_on"], name
         for target, rule in services[name]["depends_on"].items():
             if rule["condition"] == "service_healthy":
-                assert services[target]["healthcheck"]["test"], f"{name} waits for {target}, which has no health check"
+                assert services[target]["healthcheck"]["test"], (
+                    f"{name} waits for {target}, which has no health check"
+                )
             else:
                 assert rule["condition"] == "service_completed_successfully"
-                assert services[target]["restart"] == "no", f"{name} waits for the end of {target}, which starts again"
+                assert services[target]["restart"] == "no", (
+                    f"{name} waits for the end of {target}, which starts again"
+                )
     for name in ("worker", "gateway"):
         assert set(services[name]["depends_on"]) == {"kafka", "redis", "topics"}
 
 
-def test_only_the_gateway_is_published_and_only_to_this_machine(services: dict[str, dict[str, Any]]) -> None:
-    assert {name: service.get("ports") for name, service in services.items() if "ports" in service} == {"gateway": ["127.0.0.1:8080:8080"]}
+def test_only_the_gateway_is_published_and_only_to_this_machine(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    assert {
+        name: service.get("ports") for name, service in services.items() if "ports" in service
+    } == {"gateway": ["127.0.0.1:8080:8080"]}
 
 
-def test_the_gateway_listens_and_is_checked_on_the_published_port(services: dict[str, dict[str, Any]]) -> None:
+def test_the_gateway_listens_and_is_checked_on_the_published_port(
+    services: dict[str, dict[str, Any]],
+) -> None:
     command, check = services["gateway"]["command"], services["gateway"]["healthcheck"]["test"]
     assert command[command.index("--port") + 1] == "8080"
     assert check[:3] == ["CMD", "python", "-c"]
@@ -95,15 +131,22 @@ def test_the_gateway_listens_and_is_checked_on_the_published_port(services: dict
     assert "http://127.0.0.1:8080/healthz" in check[3]
 
 
-def test_workers_can_be_scaled_and_services_come_back_after_a_crash(services: dict[str, dict[str, Any]]) -> None:
+def test_workers_can_be_scaled_and_services_come_back_after_a_crash(
+    services: dict[str, dict[str, Any]],
+) -> None:
     assert "container_name" not in services["worker"]
     for name, service in services.items():
         assert service["restart"] == ("no" if name == "topics" else "unless-stopped"), name
 
 
-def test_kafka_and_redis_keep_their_data_in_named_volumes_and_redis_never_evicts(services: dict[str, dict[str, Any]]) -> None:
+def test_kafka_and_redis_keep_their_data_in_named_volumes_and_redis_never_evicts(
+    services: dict[str, dict[str, Any]],
+) -> None:
     declared = set(YAML(typ="safe", pure=True).load(COMPOSE)["volumes"])
-    mounted = {name: [volume.split(":") for volume in services[name]["volumes"]] for name in ("kafka", "redis")}
+    mounted = {
+        name: [volume.split(":") for volume in services[name]["volumes"]]
+        for name in ("kafka", "redis")
+    }
     assert {volume for volumes in mounted.values() for volume, _ in volumes} == declared
     assert mounted["kafka"][0][1] == services["kafka"]["environment"]["KAFKA_LOG_DIRS"]
     command = services["redis"]["command"]
@@ -114,7 +157,9 @@ def test_kafka_and_redis_keep_their_data_in_named_volumes_and_redis_never_evicts
 def test_no_secret_has_a_default_value(services: dict[str, dict[str, Any]]) -> None:
     for service in services.values():
         for key in service.get("environment", {}):
-            assert not any(word in key.upper() for word in ("PASSWORD", "SECRET", "TOKEN", "API_KEY")), key
+            assert not any(
+                word in key.upper() for word in ("PASSWORD", "SECRET", "TOKEN", "API_KEY")
+            ), key
 
 
 def test_the_addresses_given_are_those_of_the_services(services: dict[str, dict[str, Any]]) -> None:
@@ -126,7 +171,9 @@ def test_the_addresses_given_are_those_of_the_services(services: dict[str, dict[
     assert listeners == "PLAINTEXT://kafka:9092"
 
 
-def test_every_variable_set_is_a_setting_of_the_product(services: dict[str, dict[str, Any]]) -> None:
+def test_every_variable_set_is_a_setting_of_the_product(
+    services: dict[str, dict[str, Any]],
+) -> None:
     known = typing.get_type_hints(importlib.import_module("streams.settings.settings").Settings)
     names = {name for service in OURS for name in services[service]["environment"]}
     assert {name.removeprefix("THREADFOLD_").lower() for name in names} <= set(known)
@@ -137,14 +184,19 @@ def test_every_command_line_is_one_the_product_takes(
     name: str, services: dict[str, dict[str, Any]], project: dict[str, Any], tmp_path: Path
 ) -> None:
     module, function = project["scripts"]["threadfold"].split(":")
-    program = f"import sys; from {module} import {function}; sys.argv[0] = 'threadfold'; sys.exit({function}())"
+    program = (
+        f"import sys; from {module} import {function}; sys.argv[0] = 'threadfold';"
+        f" sys.exit({function}())"
+    )
     command = [sys.executable, "-c", program, *services[name]["command"], "--help"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert services[name]["command"][0] in result.stdout
 
 
-def test_the_image_copies_what_exists_and_what_the_builder_is_sent(instructions: list[tuple[str, str]]) -> None:
+def test_the_image_copies_what_exists_and_what_the_builder_is_sent(
+    instructions: list[tuple[str, str]],
+) -> None:
     rules = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in rules
     sent = [rule.removeprefix("!") for rule in rules if rule.startswith("!")]
@@ -152,22 +204,32 @@ def test_the_image_copies_what_exists_and_what_the_builder_is_sent(instructions:
     assert {"projections", "streams", "threadfold", "pyproject.toml"} <= set(sources)
     for source in sources:
         assert (ROOT / source).exists(), f"deploy/Dockerfile copies {source}, which does not exist"
-        assert any(fnmatch.fnmatch(source, rule) for rule in sent), f".dockerignore keeps {source} from the builder"
+        assert any(fnmatch.fnmatch(source, rule) for rule in sent), (
+            f".dockerignore keeps {source} from the builder"
+        )
     for rule in sent:
-        assert any(fnmatch.fnmatch(source, rule) for source in sources), f".dockerignore sends {rule}, which nothing copies"
+        assert any(fnmatch.fnmatch(source, rule) for source in sources), (
+            f".dockerignore sends {rule}, which nothing copies"
+        )
 
 
-def test_the_image_installs_by_hash_and_runs_as_an_ordinary_user(instructions: list[tuple[str, str]]) -> None:
+def test_the_image_installs_by_hash_and_runs_as_an_ordinary_user(
+    instructions: list[tuple[str, str]],
+) -> None:
     installs = [rest for name, rest in instructions if name == "RUN" and ".lock" in rest]
     assert installs
     for rest in installs:
         for part in rest.split("&&"):
             assert "--require-hashes" in part, part
     assert [rest for name, rest in instructions if name == "USER"][-1] not in ("", "0", "root")
-    assert json.loads(next(rest for name, rest in instructions if name == "ENTRYPOINT")) == ["threadfold"]
+    assert json.loads(next(rest for name, rest in instructions if name == "ENTRYPOINT")) == [
+        "threadfold"
+    ]
 
 
-def test_both_stages_start_from_one_python_that_the_project_supports(instructions: list[tuple[str, str]], project: dict[str, Any]) -> None:
+def test_both_stages_start_from_one_python_that_the_project_supports(
+    instructions: list[tuple[str, str]], project: dict[str, Any]
+) -> None:
     bases = {rest.split()[0] for name, rest in instructions if name == "FROM"}
     assert len(bases) == 1
     version = bases.pop().removeprefix("python:").removesuffix("-slim")

@@ -10,7 +10,9 @@ from streams.runtime import tasks
 from streams.runtime.tasks import end_tasks
 
 
-async def test_a_task_that_swallowed_its_first_cancellation_ends_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_swallowed_its_first_cancellation_ends_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tasks, "AGAIN", 0.01)
     swallowed = 0
 

@@ -1,4 +1,6 @@
-"""What is said again and again while a server is away is said now and then, and nothing else is held back."""
+"""What is said again and again while a server is away is said now and then, and nothing else is
+held back.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from streams.runtime import throttle_logs
 from streams.runtime.throttle_logs import Damped, damp
 
 
-def line(text: str, *args: object, level: int = logging.WARNING, failed: bool = False) -> logging.LogRecord:
+def line(
+    text: str, *args: object, level: int = logging.WARNING, failed: bool = False
+) -> logging.LogRecord:
     info = (ValueError, ValueError("x"), None) if failed else None
     return logging.LogRecord("aiokafka.conn", level, "f", 1, text, args, info)
 
@@ -21,7 +25,13 @@ def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.Monk
     now = 100.0
     monkeypatch.setattr(throttle_logs.time, "monotonic", lambda: now)
     one = Damped(by_form=False)
-    assert [one.filter(line("node %d is away", 1)) for _ in range(5)] == [True, False, False, False, False]
+    assert [one.filter(line("node %d is away", 1)) for _ in range(5)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert one.filter(line("node %d is away", 2)), "another one"
     now += throttle_logs.EVERY
     again = line("node %d is away", 1)

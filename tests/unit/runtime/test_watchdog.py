@@ -1,4 +1,6 @@
-"""The watchdog: what stands still without a word ends the process; what waits for a cause, or was frozen itself, does not."""
+"""The watchdog: what stands still without a word ends the process; what waits for a cause, or was
+frozen itself, does not.
+"""
 
 from __future__ import annotations
 
@@ -110,15 +112,25 @@ async def test_while_it_cannot_be_told_nothing_ends_and_the_count_begins_anew() 
 
 def test_a_loop_that_hangs_ends_the_process_and_shows_where() -> None:
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", HANGING, "hang"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, "hang"], capture_output=True, text=True, timeout=30
+    )
     assert done.returncode == 2 and time.monotonic() - start < 20
-    assert "the worker ends: the event loop did not turn" in done.stderr and 'File "<string>"' in done.stderr
+    assert (
+        "the worker ends: the event loop did not turn" in done.stderr
+        and 'File "<string>"' in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGSTOP")
 def test_a_process_that_was_frozen_is_not_to_blame_for_the_time() -> None:
-    process = subprocess.Popen([sys.executable, "-c", HANGING, "turn"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGING, "turn"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None and process.stdout.readline() == "turning\n"
     os.kill(process.pid, signal.SIGSTOP)
     frozen = time.monotonic()

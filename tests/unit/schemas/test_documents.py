@@ -1,4 +1,6 @@
-"""The generated documents: they are the committed ones, they are valid, and they take what the code takes."""
+"""The generated documents: they are the committed ones, they are valid, and they take what the code
+takes.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,18 @@ FOLDER = ROOT / "docs" / "schemas"
 KEY = Key("acme", "c")
 SPAN = {"from": "3-0", "to": "3-4", "count": 5, "positions": [0, 1, 1, 1, 1], "digest": "ab" * 32}
 FLATS: dict[str, dict[str, Any]] = {
-    "conversation.opened": {"policy": {"min_messages": 4}, "user": "u", "tools": [{"name": "t"}], "metadata": {"a": [1]}},
+    "conversation.opened": {
+        "policy": {"min_messages": 4},
+        "user": "u",
+        "tools": [{"name": "t"}],
+        "metadata": {"a": [1]},
+    },
     "message": {
         "role": "assistant",
-        "content": [{"type": "text", "text": "x"}, {"type": "reasoning", "text": "y", "signature": "z"}],
+        "content": [
+            {"type": "text", "text": "x"},
+            {"type": "reasoning", "text": "y", "signature": "z"},
+        ],
         "tool_calls": [{"id": "c1", "name": "t", "arguments": "{}"}],
         "usage": {"input_tokens": 3},
     },
@@ -59,7 +69,9 @@ FLATS: dict[str, dict[str, Any]] = {
 
 
 def schema(name: str) -> Draft202012Validator:
-    return Draft202012Validator(json.loads(texts()[f"{name}.json"]), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return Draft202012Validator(
+        json.loads(texts()[f"{name}.json"]), format_checker=Draft202012Validator.FORMAT_CHECKER
+    )
 
 
 def test_the_committed_documents_are_what_the_code_generates() -> None:
@@ -91,20 +103,39 @@ def test_an_unknown_field_and_a_missing_one_are_invalid(kind: str) -> None:
     assert not schema(f"{kind}.flat").is_valid({**flat, "nonsense": 1})
     required = json.loads(texts()[f"{kind}.flat.json"])["required"]
     for field in required:
-        assert not schema(f"{kind}.flat").is_valid({name: value for name, value in flat.items() if name != field})
+        assert not schema(f"{kind}.flat").is_valid(
+            {name: value for name, value in flat.items() if name != field}
+        )
 
 
 def asyncapi_errors(document: dict[str, Any]) -> list[str]:
-    """What AsyncAPI's own JSON Schema of 3.0.0 says (github.com/asyncapi/spec-json-schemas, Apache-2.0; npm @asyncapi/specs 6.11.1)."""
+    """What AsyncAPI's own JSON Schema of 3.0.0 says (github.com/asyncapi/spec-json-schemas,
+    Apache-2.0; npm @asyncapi/specs 6.11.1).
+    """
     path = ROOT / "tests" / "support" / "asyncapi-3.0.0.json.gz"
-    return [error.json_path for error in Draft7Validator(json.loads(gzip.decompress(path.read_bytes()))).iter_errors(document)]
+    return [
+        error.json_path
+        for error in Draft7Validator(json.loads(gzip.decompress(path.read_bytes()))).iter_errors(
+            document
+        )
+    ]
 
 
 def test_the_asyncapi_document_is_valid_and_the_check_can_fail() -> None:
     document = documents()["asyncapi.json"]
     assert asyncapi_errors(document) == []
     assert asyncapi_errors({**document, "channels": {"events": {"adress": "x"}}}) != []
-    assert asyncapi_errors({**document, "operations": {"x": {"action": "publish", "channel": {"$ref": "#/channels/events"}}}}) != []
+    assert (
+        asyncapi_errors(
+            {
+                **document,
+                "operations": {
+                    "x": {"action": "publish", "channel": {"$ref": "#/channels/events"}}
+                },
+            }
+        )
+        != []
+    )
 
 
 def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
@@ -135,18 +166,26 @@ def test_every_topic_is_a_channel_with_its_retention() -> None:
         assert kept["cleanup.policy"] == spec.config["cleanup.policy"].split(",")
         if "retention.ms" in spec.config:
             assert kept["retention.ms"] == int(spec.config["retention.ms"])
-    assert set(channels["summaries"]["messages"]) == {"summary", "summary.voided", "conversation.erased"}
+    assert set(channels["summaries"]["messages"]) == {
+        "summary",
+        "summary.voided",
+        "conversation.erased",
+    }
 
 
 async def test_the_gateway_serves_them_without_a_key() -> None:
     app = create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as http:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://gateway"
+    ) as http:
         assert (await http.get("/asyncapi.json")).json() == documents()["asyncapi.json"]
         for kind in DATA:
             answer = await http.get(f"/schemas/{kind}.json")
             assert answer.status_code == 200
             assert full_type(kind) == answer.json()["title"]
-        assert (await http.get("/schemas/message.flat.json")).json()["additionalProperties"] is False
+        assert (await http.get("/schemas/message.flat.json")).json()[
+            "additionalProperties"
+        ] is False
         missing = await http.get("/schemas/nothing.json")
         assert missing.status_code == 404
         assert missing.headers["content-type"] == "application/problem+json"

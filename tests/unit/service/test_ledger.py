@@ -1,4 +1,6 @@
-"""The ledger's records and ids: what a call must say, and ids that name one record of one conversation."""
+"""The ledger's records and ids: what a call must say, and ids that name one record of one
+conversation.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,31 @@ from streams.settings.settings import Settings
 from threadfold.service.ledger import Ledger, read_called, read_id, write_id
 from threadfold.testing.memory_log import MemoryLog
 
-CALLED: dict[str, Any] = {"model": "m", "render_digest": "0" * 64, "position": "1-2", "format": "openai", "tokens": 3}
+CALLED: dict[str, Any] = {
+    "model": "m",
+    "render_digest": "0" * 64,
+    "position": "1-2",
+    "format": "openai",
+    "tokens": 3,
+}
 
 
 def test_a_call_says_what_the_context_said() -> None:
-    called = read_called({**CALLED, "reported_usage": {"prompt_tokens": 4}, "latency_ms": 12, "summary_id": None, "max_tokens": 50})
-    assert (called.model, called.position, called.reported_usage, called.generation) == ("m", "1-2", {"prompt_tokens": 4}, None)
+    called = read_called(
+        {
+            **CALLED,
+            "reported_usage": {"prompt_tokens": 4},
+            "latency_ms": 12,
+            "summary_id": None,
+            "max_tokens": 50,
+        }
+    )
+    assert (called.model, called.position, called.reported_usage, called.generation) == (
+        "m",
+        "1-2",
+        {"prompt_tokens": 4},
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +98,10 @@ def test_it_renders_under_the_rules_of_then_where_there_still_are_any() -> None:
     settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     control = Control(settings)
     for number, budget in ((1, 111), (2, 222)):
-        control.state.put(b"generation/%d" % number, msgspec.json.encode(Generation(number, 4, {"working_budget": budget})))
+        control.state.put(
+            b"generation/%d" % number,
+            msgspec.json.encode(Generation(number, 4, {"working_budget": budget})),
+        )
     control.state.put(b"generation/live", b"2")
 
     async def no_window(key: Key, position: str) -> Window:
@@ -94,5 +118,8 @@ def test_it_renders_under_the_rules_of_then_where_there_still_are_any() -> None:
     assert budget_and_why(1) == (111, "")
     assert budget_and_why(2) == (222, "")
     control.state.put(b"generation/1", None)
-    assert budget_and_why(1) == (222, "generation 1, which was live then, is gone: it is rendered under generation 2")
+    assert budget_and_why(1) == (
+        222,
+        "generation 1, which was live then, is gone: it is rendered under generation 2",
+    )
     assert budget_and_why(None)[0] == 222

@@ -1,4 +1,6 @@
-"""Pages of history over an in-memory log: ranges without positions, spans of summaries, fields that collide."""
+"""Pages of history over an in-memory log: ranges without positions, spans of summaries, fields that
+collide.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from threadfold.service.drafts import Drafter, derived_id, new_id
 from threadfold.service.pages import Place, flat_event, page, read_cursor, write_cursor
 from threadfold.testing.memory_log import MemoryLog
 
-POLICY = {"model_window": 4000, "reserve_tokens": 500, "working_budget": 400, "keep_recent_tokens": 150, "summary_max_tokens": 120}
+POLICY = {
+    "model_window": 4000,
+    "reserve_tokens": 500,
+    "working_budget": 400,
+    "keep_recent_tokens": 150,
+    "summary_max_tokens": 120,
+}
 KEY = Key("acme", "pages")
 
 
@@ -42,11 +50,19 @@ async def filled(count: int) -> tuple[CountingLog, Window]:
     records: list[Record] = []
     drafter = Drafter(KEY.tenant, Rules(POLICY), 1, 1 << 20)
     items = [
-        (KEY.conversation if i % 2 else "other", {"type": "message", "role": "user", "content": f"message {i}"}) for i in range(count * 2)
+        (
+            KEY.conversation if i % 2 else "other",
+            {"type": "message", "role": "user", "content": f"message {i}"},
+        )
+        for i in range(count * 2)
     ]
     records = drafter.records(items, "event", False, None)
     positions = await log.append(records)
-    logged = [(p.offset, decode_event(r.value)) for p, r in zip(positions, records, strict=True) if r.key == KEY]
+    logged = [
+        (p.offset, decode_event(r.value))
+        for p, r in zip(positions, records, strict=True)
+        if r.key == KEY
+    ]
     return log, replay(KEY, partition_of(KEY, 1), Rules(POLICY), logged)
 
 
@@ -73,11 +89,19 @@ async def test_a_page_that_ends_with_the_oldest_event_has_no_next() -> None:
 
 
 @pytest.mark.parametrize("chunk", ["0-" + "9" * 5_000, "x", "", "0-", "-1-0"])
-async def test_a_spilled_result_that_names_no_positions_does_not_stop_the_history(chunk: str) -> None:
+async def test_a_spilled_result_that_names_no_positions_does_not_stop_the_history(
+    chunk: str,
+) -> None:
     log, window = await filled(1)
     spill = {"chars": 1, "bytes": 1, "sha256": "", "size": 1, "chunks": [chunk]}
     data = {"tool_call_id": "a", "content": "preview", "spill": spill}
-    event = {"specversion": "1.0", "id": "s", "type": "threadfold.tool.result.v1", "source": KEY.source, "data": data}
+    event = {
+        "specversion": "1.0",
+        "id": "s",
+        "type": "threadfold.tool.result.v1",
+        "source": KEY.source,
+        "data": data,
+    }
     (position,) = await log.append([Record(KEY, "s", event["type"], json.dumps(event).encode())])  # type: ignore[arg-type]
     apply(window, position.offset, decode_event(json.dumps(event).encode()))
     events = (await page(log, window, None, 5))["events"]
@@ -125,7 +149,10 @@ def test_ids_are_ordered_by_time_or_derived() -> None:
 def test_a_draft_checks_what_form_alone_does_not_tell() -> None:
     drafter = Drafter(
         "acme",
-        Rules({"model_window": 4000, "reserve_tokens": 500, "summary_max_tokens": 100}, {"acme": {"reserve_tokens": 3000}}),
+        Rules(
+            {"model_window": 4000, "reserve_tokens": 500, "summary_max_tokens": 100},
+            {"acme": {"reserve_tokens": 3000}},
+        ),
         4,
         1 << 20,
     )
@@ -135,7 +162,12 @@ def test_a_draft_checks_what_form_alone_does_not_tell() -> None:
 
     with pytest.raises(InvalidPolicy, match=r"line 1: field policy: .*reserve_tokens"):
         records({"type": "conversation.opened", "policy": {"model_window": 2000}})
-    assert records({"type": "conversation.opened", "policy": {"working_budget": 500, "summary_max_tokens": 100}})
+    assert records(
+        {
+            "type": "conversation.opened",
+            "policy": {"working_budget": 500, "summary_max_tokens": 100},
+        }
+    )
     own = partition_of(Key("acme", "c"), 4)
     assert records({"type": "rollback", "to": f"{own}-3"})
     assert records({"type": "rollback", "to": "an-id"})

@@ -38,7 +38,9 @@ async def test_of_reads_side_by_side_the_older_one_may_be_answered_last(backend:
     assert backend.served(0) == 105
 
 
-async def test_a_read_that_began_after_another_was_served_must_not_be_older(backend: Backend) -> None:
+async def test_a_read_that_began_after_another_was_served_must_not_be_older(
+    backend: Backend,
+) -> None:
     await backend.check_served(0, at(105), backend.served(0))
     with pytest.raises(Healing):
         await backend.check_served(0, at(104), backend.served(0))

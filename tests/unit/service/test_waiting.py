@@ -74,7 +74,9 @@ async def test_a_store_that_is_away_is_told_to_all_and_the_next_caller_tries_aga
     store = Checkpoints()
     store.broken = True
     waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
-    results = await asyncio.gather(*(waiting.reach(Position(0, 1), 5) for _ in range(3)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(waiting.reach(Position(0, 1), 5) for _ in range(3)), return_exceptions=True
+    )
     assert [type(result) for result in results] == [RedisUnavailable] * 3
     store.broken = False
     store.at[1, 0] = Checkpoint(offset=1)

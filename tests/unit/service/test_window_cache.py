@@ -23,7 +23,9 @@ PLACE = (1, KEY)
 
 
 def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[bytes | None, int]:
-    """The context as a reader reads it, and how many bytes of the store it took; without what is kept, everything is read."""
+    """The context as a reader reads it, and how many bytes of the store it took; without what is
+    kept, everything is read.
+    """
     kept = cache.get(PLACE)
     if kept is not None:
         fields = {name: store.fields[name] for name in kept.names() if name in store.fields}
@@ -32,12 +34,16 @@ def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[b
         document = cache.context(PLACE, PARTITION, fields, limit)
         if document is not None:
             return document, sum(map(len, fields.values()))
-    return cache.context(PLACE, PARTITION, store.fields, limit), sum(map(len, store.fields.values()))
+    return cache.context(PLACE, PARTITION, store.fields, limit), sum(
+        map(len, store.fields.values())
+    )
 
 
 @given(st.integers(0, 2**32), st.integers(5, 120), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_a_context_read_by_what_is_kept_is_the_rendered_one(seed: int, length: int, simple: bool) -> None:
+def test_a_context_read_by_what_is_kept_is_the_rendered_one(
+    seed: int, length: int, simple: bool
+) -> None:
     rng = random.Random(seed)
     writer = long_talk(length, 90, seed) if simple else random_log(seed, length)
     window, store, cache = Window(KEY, PARTITION, writer.rules), Fields(), WindowCache(10**7)
@@ -96,9 +102,15 @@ def test_what_is_kept_stays_within_its_bound_and_the_oldest_read_goes_first() ->
     for i in range(50):
         cache.context((1, Key("acme", f"c{i}")), PARTITION, store.fields, None)
         assert cache.size <= 5 * size
-    assert cache.get((1, Key("acme", "c49"))) is not None and cache.get((1, Key("acme", "c10"))) is None
+    assert (
+        cache.get((1, Key("acme", "c49"))) is not None
+        and cache.get((1, Key("acme", "c10"))) is None
+    )
     nothing = WindowCache(0)
-    assert nothing.context(PLACE, PARTITION, store.fields, None) is not None and nothing.get(PLACE) is None
+    assert (
+        nothing.context(PLACE, PARTITION, store.fields, None) is not None
+        and nothing.get(PLACE) is None
+    )
 
 
 def test_of_an_erased_conversation_nothing_is_kept() -> None:

@@ -1,4 +1,6 @@
-"""How a window lies in a store: what is written with each batch, how it reads back, and the context read from it without rendering."""
+"""How a window lies in a store: what is written with each batch, how it reads back, and the context
+read from it without rendering.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ class Fields:
         change = write_of(window, self.mark)
         if change.reset:
             self.fields.clear()
-        for there, put, gone in ((self.fields, change.put, change.gone), (self.recents, change.recents_put, change.recents_gone)):
+        for there, put, gone in (
+            (self.fields, change.put, change.gone),
+            (self.recents, change.recents_put, change.recents_gone),
+        ):
             there.update(put)
             for name in gone:
                 del there[name]
@@ -75,7 +80,9 @@ def long_talk(length: int, words: int, seed: int = 1) -> Writer:
 
 @given(seeds, st.integers(5, 150), st.integers(1, 30))
 @settings(max_examples=150, deadline=None)
-def test_a_stored_window_reads_back_and_tells_the_same_mark(seed: int, length: int, biggest: int) -> None:
+def test_a_stored_window_reads_back_and_tells_the_same_mark(
+    seed: int, length: int, biggest: int
+) -> None:
     rng = random.Random(seed)
     log = random_log(seed, length).log
     window, store = Window(KEY, PARTITION, RULES), Fields()
@@ -93,7 +100,9 @@ def test_a_stored_window_reads_back_and_tells_the_same_mark(seed: int, length: i
 
 @given(seeds, st.integers(5, 150), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_a_context_read_without_rendering_is_the_rendered_one_byte_for_byte(seed: int, length: int, simple: bool) -> None:
+def test_a_context_read_without_rendering_is_the_rendered_one_byte_for_byte(
+    seed: int, length: int, simple: bool
+) -> None:
     rng = random.Random(seed)
     writer = long_talk(length, 13, seed) if simple else random_log(seed, length)
     log, store = writer.log, Fields()
@@ -118,9 +127,13 @@ def test_a_window_that_is_shortened_or_erased_is_not_read_without_rendering() ->
     assert stored_context(PARTITION, store.fields, writer.window.tail_tokens - 1) is None
     with pytest.raises(DoesNotFit):
         render_openai(writer.window, 5)
-    writer.append(events.Message("assistant", None, tool_calls=[events.ToolCall("c1", "look", "{}")]))
+    writer.append(
+        events.Message("assistant", None, tool_calls=[events.ToolCall("c1", "look", "{}")])
+    )
     store.write(writer.window)
-    assert stored_context(PARTITION, store.fields) is None, "a call without its result is answered by the render"
+    assert stored_context(PARTITION, store.fields) is None, (
+        "a call without its result is answered by the render"
+    )
 
 
 def test_what_is_written_with_each_event_does_not_grow_with_the_window() -> None:
@@ -193,7 +206,9 @@ def test_chunks_joined_after_their_first_entries_left_read_back(seed: int) -> No
             assert store.stored.load(KEY, PARTITION, writer.rules).image() == writer.window.image()
 
 
-def test_large_suspensions_are_not_written_with_every_event_and_are_in_the_context_all_the_same() -> None:
+def test_large_suspensions_are_not_written_with_every_event_and_are_in_the_context_all_the_same() -> (
+    None
+):
     writer, store = long_talk(5, 20), Fields()
     for i in range(10):
         writer.append(events.Suspension(f"s{i}", "approval", prompt="p" * 5_000))

@@ -24,7 +24,9 @@ PLAIN = Unsealed()
 
 def raw(flat: dict[str, object] | None = None, value: bytes | None = None, offset: int = 7) -> Raw:
     if flat is not None:
-        value = make_record(KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id="e1", operator=True).value
+        value = make_record(
+            KEY, flat, where="e", now="2026-01-01T00:00:00Z", new_id="e1", operator=True
+        ).value
     return Raw(Position(2, offset), b"acme/c1", value, 0)
 
 
@@ -38,7 +40,12 @@ def test_frames_stand_as_the_standard_says() -> None:
     "flat",
     [
         {"type": "message", "role": "user", "content": "héllo\nthere\r\n"},
-        {"type": "message", "role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}],
+        },
         {"type": "event.dropped", "position": "2-3"},
         {"type": "session.closed", "reason": "explicit"},
         {"type": "conversation.erased"},
@@ -57,7 +64,9 @@ def test_what_is_told_is_the_flat_event_that_history_gives(flat: dict[str, objec
 
 
 def test_another_producers_line_ends_do_not_break_a_frame() -> None:
-    value = json.dumps(json.loads(raw({"type": "message", "role": "user", "content": "x"}).value or b""), indent=1).encode()
+    value = json.dumps(
+        json.loads(raw({"type": "message", "role": "user", "content": "x"}).value or b""), indent=1
+    ).encode()
     found = told(raw(value=value), 2, KEY, PLAIN)
     assert found is not None
     assert b"\n" not in found.sent.data
@@ -69,7 +78,23 @@ def test_nothing_is_told_of_another_conversation_garbage_or_a_piece_of_a_result(
     assert told(row._replace(key=b"acme/c2"), 2, KEY, PLAIN) is None
     assert told(raw(value=b"{"), 2, KEY, PLAIN) is None
     assert told(raw(value=None), 2, KEY, PLAIN) is None
-    assert told(raw({"type": "tool.result.chunk", "spill_id": "s", "index": 0, "count": 1, "content": "x"}), 2, KEY, PLAIN) is None
+    assert (
+        told(
+            raw(
+                {
+                    "type": "tool.result.chunk",
+                    "spill_id": "s",
+                    "index": 0,
+                    "count": 1,
+                    "content": "x",
+                }
+            ),
+            2,
+            KEY,
+            PLAIN,
+        )
+        is None
+    )
     assert told_summary(raw(value=b"["), 2, KEY, PLAIN) is None
     assert told_summary(row, 2, KEY, PLAIN) is None
 

@@ -1,4 +1,6 @@
-"""The providers' checkers can fail: each fault has a sample that is broken in just that way, and whole samples pass."""
+"""The providers' checkers can fail: each fault has a sample that is broken in just that way, and
+whole samples pass.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ OPENAI: list[dict[str, Any]] = [
     {
         "role": "user",
         "name": "ann",
-        "content": [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": "http://x"}}],
+        "content": [
+            {"type": "text", "text": "Look."},
+            {"type": "image_url", "image_url": {"url": "http://x"}},
+        ],
     },
     {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
     {"role": "tool", "tool_call_id": "b", "content": "2"},
@@ -31,7 +36,13 @@ OPENAI: list[dict[str, Any]] = [
     {"role": "assistant", "content": "Done."},
 ]
 ANTHROPIC: list[dict[str, Any]] = [
-    {"role": "user", "content": [{"type": "text", "text": "Look."}, {"type": "image", "source": {"type": "url", "url": "http://x"}}]},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "Look."},
+            {"type": "image", "source": {"type": "url", "url": "http://x"}},
+        ],
+    },
     {
         "role": "assistant",
         "content": [
@@ -49,23 +60,45 @@ ANTHROPIC: list[dict[str, Any]] = [
             {"type": "text", "text": "Go on."},
         ],
     },
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "a-2", "name": "look", "input": {}}]},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "a-2", "name": "look", "input": {}}],
+    },
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a-2", "content": []}]},
     {"role": "assistant", "content": "Done."},
 ]
 NEUTRAL: list[dict[str, Any]] = [
     {"type": "message", "role": "system", "content": "Be short.", "position": "0-1"},
-    {"type": "summary", "summary_id": "s", "text": "t", "tokens": 3, "trust": "user", "position": "0-9"},
+    {
+        "type": "summary",
+        "summary_id": "s",
+        "text": "t",
+        "tokens": 3,
+        "trust": "user",
+        "position": "0-9",
+    },
     {"type": "held", "from": "0-5", "to": "0-6", "count": 2, "position": "0-6"},
     {"type": "message", "role": "user", "content": "Look.", "position": "0-7"},
-    {"type": "message", "role": "assistant", "tool_calls": [{"id": "a", "name": "look", "arguments": "{}"}], "position": "0-10"},
+    {
+        "type": "message",
+        "role": "assistant",
+        "tool_calls": [{"id": "a", "name": "look", "arguments": "{}"}],
+        "position": "0-10",
+    },
     {"type": "suspension", "suspension_id": "p", "kind": "approval", "position": "0-11"},
-    {"type": "tool.result", "tool_call_id": "a", "content": [{"type": "text", "text": "1"}], "position": "0-12"},
+    {
+        "type": "tool.result",
+        "tool_call_id": "a",
+        "content": [{"type": "text", "text": "1"}],
+        "position": "0-12",
+    },
 ]
 
 
 def broken(sample: list[dict[str, Any]], change: Change) -> list[dict[str, Any]]:
-    """The sample with one change: a path of keys and what goes there (``DEL`` takes out, a list path ending in ``+`` puts in)."""
+    """The sample with one change: a path of keys and what goes there (``DEL`` takes out, a list
+    path ending in ``+`` puts in).
+    """
     made: Any = copy.deepcopy(sample)
     path, value = change
     *way, last = [int(key) if key.lstrip("-").isdigit() else key for key in path.split("/")]
@@ -93,8 +126,16 @@ DEL = object()
 
 def test_whole_samples_have_no_fault() -> None:
     assert openai_checker.problems(OPENAI) == []
-    assert anthropic_checker.problems("Be short.", ANTHROPIC) == anthropic_checker.problems(None, ANTHROPIC) == []
-    assert neutral_checker.problems(NEUTRAL, {"a"}) == neutral_checker.problems(NEUTRAL, paired=True) == []
+    assert (
+        anthropic_checker.problems("Be short.", ANTHROPIC)
+        == anthropic_checker.problems(None, ANTHROPIC)
+        == []
+    )
+    assert (
+        neutral_checker.problems(NEUTRAL, {"a"})
+        == neutral_checker.problems(NEUTRAL, paired=True)
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,15 +191,35 @@ def test_the_openai_checker_finds(change: Change, said: str) -> None:
         (("5/content", ""), "without text"),
         (("5/content", []), "filled list of blocks"),
         (("1/content/0/signature", ""), "without its signature"),
-        (("1/content/2", Put({"type": "thinking", "thinking": "x", "signature": "s"})), "does not stand first"),
-        (("1/content/0", {"type": "image", "source": {"type": "url", "url": "x"}}), "in a assistant message"),
+        (
+            ("1/content/2", Put({"type": "thinking", "thinking": "x", "signature": "s"})),
+            "does not stand first",
+        ),
+        (
+            ("1/content/0", {"type": "image", "source": {"type": "url", "url": "x"}}),
+            "in a assistant message",
+        ),
         (("1/content/2/input", "{}"), "is no object"),
         (("1/content/2/name", "a b"), "without a valid name"),
         (("0/content/1/source", {"type": "url"}), "without a source"),
         (("0/role", "system"), "known role"),
         (("0/name", "ann"), "not one of a message"),
-        (("6", Put({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]})), "nobody waits for"),
-        (("5/content", [{"type": "tool_use", "id": "end", "name": "look", "input": {}}]), "end: calls"),
+        (
+            (
+                "6",
+                Put(
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}],
+                    }
+                ),
+            ),
+            "nobody waits for",
+        ),
+        (
+            ("5/content", [{"type": "tool_use", "id": "end", "name": "look", "input": {}}]),
+            "end: calls",
+        ),
     ],
 )
 def test_the_anthropic_checker_finds(change: Change, said: str) -> None:
@@ -187,14 +248,41 @@ def test_the_anthropic_checker_finds_an_empty_system_and_an_empty_list() -> None
         (("5/kind", "other"), "kind 'other'"),
         (("6/tool_call_id", "z"), "which nobody called"),
         (
-            ("7", Put({"type": "summary", "summary_id": "t", "text": "t", "tokens": 3, "trust": "user", "position": "0-20"})),
+            (
+                "7",
+                Put(
+                    {
+                        "type": "summary",
+                        "summary_id": "t",
+                        "text": "t",
+                        "tokens": 3,
+                        "trust": "user",
+                        "position": "0-20",
+                    }
+                ),
+            ),
             "stands behind",
         ),
         (
-            ("2", Put({"type": "summary", "summary_id": "t", "text": "t", "tokens": 3, "trust": "user", "position": "0-20"})),
+            (
+                "2",
+                Put(
+                    {
+                        "type": "summary",
+                        "summary_id": "t",
+                        "text": "t",
+                        "tokens": 3,
+                        "trust": "user",
+                        "position": "0-20",
+                    }
+                ),
+            ),
             "stands behind",
         ),
-        (("7", Put({"type": "message", "role": "system", "content": "x", "position": "0-20"})), "stands behind"),
+        (
+            ("7", Put({"type": "message", "role": "system", "content": "x", "position": "0-20"})),
+            "stands behind",
+        ),
         (("1/trust", "nobody"), "trust 'nobody'"),
     ],
 )
@@ -205,6 +293,10 @@ def test_the_neutral_checker_finds(change: Change, said: str) -> None:
 
 def test_the_neutral_checker_finds_results_that_no_call_waits_for_when_asked_to() -> None:
     again = {**NEUTRAL[6], "position": "0-13"}
-    for change, events in ((("7", Put(again)), NEUTRAL), (("4", DEL), NEUTRAL), (("6/tool_call_id", "z"), NEUTRAL)):
+    for change, events in (
+        (("7", Put(again)), NEUTRAL),
+        (("4", DEL), NEUTRAL),
+        (("6/tool_call_id", "z"), NEUTRAL),
+    ):
         found = neutral_checker.problems(broken(events, change), paired=True)
         assert any("waits for none" in fault for fault in found), found

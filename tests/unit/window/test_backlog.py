@@ -1,4 +1,6 @@
-"""A backlog that nobody summarised: what is left out of the tail, what is held as a range of the log, and how summaries take both."""
+"""A backlog that nobody summarised: what is left out of the tail, what is held as a range of the
+log, and how summaries take both.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_past_twice_the_budget_the_oldest_messages_are_left_out_and_stay_known()
     window = backlog().windows[KEY]
     hidden = [entry for entry in window.tail if entry.out]
     assert [entry.offset for entry in hidden] == list(range(len(hidden))), "the oldest"
-    assert all((e.form, e.body, e.tokens, e.full) == ("out:leave_out_oldest", b"", 0, 40) for e in hidden)
+    assert all(
+        (e.form, e.body, e.tokens, e.full) == ("out:leave_out_oldest", b"", 0, 40) for e in hidden
+    )
     assert window.left_out == len(hidden) > 0 and window.held_tokens == 40 * len(hidden)
     assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == 30 * 40
     assert window.tail_messages == len(window.tail) == 30
@@ -84,11 +88,24 @@ def test_the_trace_tells_of_all_that_was_left_out_held_or_not(messages: int) -> 
 
 
 def test_many_small_messages_within_the_budget_are_held_as_ranges_too() -> None:
-    window = Window(KEY, PARTITION, Rules({**RULES.deployment, "working_budget": 100_000, "model_window": 128_000, "min_messages": 10**6}))
+    window = Window(
+        KEY,
+        PARTITION,
+        Rules(
+            {
+                **RULES.deployment,
+                "working_budget": 100_000,
+                "model_window": 128_000,
+                "min_messages": 10**6,
+            }
+        ),
+    )
     for i in range(MAX_ENTRIES + 10):
         apply(window, i, make_event(events.Message("user", "x"), f"e{i}", 5))
     head = window.tail[0]
-    assert head.kind == Kind.HELD and head.count == MAX_ENTRIES // 4 and head.tokens == 5 * head.count
+    assert (
+        head.kind == Kind.HELD and head.count == MAX_ENTRIES // 4 and head.tokens == 5 * head.count
+    )
     assert len(window.tail) == 1 + MAX_ENTRIES + 10 - head.count
 
 
@@ -135,7 +152,9 @@ def test_a_backlog_is_summarised_in_a_chain_down_to_the_budget(messages: int) ->
         assert talks.summarise(KEY, request_for(talks.windows[KEY], 1)) is Status.APPLIED
     window = talks.windows[KEY]
     assert window.meta.due is None and window.held_tokens == 0 and 0 < window.tail_tokens <= 300
-    assert not any(entry.out for entry in window.tail), "what was left out for the wait alone is shown again"
+    assert not any(entry.out for entry in window.tail), (
+        "what was left out for the wait alone is shown again"
+    )
 
 
 def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
@@ -148,7 +167,10 @@ def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
     assert request is not None
     good = summary_of(request, log)
     inside = msgspec.structs.replace(good.span, to="3-55", positions=[])
-    assert why_not(window, msgspec.structs.replace(good, span=inside), 12) == "its span does not end at an event of the window"
+    assert (
+        why_not(window, msgspec.structs.replace(good, span=inside), 12)
+        == "its span does not end at an event of the window"
+    )
     inside = msgspec.structs.replace(good.span, to="3-50", positions=[0, 10, 10, 10, 10, 10])
     assert why_not(window, msgspec.structs.replace(good, span=inside), 12) is None
 
@@ -156,7 +178,11 @@ def test_a_span_inside_a_held_range_must_end_at_one_of_its_events() -> None:
 def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_are_not() -> None:
     window = Window(KEY, PARTITION, RULES)
     window.replace_tail(
-        [Entry(9, Kind.HELD, 50, first=0, count=6), Entry(12, Kind.USER, 5, b'{"role":"user","content":"x"}'), Entry(15, Kind.NOTE)]
+        [
+            Entry(9, Kind.HELD, 50, first=0, count=6),
+            Entry(12, Kind.USER, 5, b'{"role":"user","content":"x"}'),
+            Entry(15, Kind.NOTE),
+        ]
     )
     good = events.Summary(
         summary_id="s", text="t", tokens=1, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 3], ""), previous=None, reason="budget",

@@ -32,7 +32,11 @@ def test_early_results_pair_in_order_with_parallel_calls_also_of_one_id() -> Non
     first, second = story.result("a", "one"), story.result("a", "two")
     other = story.result("b", "three")
     call = story.call("b", "a", "a")
-    assert [story.entry(o).link for o in (first, second, other)] == [(call, 1), (call, 2), (call, 0)]
+    assert [story.entry(o).link for o in (first, second, other)] == [
+        (call, 1),
+        (call, 2),
+        (call, 0),
+    ]
     assert story.texts()[1:] == ["three", "one", "two"]
     story.assert_replays()
 
@@ -106,13 +110,21 @@ def test_an_early_result_whose_call_never_comes_is_summarised_away() -> None:
     story.summarise()
     assert early not in {entry.offset for entry in story.window.tail}
     story.call("a")
-    assert [call.id for call in story.window.lanes.calls] == ["a"], "what left cannot answer any more"
-    assert story.messages()[-1]["content"] == "[no result: the call was not answered]" and story.say(events.TurnEnded("t"))
+    assert [call.id for call in story.window.lanes.calls] == ["a"], (
+        "what left cannot answer any more"
+    )
+    assert story.messages()[-1][
+        "content"
+    ] == "[no result: the call was not answered]" and story.say(events.TurnEnded("t"))
     story.assert_replays()
 
 
-def test_a_call_whose_result_came_so_early_that_it_is_to_be_summarised_has_the_span_marked_anew() -> None:
-    """Otherwise the summary is refused for parting the two, is asked for again the same, and the window is due for ever."""
+def test_a_call_whose_result_came_so_early_that_it_is_to_be_summarised_has_the_span_marked_anew() -> (
+    None
+):
+    """Otherwise the summary is refused for parting the two, is asked for again the same, and the
+    window is due for ever.
+    """
     story = Story()
     story.result("a", "found " * 10, tokens=20)
     while story.window.meta.due is None:

@@ -29,7 +29,9 @@ def test_the_oldest_of_more_than_1024_is_forgotten() -> None:
         recents.add(hash_of(i), i)
     assert [recents.find(hash_of(i)) is None for i in (0, 1, 2, 3)] == [True, True, True, False]
     assert recents.added == LIMIT + 3
-    assert len(recents.packed()) < LIMIT * 10, "8 bytes an id, and a byte or two for the step to its position"
+    assert len(recents.packed()) < LIMIT * 10, (
+        "8 bytes an id, and a byte or two for the step to its position"
+    )
 
 
 def test_a_match_that_does_not_begin_at_a_record_is_no_match() -> None:
@@ -54,7 +56,13 @@ def test_ids_are_known_and_unknown_rightly_over_many_thousands() -> None:
                 assert recents.find(hash_of(i - back)) == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**18), st.booleans()), unique_by=lambda t: t[0], max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 10**18), st.booleans()),
+        unique_by=lambda t: t[0],
+        max_size=40,
+    )
+)
 def test_packed_records_read_back(items: list[tuple[int, int, bool]]) -> None:
     recents = Recents()
     for i, offset, rejected in items:

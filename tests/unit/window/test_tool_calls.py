@@ -44,9 +44,15 @@ def test_the_hash_is_of_tool_and_canonical_json_and_tools_do_not_run_together() 
     assert call_hash("a", "b") != call_hash("ab", "")
 
 
-@pytest.mark.parametrize("arguments", ["[" * 5_000 + "]" * 5_000, '{"n":1e999}', "\ud800", '{"n":' + "9" * 400 + "}"])
+@pytest.mark.parametrize(
+    "arguments", ["[" * 5_000 + "]" * 5_000, '{"n":1e999}', "\ud800", '{"n":' + "9" * 400 + "}"]
+)
 def test_what_cannot_be_made_canonical_counts_as_it_is_written(arguments: str) -> None:
-    assert call_hash("look", arguments) == call_hash("look", arguments) != call_hash("look", arguments + " x")
+    assert (
+        call_hash("look", arguments)
+        == call_hash("look", arguments)
+        != call_hash("look", arguments + " x")
+    )
 
 
 @given(st.lists(st.text(max_size=8), max_size=30))

@@ -40,19 +40,35 @@ class Talk:
     def _envelope(self, fence: int | None) -> dict[str, Any]:
         return {"specversion": "1.0", "id": f"e{len(self.log)}", "source": SOURCE, "fence": fence}
 
-    def begin(self, turn: str, policy: str | None = "reject", seconds: int = 60, fence: int | None = None) -> Outcome:
+    def begin(
+        self, turn: str, policy: str | None = "reject", seconds: int = 60, fence: int | None = None
+    ) -> Outcome:
         lease = None if policy is None else {"policy": policy, "seconds": seconds}
-        return self.put(events.TurnStartedEvent(data=events.TurnStarted(turn, lease=lease), **self._envelope(fence)))
+        return self.put(
+            events.TurnStartedEvent(
+                data=events.TurnStarted(turn, lease=lease), **self._envelope(fence)
+            )
+        )
 
     def end(self, turn: str, lease: object = None, fence: int | None = None) -> Outcome:
-        return self.put(events.TurnEndedEvent(data=events.TurnEnded(turn, lease=lease), **self._envelope(fence)))
+        return self.put(
+            events.TurnEndedEvent(data=events.TurnEnded(turn, lease=lease), **self._envelope(fence))
+        )
 
-    def say(self, text: str = "hello", fence: int | None = None, role: Any = "assistant") -> Outcome:
-        return self.put(events.MessageEvent(data=events.Message(role, text), **self._envelope(fence)))
+    def say(
+        self, text: str = "hello", fence: int | None = None, role: Any = "assistant"
+    ) -> Outcome:
+        return self.put(
+            events.MessageEvent(data=events.Message(role, text), **self._envelope(fence))
+        )
 
     def call(self) -> Outcome:
         calls = [events.ToolCall("a", "look", "{}")]
-        return self.put(events.MessageEvent(data=events.Message("assistant", None, tool_calls=calls), **self._envelope(None)))
+        return self.put(
+            events.MessageEvent(
+                data=events.Message("assistant", None, tool_calls=calls), **self._envelope(None)
+            )
+        )
 
     @property
     def turns(self) -> Turns:
@@ -116,7 +132,10 @@ def test_what_a_turn_that_is_over_appends_is_rejected() -> None:
     assert talk.say("by a", fence=token).status is Status.APPLIED
     talk.begin("b", "interrupt")
     late = talk.say("late, by a", fence=token)
-    assert late.status is Status.REJECTED and f"fencing token {token} is not that of the turn in force" in (late.reason or "")
+    assert (
+        late.status is Status.REJECTED
+        and f"fencing token {token} is not that of the turn in force" in (late.reason or "")
+    )
     assert talk.say("without a token, nobody is kept out").status is Status.APPLIED
     talk.end("b")
     assert talk.say("after all turns", fence=token).status is Status.REJECTED
@@ -197,20 +216,41 @@ def test_a_rollback_leaves_the_turn_in_force() -> None:
     talk.say("first", role="user")
     talk.begin("a")
     token = talk.turns.token
-    talk.put(events.RollbackEvent(specversion="1.0", id="r", source=SOURCE, fence=token, data=events.Rollback("0-10")))
+    talk.put(
+        events.RollbackEvent(
+            specversion="1.0", id="r", source=SOURCE, fence=token, data=events.Rollback("0-10")
+        )
+    )
     assert talk.turns.token == token and talk.say("again", fence=token).status is Status.APPLIED
 
 
 @pytest.mark.parametrize(
-    "lease", [{"policy": "take it"}, {"seconds": 3}, {"policy": "queue", "seconds": -1}, ["queue"], {"policy": "queue", "seconds": "x"}]
+    "lease",
+    [
+        {"policy": "take it"},
+        {"seconds": 3},
+        {"policy": "queue", "seconds": -1},
+        ["queue"],
+        {"policy": "queue", "seconds": "x"},
+    ],
 )
 def test_what_is_no_lease_of_ours_is_a_turn_without_one(lease: Any) -> None:
     talk = Talk()
-    event = events.TurnStartedEvent(specversion="1.0", id="x", source=SOURCE, data=events.TurnStarted("a", lease=lease))
+    event = events.TurnStartedEvent(
+        specversion="1.0", id="x", source=SOURCE, data=events.TurnStarted("a", lease=lease)
+    )
     assert talk.put(event).status is Status.APPLIED and talk.live is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(["queue", "reject", "interrupt", "end", "expire", "late"]), st.integers(0, 5)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["queue", "reject", "interrupt", "end", "expire", "late"]),
+            st.integers(0, 5),
+        ),
+        max_size=60,
+    )
+)
 def test_never_two_holders_and_tokens_only_grow(steps: list[tuple[str, int]]) -> None:
     talk, best, held = Talk(), -1, {}
     for what, number in steps:

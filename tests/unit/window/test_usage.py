@@ -1,4 +1,6 @@
-"""What models report of their calls sets the window's own counts right: the ratio is held against it."""
+"""What models report of their calls sets the window's own counts right: the ratio is held against
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ SHARE: dict[str, Any] = {
 
 
 def reported(story: Story, prompt: int, text: str = "words " * 30, **fields: int) -> int:
-    usage = events.Usage(**fields) if fields else events.Usage(prompt_tokens=prompt, completion_tokens=5)
+    usage = (
+        events.Usage(**fields)
+        if fields
+        else events.Usage(prompt_tokens=prompt, completion_tokens=5)
+    )
     return story.say(events.Message("assistant", text, usage=usage), 40)
 
 
@@ -31,7 +37,9 @@ def test_without_usage_the_own_count_passes_the_ratio() -> None:
 
 
 @pytest.mark.parametrize(("beyond", "due_at"), [(500, 1_440), (-300, 2_240)])
-def test_a_call_that_took_more_or_less_than_counted_moves_the_mark_by_that_much(beyond: int, due_at: int) -> None:
+def test_a_call_that_took_more_or_less_than_counted_moves_the_mark_by_that_much(
+    beyond: int, due_at: int
+) -> None:
     story = Story(SHARE)
     for _ in range(19):
         story.user("words " * 30, 40)
@@ -51,7 +59,10 @@ def test_the_latest_report_counts() -> None:
     assert story.window.beyond == 0
 
 
-@pytest.mark.parametrize("fields", [{"prompt_tokens": 700}, {"input_tokens": 700}, {"prompt_tokens": 700, "total_tokens": 9}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"prompt_tokens": 700}, {"input_tokens": 700}, {"prompt_tokens": 700, "total_tokens": 9}],
+)
 def test_both_providers_names_are_understood(fields: dict[str, int]) -> None:
     story = Story(SHARE)
     for _ in range(10):

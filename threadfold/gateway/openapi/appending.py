@@ -13,7 +13,10 @@ C = "/v1/conversations/{conversation}"
 CONVERSATION = "support-42"
 ID = "0197a1c2-6f3e-7c41-9d2b-5f0a8e6b1c3d"
 DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_STATED: dict[str, Any] = {"events": [{"id": ID, "position": "3-17", "status": "applied"}], "position": "3-17"}
+_STATED: dict[str, Any] = {
+    "events": [{"id": ID, "position": "3-17", "status": "applied"}],
+    "position": "3-17",
+}
 _APPENDED: dict[str, Any] = {"events": [{"id": ID, "position": "3-17"}], "position": "3-17"}
 _USUAL = (409, 410)
 MESSAGE = {"type": "message", "role": "user", "content": "Where is my order 1182?"}
@@ -23,11 +26,17 @@ CALL = {
     "content": None,
     "tool_calls": [{"id": "call_1", "name": "find_order", "arguments": '{"order":1182}'}],
 }
-RESULT = {"type": "tool.result", "tool_call_id": "call_1", "content": '{"state":"shipped","carrier":"post"}'}
+RESULT = {
+    "type": "tool.result",
+    "tool_call_id": "call_1",
+    "content": '{"state":"shipped","carrier":"post"}',
+}
 
 
 def appended(several: bool = False) -> dict[int, Answer]:
-    """The two answers of an append: 202 once it is safe, and 200 (with ``wait=applied``) once the window holds it."""
+    """The two answers of an append: 202 once it is safe, and 200 (with ``wait=applied``) once the
+    window holds it.
+    """
     if not several:
         return {
             202: Answer(ref("Appended"), _APPENDED, "Safe in the log."),
@@ -36,7 +45,11 @@ def appended(several: bool = False) -> dict[int, Answer]:
     events = [{"conversation": CONVERSATION, **_APPENDED["events"][0]}]
     stated = [{"conversation": CONVERSATION, **_STATED["events"][0]}]
     return {
-        202: Answer(ref("AppendedOfSeveral"), {"events": events, "positions": {CONVERSATION: "3-17"}}, "Safe in the log."),
+        202: Answer(
+            ref("AppendedOfSeveral"),
+            {"events": events, "positions": {CONVERSATION: "3-17"}},
+            "Safe in the log.",
+        ),
         200: Answer(
             ref("AppendedOfSeveral"),
             {"events": stated, "positions": {CONVERSATION: "3-17"}},
@@ -45,7 +58,11 @@ def appended(several: bool = False) -> dict[int, Answer]:
     }
 
 
-_PARAMETERS = {"conversation": CONVERSATION, "wait": "applied", "Idempotency-Key": "order-1182-question"}
+_PARAMETERS = {
+    "conversation": CONVERSATION,
+    "wait": "applied",
+    "Idempotency-Key": "order-1182-question",
+}
 
 OPERATIONS: Table = {
     ("POST", f"{C}/events"): Operation(
@@ -58,7 +75,11 @@ OPERATIONS: Table = {
             {
                 "one": MESSAGE,
                 "several": [CALL, RESULT],
-                "opened": {"type": "conversation.opened", "user": "u-7", "metadata": {"shop": "nord"}},
+                "opened": {
+                    "type": "conversation.opened",
+                    "user": "u-7",
+                    "metadata": {"shop": "nord"},
+                },
             },
         ),
         _USUAL,
@@ -78,7 +99,11 @@ OPERATIONS: Table = {
                         "role": "assistant",
                         "content": None,
                         "tool_calls": [
-                            {"id": "call_1", "type": "function", "function": {"name": "find_order", "arguments": '{"order":1182}'}}
+                            {
+                                "id": "call_1",
+                                "type": "function",
+                                "function": {"name": "find_order", "arguments": '{"order":1182}'},
+                            }
                         ],
                     },
                     {"role": "tool", "tool_call_id": "call_1", "content": '{"state":"shipped"}'},
@@ -105,7 +130,12 @@ OPERATIONS: Table = {
                     },
                 ]
             },
-            {"several": [{"conversation": CONVERSATION, **MESSAGE}, {"conversation": "support-43", **MESSAGE}]},
+            {
+                "several": [
+                    {"conversation": CONVERSATION, **MESSAGE},
+                    {"conversation": "support-43", **MESSAGE},
+                ]
+            },
         ),
         _USUAL,
         {"wait": "applied", "Idempotency-Key": "batch-7"},
@@ -117,7 +147,15 @@ OPERATIONS: Table = {
         appended(),
         Body(
             record(
-                {"to": {**TEXT, "description": "a position, or the id of one of the last 1,024 events: the last that stays"}},
+                {
+                    "to": {
+                        **TEXT,
+                        "description": (
+                            "a position, or the id of one of the last 1,024 events: the last that"
+                            " stays"
+                        ),
+                    }
+                },
                 {"id": ID_SCHEMA, "time": TIME, "traceparent": TRACEPARENT},
                 closed=True,
             ),
@@ -127,7 +165,12 @@ OPERATIONS: Table = {
         _PARAMETERS,
     ),
     ("POST", f"{C}/close"): Operation(
-        "Appending", "Close the session", "append", appended(), problems=(400, *_USUAL), parameters=_PARAMETERS
+        "Appending",
+        "Close the session",
+        "append",
+        appended(),
+        problems=(400, *_USUAL),
+        parameters=_PARAMETERS,
     ),
     ("POST", f"{C}/renders"): Operation(
         "Model calls",
@@ -163,7 +206,11 @@ OPERATIONS: Table = {
         "append",
         {
             **appended(),
-            202: Answer(ref("Appended"), _APPENDED, "Asked for; the summary comes over the stream once the window took it."),
+            202: Answer(
+                ref("Appended"),
+                _APPENDED,
+                "Asked for; the summary comes over the stream once the window took it.",
+            ),
         },
         problems=(400, *_USUAL),
         parameters=_PARAMETERS,

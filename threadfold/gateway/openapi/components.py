@@ -1,4 +1,6 @@
-"""The components of the OpenAPI document: the events from their structs, and the documents that the routes answer."""
+"""The components of the OpenAPI document: the events from their structs, and the documents that the
+routes answer.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,21 @@ def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def record(required: dict[str, Schema], optional: dict[str, Schema] | None = None, about: str = "", *, closed: bool = False) -> Schema:
-    """An object with these fields; unless it is ``closed``, further ones may come with newer versions."""
-    schema: dict[str, Any] = {"type": "object", "properties": {**required, **(optional or {})}, "required": [*required]}
+def record(
+    required: dict[str, Schema],
+    optional: dict[str, Schema] | None = None,
+    about: str = "",
+    *,
+    closed: bool = False,
+) -> Schema:
+    """An object with these fields; unless it is ``closed``, further ones may come with newer
+    versions.
+    """
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": [*required],
+    }
     if closed:
         schema["additionalProperties"] = False
     return {**schema, "description": about} if about else schema
@@ -49,7 +63,10 @@ def all_components() -> dict[str, Schema]:
         made[f"New{names[kind]}"] = flat(kind, parts)
     made["NewOther"] = other()
     made["NewEvent"] = {
-        "description": "An event to append: `type` and its fields; `id` and `time` are made where they are missing.",
+        "description": (
+            "An event to append: `type` and its fields; `id` and `time` are made where they are"
+            " missing."
+        ),
         "oneOf": [ref(f"New{names[kind]}") for kind in APPENDED] + [ref("NewOther")],
     }
     for kind in LOG_TYPES:
@@ -57,42 +74,69 @@ def all_components() -> dict[str, Schema]:
     made["ToldEvent"] = _told_event(names)
     called, required = fields_of("model.called", parts)
     del called["generation"]
-    made["NewModelCall"] = {"type": "object", "properties": called, "required": required, "additionalProperties": False}
+    made["NewModelCall"] = {
+        "type": "object",
+        "properties": called,
+        "required": required,
+        "additionalProperties": False,
+    }
     made |= _of_appends() | _of_windows() | _of_administration() | _of_the_log()
     _, receipts = msgspec.json.schema_components([Receipt], ref_template=_TEMPLATE)
-    made |= {name: {k: v for k, v in schema.items() if k != "description"} for name, schema in receipts.items()}
+    made |= {
+        name: {k: v for k, v in schema.items() if k != "description"}
+        for name, schema in receipts.items()
+    }
     return dict(sorted(made.items()))
 
 
 def _told_event(names: dict[str, str]) -> Schema:
-    """An event as it is read back: what all have in common, and for each known type what is its own."""
-    cases: list[Schema] = [{"if": {"properties": {"type": {"const": kind}}}, "then": ref(f"Told{names[kind]}")} for kind in LOG_TYPES]
+    """An event as it is read back: what all have in common, and for each known type what is its
+    own.
+    """
+    cases: list[Schema] = [
+        {"if": {"properties": {"type": {"const": kind}}}, "then": ref(f"Told{names[kind]}")}
+        for kind in LOG_TYPES
+    ]
     schema = record(
         {"id": TEXT, "type": TEXT, "time": nullable(TEXT), "position": POSITION},
         {
             "traceparent": TEXT,
-            "page": record({"offset": COUNT, "limit": COUNT, "characters": COUNT}, about="which page of the text `content` is"),
+            "page": record(
+                {"offset": COUNT, "limit": COUNT, "characters": COUNT},
+                about="which page of the text `content` is",
+            ),
         },
-        "An event as it stands in the log, flat: `type` without prefix and version, and the fields of its type.",
+        "An event as it stands in the log, flat: `type` without prefix and version, and the fields"
+        " of its type.",
     )
     return {**schema, "allOf": cases}
 
 
 def _of_appends() -> dict[str, Schema]:
-    appended = record({"id": TEXT, "position": POSITION}, {"status": {"enum": ["applied", "duplicate", "rejected", "parked"]}})
+    appended = record(
+        {"id": TEXT, "position": POSITION},
+        {"status": {"enum": ["applied", "duplicate", "rejected", "parked"]}},
+    )
     role = {"enum": ["system", "developer", "user", "assistant", "tool"]}
     return {
         "Problem": record(
-            {"type": TEXT, "title": TEXT, "status": {"type": "integer"}, "detail": TEXT}, about="An RFC 9457 problem document."
+            {"type": TEXT, "title": TEXT, "status": {"type": "integer"}, "detail": TEXT},
+            about="An RFC 9457 problem document.",
         ),
         "Appended": record(
             {"events": array(appended), "position": POSITION},
-            about="Ids and positions in the order they were sent; `position` is the last, for `after`. `status` only with `wait`.",
+            about=(
+                "Ids and positions in the order they were sent; `position` is the last, for"
+                " `after`. `status` only with `wait`."
+            ),
         ),
         "AppendedOfSeveral": record(
             {
                 "events": array(
-                    record({"conversation": TEXT, "id": TEXT, "position": POSITION}, {"status": appended["properties"]["status"]})
+                    record(
+                        {"conversation": TEXT, "id": TEXT, "position": POSITION},
+                        {"status": appended["properties"]["status"]},
+                    )
                 ),
                 "positions": {"type": "object", "additionalProperties": POSITION},
             },
@@ -108,10 +152,19 @@ def _of_appends() -> dict[str, Schema]:
             },
             "A message of OpenAI's chat completions.",
         ),
-        "OpenAIToolCall": record({"id": TEXT, "function": record({"name": TEXT, "arguments": TEXT})}, {"type": {"const": "function"}}),
+        "OpenAIToolCall": record(
+            {"id": TEXT, "function": record({"name": TEXT, "arguments": TEXT})},
+            {"type": {"const": "function"}},
+        ),
         "AnthropicMessage": record(
-            {"role": {"enum": ["system", "user", "assistant"]}, "content": {"anyOf": [TEXT, array(OBJECT)]}},
-            about="A message of Anthropic's messages API; `system` is given as a first message with that role.",
+            {
+                "role": {"enum": ["system", "user", "assistant"]},
+                "content": {"anyOf": [TEXT, array(OBJECT)]},
+            },
+            about=(
+                "A message of Anthropic's messages API; `system` is given as a first message with"
+                " that role."
+            ),
         ),
         "ChatMessage": {"anyOf": [ref("OpenAIMessage"), ref("AnthropicMessage")]},
     }
@@ -140,10 +193,25 @@ def _of_windows() -> dict[str, Schema]:
                 "position": POSITION,
             }
         ),
-        "Step": record({"reducer": TEXT, "messages_before": COUNT, "messages_after": COUNT, "tokens_before": COUNT, "tokens_after": COUNT}),
+        "Step": record(
+            {
+                "reducer": TEXT,
+                "messages_before": COUNT,
+                "messages_after": COUNT,
+                "tokens_before": COUNT,
+                "tokens_after": COUNT,
+            }
+        ),
         "Context": _context(),
         "ListedConversation": record(
-            {"conversation": TEXT, "active_at": TEXT, "state": STATE, "position": POSITION, "count": COUNT, "tokens": COUNT}
+            {
+                "conversation": TEXT,
+                "active_at": TEXT,
+                "state": STATE,
+                "position": POSITION,
+                "count": COUNT,
+                "tokens": COUNT,
+            }
         ),
         "Turn": record(
             {
@@ -153,7 +221,8 @@ def _of_windows() -> dict[str, Schema]:
                 "position": POSITION,
             },
             {"place": COUNT},
-            "`fencing_token` grows with every turn of the conversation; null while it waits. `place`: how many turns are before it.",
+            "`fencing_token` grows with every turn of the conversation; null while it waits."
+            " `place`: how many turns are before it.",
         ),
     }
 
@@ -173,7 +242,12 @@ def _of_administration() -> dict[str, Schema]:
         ),
         "NewKey": record(
             {"id": TEXT, "scopes": array(SCOPE), "key": TEXT},
-            {"name": nullable(TEXT), "created": nullable(TEXT), "expires_at": nullable(TEXT), "expired": {"type": "boolean"}},
+            {
+                "name": nullable(TEXT),
+                "created": nullable(TEXT),
+                "expires_at": nullable(TEXT),
+                "expired": {"type": "boolean"},
+            },
             "A new key; `key` is shown in this answer and never again.",
         ),
         "Tenant": record(
@@ -217,7 +291,9 @@ def _of_the_log() -> dict[str, Schema]:
 def _context() -> Schema:
     return record(
         {
-            "messages": array({"anyOf": [ref("OpenAIMessage"), ref("AnthropicMessage"), ref("ToldEvent")]}),
+            "messages": array(
+                {"anyOf": [ref("OpenAIMessage"), ref("AnthropicMessage"), ref("ToldEvent")]}
+            ),
             "tokens": COUNT,
             "budget": COUNT,
             "ceiling": COUNT,
@@ -233,5 +309,6 @@ def _context() -> Schema:
             "trace": array(ref("Step")),
         },
         {"system": TEXT, "parked": record({"position": POSITION, "cause": TEXT, "waiting": COUNT})},
-        "What a model is sent: `messages` (and `system`, for Anthropic) can be handed on as they are.",
+        "What a model is sent: `messages` (and `system`, for Anthropic) can be handed on as they"
+        " are.",
     )

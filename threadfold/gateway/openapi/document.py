@@ -1,4 +1,6 @@
-"""The OpenAPI document: what the framework knows of the routes' parameters, completed from the table of operations."""
+"""The OpenAPI document: what the framework knows of the routes' parameters, completed from the
+table of operations.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from threadfold.schemas.structs import NAME
 
 _ABOUT = """The window of a conversation, its log, and what is said in it, over HTTP.
 
-The tenant is the key's, never the caller's word. Errors are RFC 9457 problem documents. An append that was answered 503 is *unknown*:
-repeat it with the same ids (or the same `Idempotency-Key`), and it lands once. A position is opaque, and good for `after` and `to`.
+The tenant is the key's, never the caller's word. Errors are RFC 9457 problem documents. An append
+that was answered 503 is *unknown*: repeat it with the same ids (or the same `Idempotency-Key`),
+and it lands once. A position is opaque, and good for `after` and `to`.
 """
 _TAGS = {
     "Appending": "What was said, into the log.",
@@ -32,7 +35,9 @@ _NAMES = ("conversation", "tenant")
 
 
 def install(app: FastAPI) -> None:
-    """Make ``app.openapi()`` give the completed document; it is made once, when it is first asked for."""
+    """Make ``app.openapi()`` give the completed document; it is made once, when it is first asked
+    for.
+    """
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -44,7 +49,9 @@ def install(app: FastAPI) -> None:
 
 def openapi_document(app: FastAPI) -> Schema:
     """The document of the application's own routes."""
-    document = get_openapi(title="threadfold", version=app.version, description=_ABOUT, routes=app.routes)
+    document = get_openapi(
+        title="threadfold", version=app.version, description=_ABOUT, routes=app.routes
+    )
     used_tags = set()
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -52,12 +59,17 @@ def openapi_document(app: FastAPI) -> Schema:
             if known is not None:
                 _complete(operation, known)
                 used_tags.add(known.tag)
-    document["tags"] = [{"name": name, "description": about} for name, about in _TAGS.items() if name in used_tags]
+    document["tags"] = [
+        {"name": name, "description": about} for name, about in _TAGS.items() if name in used_tags
+    ]
     security = document.get("components", {}).get("securitySchemes", {})
     security[_SECURITY] = {
         "type": "http",
         "scheme": "bearer",
-        "description": "A key, as `threadfold tenants add` printed it, or a token of an issuer that the deployment trusts.",
+        "description": (
+            "A key, as `threadfold tenants add` printed it, or a token of an issuer that the"
+            " deployment trusts."
+        ),
     }
     document["components"] = {"schemas": all_components(), "securitySchemes": security}
     return document
@@ -67,7 +79,9 @@ def _complete(operation: Schema, known: Operation) -> None:
     operation["tags"] = [known.tag]
     operation["summary"] = known.summary
     about = known.about or operation.get("description", known.summary)
-    operation["description"] = about if known.scope is None else f"{about}\n\nScope: `{known.scope}`."
+    operation["description"] = (
+        about if known.scope is None else f"{about}\n\nScope: `{known.scope}`."
+    )
     operation.pop("security", None)
     operation.pop("requestBody", None)
     if known.scope is not None:

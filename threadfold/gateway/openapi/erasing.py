@@ -14,13 +14,21 @@ _RECEIPT: dict[str, Any] = {
     "erased_at": "2026-01-31T12:00:00.000Z",
     "log": "opaque",
     "stores": {
-        "log": {"state": "opaque", "deadline": None, "how": "payloads are sealed with a key that is gone"},
+        "log": {
+            "state": "opaque",
+            "deadline": None,
+            "how": "payloads are sealed with a key that is gone",
+        },
         "keys": {
             "state": "deleted",
             "deadline": "2026-02-01T13:00:00.000Z",
             "how": "void at once; the broker drops the wrapped keys by then",
         },
-        "windows": {"state": "deleted", "deadline": None, "how": "in all generations; what is left is that it was erased"},
+        "windows": {
+            "state": "deleted",
+            "deadline": None,
+            "how": "in all generations; what is left is that it was erased",
+        },
     },
 }
 
@@ -29,7 +37,11 @@ OPERATIONS: Table = {
         "Erasure",
         "Erase a conversation",
         "erase",
-        {200: Answer(ref("Receipt"), _RECEIPT, "The receipt: what becomes of each store, and until when.")},
+        {
+            200: Answer(
+                ref("Receipt"), _RECEIPT, "The receipt: what becomes of each store, and until when."
+            )
+        },
         problems=(404, 409),
         parameters={"conversation": CONVERSATION},
     ),

@@ -79,13 +79,22 @@ OPERATIONS: Table = {
         "read",
         {200: Answer(ref("Context"), CONTEXT, "What a model is sent.")},
         problems=(404, 410),
-        parameters={"conversation": CONVERSATION, "format": "openai", "max_tokens": 8000, "after": "3-17"},
+        parameters={
+            "conversation": CONVERSATION,
+            "format": "openai",
+            "max_tokens": 8000,
+            "after": "3-17",
+        },
     ),
     ("GET", f"{C}/history"): Operation(
         "Reading",
         "Read a page of history",
         "read",
-        {200: Answer(ref("History"), {"events": [TOLD], "next_before": CURSOR}, "A page, newest first.")},
+        {
+            200: Answer(
+                ref("History"), {"events": [TOLD], "next_before": CURSOR}, "A page, newest first."
+            )
+        },
         problems=(404, 410),
         parameters={"conversation": CONVERSATION, "limit": 50, "before": CURSOR},
     ),
@@ -93,7 +102,11 @@ OPERATIONS: Table = {
         "Reading",
         "Read one event whole",
         "read",
-        {200: Answer(ref("ToldEvent"), TOLD, "The event; with `offset` or `limit`, a page of its text.")},
+        {
+            200: Answer(
+                ref("ToldEvent"), TOLD, "The event; with `offset` or `limit`, a page of its text."
+            )
+        },
         problems=(404, 410, 500),
         parameters={"conversation": CONVERSATION, "position": "3-17", "offset": 0, "limit": 4000},
     ),
@@ -126,7 +139,12 @@ OPERATIONS: Table = {
         "read",
         {
             200: Answer(
-                record({"conversations": array(ref("ListedConversation")), "next_before": nullable(TEXT)}),
+                record(
+                    {
+                        "conversations": array(ref("ListedConversation")),
+                        "next_before": nullable(TEXT),
+                    }
+                ),
                 {
                     "conversations": [
                         {
@@ -167,11 +185,16 @@ OPERATIONS: Table = {
             200: Answer(
                 record(
                     {
-                        "suspensions": array({"allOf": [ref("OpenSuspension"), record({"conversation": TEXT})]}),
+                        "suspensions": array(
+                            {"allOf": [ref("OpenSuspension"), record({"conversation": TEXT})]}
+                        ),
                         "next_before": nullable(TEXT),
                     }
                 ),
-                {"suspensions": [{"conversation": CONVERSATION, **_SUSPENSION}], "next_before": None},
+                {
+                    "suspensions": [{"conversation": CONVERSATION, **_SUSPENSION}],
+                    "next_before": None,
+                },
                 "What waits for somebody, of all the tenant's conversations.",
             )
         },

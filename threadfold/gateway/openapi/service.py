@@ -7,7 +7,14 @@ from threadfold.gateway.openapi.operation import Answer, Operation, Table
 
 OPERATIONS: Table = {
     ("GET", "/healthz"): Operation(
-        "Service", "Is it alive", None, {200: Answer(record({"status": {"const": "ok"}}), {"status": "ok"}, "The process is alive.")}
+        "Service",
+        "Is it alive",
+        None,
+        {
+            200: Answer(
+                record({"status": {"const": "ok"}}), {"status": "ok"}, "The process is alive."
+            )
+        },
     ),
     ("GET", "/readyz"): Operation(
         "Service",
@@ -26,13 +33,26 @@ OPERATIONS: Table = {
         "Service",
         "Metrics",
         None,
-        {200: Answer(TEXT, "# TYPE threadfold_http_requests_total counter\n", "Prometheus' text format.", "text/plain")},
+        {
+            200: Answer(
+                TEXT,
+                "# TYPE threadfold_http_requests_total counter\n",
+                "Prometheus' text format.",
+                "text/plain",
+            )
+        },
     ),
     ("GET", "/asyncapi.json"): Operation(
         "Service",
         "The AsyncAPI document",
         None,
-        {200: Answer(record({"asyncapi": TEXT, "channels": OBJECT}), {"asyncapi": "3.0.0", "channels": {}}, "AsyncAPI 3.0.")},
+        {
+            200: Answer(
+                record({"asyncapi": TEXT, "channels": OBJECT}),
+                {"asyncapi": "3.0.0", "channels": {}},
+                "AsyncAPI 3.0.",
+            )
+        },
     ),
     ("GET", "/schemas/{name}.json"): Operation(
         "Service",
@@ -41,8 +61,12 @@ OPERATIONS: Table = {
         {
             200: Answer(
                 record({"$schema": TEXT, "$id": TEXT}),
-                {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:threadfold:schema:message:v1"},
-                "`message` is the CloudEvent in the log, `message.flat` what is appended over HTTP.",
+                {
+                    "$schema": "https://json-schema.org/draft/2020-12/schema",
+                    "$id": "urn:threadfold:schema:message:v1",
+                },
+                "`message` is the CloudEvent in the log, `message.flat` what is appended over"
+                " HTTP.",
                 "application/schema+json",
             )
         },

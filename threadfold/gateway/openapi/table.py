@@ -1,4 +1,6 @@
-"""All operations, by method and path. Those of routes that an application does not have are left out of its document."""
+"""All operations, by method and path. Those of routes that an application does not have are left
+out of its document.
+"""
 
 from __future__ import annotations
 

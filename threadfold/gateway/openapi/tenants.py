@@ -36,7 +36,11 @@ _TENANT: dict[str, Any] = {
 
 def _limit(name: str) -> Schema:
     least = 0.1 if name in BURSTS else 0
-    return {"type": ["integer" if name in COUNTS else "number", "null"], "minimum": least, "maximum": 86_400 if name in BURSTS else 1e12}
+    return {
+        "type": ["integer" if name in COUNTS else "number", "null"],
+        "minimum": least,
+        "maximum": 86_400 if name in BURSTS else 1e12,
+    }
 
 
 _QUOTA: Schema = {
@@ -52,13 +56,25 @@ OPERATIONS: Table = {
         "Tenants",
         "List tenants",
         "admin",
-        {200: Answer(record({"tenants": array(ref("Tenant"))}), {"tenants": [_TENANT]}, "All tenants, by name.")},
+        {
+            200: Answer(
+                record({"tenants": array(ref("Tenant"))}),
+                {"tenants": [_TENANT]},
+                "All tenants, by name.",
+            )
+        },
     ),
     ("POST", _ALL): Operation(
         "Tenants",
         "Add a tenant",
         "admin",
-        {201: Answer(ref("Tenant"), {**_TENANT, "key": _SECRET}, "The tenant, and its first key: it is never shown again.")},
+        {
+            201: Answer(
+                ref("Tenant"),
+                {**_TENANT, "key": _SECRET},
+                "The tenant, and its first key: it is never shown again.",
+            )
+        },
         Body(
             record(
                 {"name": NAME},
@@ -71,21 +87,43 @@ OPERATIONS: Table = {
                 },
                 closed=True,
             ),
-            {"a tenant": {"name": "nord", "policy": {"working_budget": 20000}, "quota": _LIMITS, "key_name": "backend"}},
+            {
+                "a tenant": {
+                    "name": "nord",
+                    "policy": {"working_budget": 20000},
+                    "quota": _LIMITS,
+                    "key_name": "backend",
+                }
+            },
         ),
         (409,),
     ),
     ("GET", _ONE): Operation(
-        "Tenants", "Show a tenant", "admin", {200: Answer(ref("Tenant"), _TENANT, "The tenant.")}, None, (404,), {"tenant": "nord"}
+        "Tenants",
+        "Show a tenant",
+        "admin",
+        {200: Answer(ref("Tenant"), _TENANT, "The tenant.")},
+        None,
+        (404,),
+        {"tenant": "nord"},
     ),
     ("PATCH", _ONE): Operation(
         "Tenants",
         "Change a tenant",
         "admin",
-        {200: Answer(ref("Tenant"), {**_TENANT, "next_policy": {"working_budget": 10000}}, "The tenant as it is now.")},
+        {
+            200: Answer(
+                ref("Tenant"),
+                {**_TENANT, "next_policy": {"working_budget": 10000}},
+                "The tenant as it is now.",
+            )
+        },
         Body(
             record({}, {"policy": nullable(OBJECT), "quota": nullable(_QUOTA)}, closed=True),
-            {"quota": {"quota": {"requests_per_second": 100}}, "policy": {"policy": {"working_budget": 10000}}},
+            {
+                "quota": {"quota": {"requests_per_second": 100}},
+                "policy": {"policy": {"working_budget": 10000}},
+            },
         ),
         (404, 409),
         {"tenant": "nord"},
@@ -103,9 +141,21 @@ OPERATIONS: Table = {
         "Tenants",
         "Make a key",
         "admin",
-        {201: Answer(ref("NewKey"), {**_KEY, "key": _SECRET}, "The new key: it is never shown again.")},
+        {
+            201: Answer(
+                ref("NewKey"), {**_KEY, "key": _SECRET}, "The new key: it is never shown again."
+            )
+        },
         Body(
-            record({}, {"scopes": nullable(_SCOPES), "name": nullable(TEXT), "expires_at": nullable(_UNTIL)}, closed=True),
+            record(
+                {},
+                {
+                    "scopes": nullable(_SCOPES),
+                    "name": nullable(TEXT),
+                    "expires_at": nullable(_UNTIL),
+                },
+                closed=True,
+            ),
             {"for reading": {"scopes": ["read"], "name": "dashboard"}},
         ),
         (404,),
