@@ -1,14 +1,14 @@
 """Figure `append`: acknowledged events a second in lists, tokens counted, by the client within a
 process.
 
-Our side is ``Backend.append``: it checks each event, counts its tokens, wraps it, and has it
-acknowledged by all in-sync replicas. The peers are aiokafka's producer with the same settings
-(idempotent, ``acks=all``, zstd, batches of 1 MiB) and the same bytes and partitions, ready before
-the clock starts: ``bare_send`` sends record by record, as its documentation shows; ``bare_batch``
-fills batches by hand, the fastest there is in Python, and what a client has to be measured by. Each
-peer has the linger and the number of callers that were fastest for it when this was written. Every
-side runs in a fresh process with a topic of its own on the same Kafka; each list is of as many
-conversations as events, so that it goes to all partitions.
+Our side is ``ConversationService.append``: it checks each event, counts its tokens, wraps it, and
+has it acknowledged by all in-sync replicas. The peers are aiokafka's producer with the same
+settings (idempotent, ``acks=all``, zstd, batches of 1 MiB) and the same bytes and partitions, ready
+before the clock starts: ``bare_send`` sends record by record, as its documentation shows;
+``bare_batch`` fills batches by hand, the fastest there is in Python, and what a client has to be
+measured by. Each peer has the linger and the number of callers that were fastest for it when this
+was written. Every side runs in a fresh process with a topic of its own on the same Kafka; each list
+is of as many conversations as events, so that it goes to all partitions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Figure `encryption_append`: what sealing payloads costs a process that appends lists.
 
-Both sides are ``Backend.append`` as in figure `append`, on topics of their own: ``ours`` with
-policy key ``encryption``, ``plain`` without. The conversations have their keys before the clock
-starts: a conversation's first event costs one more acknowledged record, once.
+Both sides are ``ConversationService.append`` as in figure `append`, on topics of their own:
+``ours`` with policy key ``encryption``, ``plain`` without. The conversations have their keys before
+the clock starts: a conversation's first event costs one more acknowledged record, once.
 """
 
 from __future__ import annotations

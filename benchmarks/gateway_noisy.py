@@ -23,7 +23,7 @@ from benchmarks.harness import (
     Args,
     Measured,
     Result,
-    Rounds,
+    SnapshotWriter,
     interleave,
     percentile,
     rounded,
@@ -145,7 +145,7 @@ async def _noise(
 
 
 def _result(
-    figure: str, rounds: Rounds, parameters: dict[str, Any], answers: dict[str, int]
+    figure: str, rounds: SnapshotWriter, parameters: dict[str, Any], answers: dict[str, int]
 ) -> Result:
     table: dict[str, Any] = {}
     spread: dict[str, list[float]] = {}

@@ -82,7 +82,7 @@ class Measured:
 Side = Callable[[], Measured | Awaitable[Measured]]
 
 
-class Rounds:
+class SnapshotWriter:
     """The measurements of all sides, round by round."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -140,12 +140,12 @@ class Rounds:
         )
 
 
-async def interleave(sides: Mapping[str, Side], rounds: int) -> Rounds:
+async def interleave(sides: Mapping[str, Side], rounds: int) -> SnapshotWriter:
     """Run every side once a round; each round begins with another side, so that none always runs on
     a warm machine.
     """
     names = list(sides)
-    found = Rounds(names)
+    found = SnapshotWriter(names)
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             begin = time.perf_counter()

@@ -41,7 +41,7 @@ from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.storage.stubs import STUB, decode_stub
 from streams.settings.settings import Settings
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 CONVERSATIONS = 100_000
 SAMPLES = 1_000
@@ -90,7 +90,7 @@ class Hibernation:
                 f" {awake / count:,.0f} bytes of Redis a conversation"
             )
             settings = replace(base, hibernate_after=20.0 if args.quick else REST)
-            async with _worker(bench, settings), Backend(settings) as backend:
+            async with _worker(bench, settings), ConversationService(settings) as backend:
                 ward = _Ward(backend, settings, count, samples)
                 table: dict[str, Any] = {"asleep": await ward.all_asleep()}
                 table["memory"] = await ward.memory(bench, empty, awake)
@@ -135,7 +135,9 @@ def _records(count: int) -> Iterator[Record]:
 class _Ward:
     """The conversations, those that are active among them, and what is asked of each."""
 
-    def __init__(self, backend: Backend, settings: Settings, count: int, samples: int) -> None:
+    def __init__(
+        self, backend: ConversationService, settings: Settings, count: int, samples: int
+    ) -> None:
         self.backend = backend
         self.settings = settings
         self.samples = samples

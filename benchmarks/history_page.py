@@ -4,9 +4,9 @@ deep.
 One conversation has more than 50,000 events and stands on a chain of summaries, whose text alone is
 a fixed one; every fourth record of the log is its own, the others are of 30 more conversations, so
 that a page's records lie scattered in the log. Pages are read as the gateway reads them
-(``Backend.history``), one after another: the newest page over and over (`newest_page`: it lies in
-the window's tail, whose positions are at hand), the 20 pages after it (`next_pages`), and 20 from
-the cursor 1,000 pages deep (ours).
+(``ConversationService.history``), one after another: the newest page over and over (`newest_page`:
+it lies in the window's tail, whose positions are at hand), the 20 pages after it (`next_pages`),
+and 20 from the cursor 1,000 pages deep (ours).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.support.grown import GrownLog
 from benchmarks.support.stacks import filled_log, running_stack
 from benchmarks.support.texts import TENANT, Messages, conversation
 from projections.events.validation import Record
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 PAGE = 50
 OTHERS = 30
@@ -65,7 +65,7 @@ class HistoryPage:
                 pass
             await project(bench, settings)
             told: dict[str, Any] = {}
-            async with Backend(settings) as backend:
+            async with ConversationService(settings) as backend:
                 cursor = await _cursor_at(backend, depth)
 
                 async def deep() -> Measured:
@@ -111,7 +111,7 @@ def _records(events: int) -> Iterator[Record]:
             number += 1
 
 
-async def _cursor_at(backend: Backend, depth: int) -> str:
+async def _cursor_at(backend: ConversationService, depth: int) -> str:
     """The cursor behind ``depth`` pages of 50, reached by longer ones."""
     left = depth * PAGE
     cursor: str | None = None
@@ -127,7 +127,7 @@ async def _cursor_at(backend: Backend, depth: int) -> str:
     return cursor
 
 
-async def _read(backend: Backend, first: str | None, seconds: float) -> Pages:
+async def _read(backend: ConversationService, first: str | None, seconds: float) -> Pages:
     """Pages from a cursor on, 20 of them (from the top: always the newest one), over and over for
     ``seconds``.
     """

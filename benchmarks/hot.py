@@ -21,7 +21,7 @@ from benchmarks.support.gateways import running_worker
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT
 from projections.names import Key, partition_of
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 LIST = 200
 RATE = 5_000
@@ -81,7 +81,7 @@ async def _round(bench: Bench, seconds: float, rate: int | None) -> Measured:
     async with filled_log(settings, ()):
         pass
     names = names_of_one_partition(OTHERS + 1, settings.partitions)
-    async with running_worker(bench, settings), Backend(settings) as backend:
+    async with running_worker(bench, settings), ConversationService(settings) as backend:
         appended = await backend.append(TENANT, [(name, flats(1)[0]) for name in names])
         for name, item in zip(names, appended, strict=True):
             await backend.wait_applied(TENANT, name, [item], timeout=60)
@@ -99,7 +99,7 @@ async def _round(bench: Bench, seconds: float, rate: int | None) -> Measured:
     return Measured(rounded(percentile(seen, 0.99) * 1e3), {}, more)
 
 
-async def _heat(backend: Backend, name: str, rate: int | None, end: float) -> int:
+async def _heat(backend: ConversationService, name: str, rate: int | None, end: float) -> int:
     texts, sent, begin = flats(5_000, 7), 0, time.monotonic()
     while rate != 0 and (now := time.monotonic()) < end:
         if rate is not None and (early := begin + sent / rate - now) > 0:
@@ -110,7 +110,9 @@ async def _heat(backend: Backend, name: str, rate: int | None, end: float) -> in
     return sent
 
 
-async def _others(backend: Backend, names: list[str], end: float, seen: list[float]) -> None:
+async def _others(
+    backend: ConversationService, names: list[str], end: float, seen: list[float]
+) -> None:
     texts, running, number = flats(1_000, 8), set[asyncio.Task[None]](), 0
     begin = time.monotonic()
     while time.monotonic() < end:
@@ -125,7 +127,9 @@ async def _others(backend: Backend, names: list[str], end: float, seen: list[flo
     await asyncio.gather(*running)
 
 
-async def _follow(backend: Backend, name: str, flat: dict[str, Any], seen: list[float]) -> None:
+async def _follow(
+    backend: ConversationService, name: str, flat: dict[str, Any], seen: list[float]
+) -> None:
     (item,) = await backend.append(TENANT, [(name, flat)])
     acknowledged = time.perf_counter()
     generation = backend.control.state.live_generation.number

@@ -25,10 +25,10 @@ from typing import Any
 import msgspec
 import psutil
 
-from benchmarks.harness import Args, Measured, Result, Rounds, percentile, rounded, say
+from benchmarks.harness import Args, Measured, Result, SnapshotWriter, percentile, rounded, say
 from benchmarks.support.flats import flats
 from benchmarks.support.gateways import Gateway, prepare, served
-from benchmarks.support.http import Asker
+from benchmarks.support.http import Caller
 from benchmarks.support.meters import MIB
 from benchmarks.support.stacks import running_stack
 from projections.redis.store import RedisStore
@@ -106,7 +106,7 @@ class Soak:
 def _result(
     growth: dict[str, float], samples: Samples, report: VerifyReport, seconds: float, name: str
 ) -> Result:
-    rounds = Rounds(["ours"])
+    rounds = SnapshotWriter(["ours"])
     rounds.taken["ours"].append(Measured(max(growth.values())))
     more = {
         "growth": {name: rounded(value) for name, value in growth.items()},
@@ -167,7 +167,11 @@ async def _load(
 async def _sender(
     gateway: Gateway, key: str, size: int, rate: float, seed: int, end: float, samples: Samples
 ) -> None:
-    asker, rng, texts = Asker(gateway.address, key), random.Random(seed), flats(2_000, seed)
+    asker, rng, texts = (
+        Caller(gateway.address, key),
+        random.Random(seed),
+        flats(2_000, seed),
+    )
     number = 0
     begin = time.monotonic()
     while (now := time.monotonic()) < end:
@@ -181,7 +185,7 @@ async def _sender(
 
 
 async def _reader(gateway: Gateway, key: str, rate: float, end: float, samples: Samples) -> None:
-    asker, rng = Asker(gateway.address, key), random.Random(key)
+    asker, rng = Caller(gateway.address, key), random.Random(key)
     while time.monotonic() < end:
         await _ask(
             asker, samples, "GET", f"/v1/conversations/talk-{rng.randrange(CONVERSATIONS)}/context"
@@ -190,7 +194,7 @@ async def _reader(gateway: Gateway, key: str, rate: float, end: float, samples: 
     asker.close()
 
 
-async def _ask(asker: Asker, samples: Samples, method: str, path: str, body: Any = None) -> None:
+async def _ask(asker: Caller, samples: Samples, method: str, path: str, body: Any = None) -> None:
     status, _ = await asker.ask(method, path, body)
     samples.answers[status] = samples.answers.get(status, 0) + 1
 
@@ -211,7 +215,7 @@ async def _watch(
                 values.append(sum(psutil.Process(pid).memory_info().rss for pid in pids) / MIB)
             samples.redis.append((await store.ping())["used_memory"] / MIB)
             checkpoints = [await store.checkpoint(1, p) for p in range(settings.partitions)]
-            ends = await log.ends()
+            ends = await log.end_offsets()
             samples.lag.append(
                 sum(
                     ends[p] - 1 - (c.offset if c else -1)

@@ -1,13 +1,13 @@
 """Figure `visible`: from an append's acknowledgement to its being readable in the window, at 5,000
 events a second.
 
-This process appends through the backend (``Backend.append``, as the gateway does) in lists of 50
-events, each of another conversation: that spreads a list over all partitions (`turns_of_ten` has
-ten of each of five conversations, like agents' turns). Lists come on a fixed schedule that does not
-wait for answers; a worker as ``threadfold worker`` runs it folds them in another process. For every
-second append one of its events is followed: its partition's checkpoint is read until it is at or
-past the event. Reads come half a millisecond apart, which is in the figure. The first seconds are a
-warm-up.
+This process appends through the backend (``ConversationService.append``, as the gateway does) in
+lists of 50 events, each of another conversation: that spreads a list over all partitions
+(`turns_of_ten` has ten of each of five conversations, like agents' turns). Lists come on a fixed
+schedule that does not wait for answers; a worker as ``threadfold worker`` runs it folds them in
+another process. For every second append one of its events is followed: its partition's checkpoint
+is read until it is at or past the event. Reads come half a millisecond apart, which is in the
+figure. The first seconds are a warm-up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, conversation, text
 from threadfold.service.appended import Appended
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 LIST = 50
 SPREAD = 50
@@ -93,7 +93,7 @@ async def _round(bench: Bench, rate: int, seconds: float, warm: float, spread: i
         pass
     worker = await start_side("worker", job_of(bench, settings))
     try:
-        async with Backend(settings) as backend:
+        async with ConversationService(settings) as backend:
             first = await backend.append(
                 TENANT,
                 [
@@ -161,7 +161,11 @@ def _items(count: int, spread: int) -> list[tuple[str, object]]:
 
 
 async def _offer(
-    backend: Backend, items: list[tuple[str, object]], rate: int, seconds: float, seen: Seen
+    backend: ConversationService,
+    items: list[tuple[str, object]],
+    rate: int,
+    seconds: float,
+    seen: Seen,
 ) -> None:
     """Start an append every ``LIST / rate`` seconds, whatever became of the ones before, and follow
     every second one.
@@ -181,7 +185,7 @@ async def _offer(
 
 
 async def _append(
-    backend: Backend, items: list[tuple[str, object]], number: int, seen: Seen
+    backend: ConversationService, items: list[tuple[str, object]], number: int, seen: Seen
 ) -> None:
     begin = time.perf_counter()
     appended = await backend.append(TENANT, items)
@@ -192,7 +196,7 @@ async def _append(
         await _follow(backend, appended[number % len(appended)], acknowledged, seen)
 
 
-async def _follow(backend: Backend, item: Appended, since: float, seen: Seen) -> None:
+async def _follow(backend: ConversationService, item: Appended, since: float, seen: Seen) -> None:
     generation = backend.control.state.live_generation.number
     async with asyncio.timeout(GIVE_UP):
         while True:

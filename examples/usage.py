@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from streams.settings.settings import Settings
-from threadfold.views import Event, Projection, Result, View
+from threadfold.custom import Event, Projection, ProjectionReader, Result
 
 
 class Usage(Projection):
@@ -32,7 +32,7 @@ class Usage(Projection):
 
 async def main(tenant: str) -> None:
     """Print a tenant's days, one a line."""
-    async with View.open(Settings.load(), Usage()) as view:
+    async with ProjectionReader.open(Settings.load(), Usage()) as view:
         for day, used in (await view.all(tenant)).items():
             print(day, used["events"], used["tokens"], used["tool_results"])
 

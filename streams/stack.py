@@ -13,14 +13,14 @@ from projections.storage.protocol import WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
-from streams.recovery.hydrating_store import Reviving
+from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Stack:
     """The open parts of a stack."""
 
     settings: Settings
@@ -36,7 +36,7 @@ class Reach:
 
 
 @asynccontextmanager
-async def reach(settings: Settings) -> AsyncIterator[Reach]:
+async def reach(settings: Settings) -> AsyncIterator[Stack]:
     """Open a stack that has a live generation, with its Redis reachable.
 
     Raises:
@@ -57,7 +57,7 @@ async def reach(settings: Settings) -> AsyncIterator[Reach]:
         await store.ping()
         snapshots = KafkaSnapshots(settings, log.partitions)
         revival = Revival(snapshots, log, rules_of(control))
-        yield Reach(settings, control, log, Reviving(store, revival), keys)
+        yield Stack(settings, control, log, HydratingStore(store, revival), keys)
     finally:
         if revival is not None:
             await revival.stop()

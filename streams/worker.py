@@ -29,7 +29,7 @@ from streams.projector.compaction_scheduler import Wanted
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
 from streams.runtime.throttle_logs import damp
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.runtime.watchdog import Look, Watchdog, end_process
 from streams.settings.settings import Settings
 
@@ -181,7 +181,7 @@ def create_app(settings: Settings) -> Any:
             runtime.watch(
                 AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process
             )
-            rest_collector()
+            tune_gc()
 
         @faust.Service.task  # type: ignore[untyped-decorator]
         async def _run(self) -> None:

@@ -1,12 +1,12 @@
 """Sides of figure `append` within a process: our backend, and aiokafka's producer given the bytes
 that our backend would send.
 
-The job's ``how`` is ``backend`` (``Backend.append``: check, count, wrap, send), ``bare_send``
-(``send`` a record, acknowledgements awaited list by list) or ``bare_batch`` (``create_batch`` and
-``send_batch``, one batch for each partition of a list). Some callers take lists in turn until all
-are sent; each waits for its list's acknowledgement before it takes the next one. What the peers
-send was checked, counted and encoded before the clock started. With ``clock``, the seconds that our
-side spends in counting are told, too (``fast``: with toktok).
+The job's ``how`` is ``backend`` (``ConversationService.append``: check, count, wrap, send),
+``bare_send`` (``send`` a record, acknowledgements awaited list by list) or ``bare_batch``
+(``create_batch`` and ``send_batch``, one batch for each partition of a list). Some callers take
+lists in turn until all are sent; each waits for its list's acknowledgement before it takes the next
+one. What the peers send was checked, counted and encoded before the clock started. With ``clock``,
+the seconds that our side spends in counting are told, too (``fast``: with toktok).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from projections.policy.policy import Rules
 from streams.log.appender import HEADERS
 from streams.log.clients import MAX_REQUEST
 from streams.settings.settings import Settings
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Drafter
 
 Send = Callable[[Any], Awaitable[object]]
@@ -81,7 +81,7 @@ async def backend(
 ) -> tuple[Any, ...]:
     """Our side; the encoding is loaded before the clock starts."""
     tokenizer.count_all(["warm"])
-    async with Backend(settings) as ours:
+    async with ConversationService(settings) as ours:
         return await timed(lambda items: ours.append(TENANT, items), lists, callers, groups)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.flats import flats
-from benchmarks.support.http import Asker
+from benchmarks.support.http import Caller
 from benchmarks.support.meters import Meter
 
 Step = Callable[[], Awaitable[None]]
@@ -36,7 +36,7 @@ class Talk:
 
     def __init__(
         self,
-        asker: Asker,
+        asker: Caller,
         place: int,
         name: str,
         texts: Iterator[dict[str, Any]],
@@ -204,7 +204,7 @@ async def run(job: dict[str, Any], groups: dict[str, list[int]]) -> None:
     texts = itertools.cycle(flats(2_000))
     took: dict[str, list[float]] = {}
     askers = [
-        Asker(job["address"], key) for key in job["keys"].values() for _ in range(job["callers"])
+        Caller(job["address"], key) for key in job["keys"].values() for _ in range(job["callers"])
     ]
     talks = [Talk(asker, i, f"{job['talk']}-{i}", texts, took) for i, asker in enumerate(askers)]
 

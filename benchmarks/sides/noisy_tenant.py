@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.flats import flats
-from benchmarks.support.http import Asker
+from benchmarks.support.http import Caller
 
 LIST = 20
 CONVERSATIONS = 20
@@ -26,7 +26,7 @@ async def caller(
     job: dict[str, Any], place: int, events: list[dict[str, Any]], answers: Counter[int]
 ) -> None:
     """Ask for ever."""
-    asker = Asker(job["address"], job["authorization"])
+    asker = Caller(job["address"], job["authorization"])
     path = f"/v1/conversations/noisy-{place % CONVERSATIONS}"
     turn = 0
     while True:

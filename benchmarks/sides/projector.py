@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.projector.projector import Projector
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 
@@ -46,10 +46,10 @@ async def run(settings: Settings, groups: dict[str, list[int]], whole: bool) -> 
     """
     runtime = Runtime(settings)
     await runtime.start()
-    rest_collector()
+    tune_gc()
     projector, log = runtime.projector, runtime.log
     assert projector is not None and log is not None
-    ends = await log.ends()
+    ends = await log.end_offsets()
     task = asyncio.create_task(projector.run())
     await until(lambda: projector.partitions, task, POLL / 10)
     begin, meter = time.perf_counter(), Meter(groups)

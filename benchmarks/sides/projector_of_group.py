@@ -17,7 +17,7 @@ from benchmarks.sides.projector import until
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.projector.projector import Projector
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 
@@ -55,10 +55,10 @@ async def run(settings: Settings, share: int) -> None:
     """Project a share, and answer with what was left of it at each moment."""
     runtime = Runtime(settings)
     await runtime.start()
-    rest_collector()
+    tune_gc()
     projector, log = runtime.projector, runtime.log
     assert projector is not None and log is not None
-    progress = Progress(projector, await log.ends(), share)
+    progress = Progress(projector, await log.end_offsets(), share)
     task = asyncio.create_task(projector.run())
     await until(progress.settled, task, POLL / 10)
     print("ready", flush=True)

@@ -14,14 +14,14 @@ from typing import Any
 
 from benchmarks.support.children import answer, read_job
 from benchmarks.support.flats import flats
-from benchmarks.support.http import Asker
+from benchmarks.support.http import Caller
 
 
 async def caller(
     job: dict[str, Any], name: str, flat: dict[str, Any], end: float, took: dict[str, list[float]]
 ) -> None:
     """Append and read in turn until the end."""
-    asker = Asker(job["address"], job["authorization"])
+    asker = Caller(job["address"], job["authorization"])
     path = f"/v1/conversations/{name}"
     turn = 0
     while time.perf_counter() < end:

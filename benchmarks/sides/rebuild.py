@@ -16,7 +16,7 @@ from benchmarks.support.children import answer, read_job
 from benchmarks.support.meters import Meter
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 
@@ -25,14 +25,14 @@ async def run(settings: Settings, groups: dict[str, list[int]], how: str, jobs: 
     """Fold once, and answer with events a second."""
     runtime = Runtime(settings)
     await runtime.start()
-    rest_collector()
+    tune_gc()
     log, control, store = runtime.log, runtime.control, runtime.store
     assert log is not None
     live = control.state.live_generation
     for number in control.state.generations:
         if number > live.number:
             await store.drop_generation(number, log.partitions)
-    wanted = sum((await log.ends()).values())
+    wanted = sum((await log.end_offsets()).values())
     begin, meter = time.perf_counter(), Meter(groups)
     if how == "rebuild":
         events = (await rebuild(settings, control, log, store, jobs=jobs)).events

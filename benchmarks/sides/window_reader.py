@@ -22,12 +22,12 @@ from benchmarks.support.meters import Meter
 from projections.formats.context_document import context_document
 from projections.render.render import render_openai
 from streams.settings.settings import Settings
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 Read = Callable[[str], Awaitable[Any]]
 
 
-def context_of(backend: Backend, tenant: str) -> Read:
+def context_of(backend: ConversationService, tenant: str) -> Read:
     """How our side reads a context document: by the backend's own way to its bytes where it has
     one.
     """
@@ -102,7 +102,7 @@ class _reader:  # noqa: N801 (a context manager read as a word)
     def __init__(self, settings: Settings, job: dict[str, Any]) -> None:
         self._settings = settings
         self._job = job
-        self._backend: Backend | None = None
+        self._backend: ConversationService | None = None
         self._client: Any = None
 
     async def __aenter__(self) -> Read:
@@ -111,7 +111,7 @@ class _reader:  # noqa: N801 (a context manager read as a word)
                 self._settings,
                 read_cache_bytes=self._job.get("cache", self._settings.read_cache_bytes),
             )
-            self._backend = await Backend(settings).start()
+            self._backend = await ConversationService(settings).start()
             return context_of(self._backend, self._job["tenant"])
         from agents.extensions.memory import RedisSession
 

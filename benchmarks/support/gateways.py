@@ -15,14 +15,14 @@ import msgspec
 import psutil
 
 from benchmarks.support.children import job_of, start_side
-from benchmarks.support.http import Asker
+from benchmarks.support.http import Caller
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT
 from streams.control.follower import Control
 from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 STARTS = 60.0
 
@@ -136,7 +136,7 @@ async def told(settings: Settings, tenant: str, items: Sequence[tuple[str, objec
     """Append flat events of several conversations, and wait until the windows hold them: the worker
     has to run.
     """
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         for start in range(0, len(items), 500):
             await backend.append(tenant, items[start : start + 500])
         await backend.caught_up(range(settings.partitions), timeout=120)
@@ -153,7 +153,7 @@ async def _connected(address: str, authorization: str) -> bool:
     """Whether the gateway is connected: then it takes the tenant's key and refuses an empty
     list.
     """
-    asker = Asker(address, authorization)
+    asker = Caller(address, authorization)
     try:
         status, _ = await asker.ask("POST", "/v1/events", [])
     except (OSError, asyncio.IncompleteReadError):

@@ -107,7 +107,7 @@ class GrownLog:
     async def records(self) -> list[Record]:
         """All records, in an order that gives each the same offset in a fresh topic."""
         found = []
-        for partition, end in (await self.log.ends()).items():
+        for partition, end in (await self.log.end_offsets()).items():
             async for raw in self.log.scan(partition, 0, end - 1):
                 tenant, _, conversation = (raw.key or b"").decode().partition("/")
                 found.append(Record(Key(tenant, conversation), "", "", raw.value or b""))

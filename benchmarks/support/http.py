@@ -32,7 +32,7 @@ def keep(path: Path, requests: Sequence[tuple[str, str, dict[str, str], str]]) -
     return str(path)
 
 
-class Asker:
+class Caller:
     """A connection that is made when it is needed, and made again once the server has closed it."""
 
     def __init__(self, address: str, authorization: str) -> None:

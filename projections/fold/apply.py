@@ -36,7 +36,7 @@ from projections.window.conversation_state import (
     OpenCall,
     find_call,
 )
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from projections.window.tool_calls import GuardRun, Used, call_hash
 from projections.window.window import Window
 
@@ -342,6 +342,6 @@ def _erase(window: Window) -> None:
         True,
     )
     meta.last, meta.turns, meta.parked = -1, None, None
-    window.recents = Recents()
+    window.recents = RecentIds()
     window.hashed = None
     window.replace_tail([])

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from projections.events import types as events
-from projections.window.meta import InForce
+from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 
 
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     offset: int
     reason: str | None = None
     target: int | None = None
-    accepted: tuple[InForce, ...] = ()
+    accepted: tuple[ActiveSummary, ...] = ()
     voided: tuple[str, ...] = ()
     texts: tuple[int, ...] = ()
     loop: events.LoopDetected | None = None

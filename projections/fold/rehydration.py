@@ -14,7 +14,7 @@ from projections.events.types import AnyEvent
 from projections.window.bodies import message_body, result_body
 from projections.window.conversation_state import RANGES, Entry, Kind
 from projections.window.groups import Link
-from projections.window.variants import Shaper
+from projections.window.variants import Variants
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,7 +41,7 @@ def reasoning_of(data: events.Message) -> bytes:
     )
 
 
-def refill(entry: Entry, event: AnyEvent, shaper: Shaper, tools: Mapping[Link, str]) -> None:
+def refill(entry: Entry, event: AnyEvent, shaper: Variants, tools: Mapping[Link, str]) -> None:
     """Put the text of its event into an entry that has its forms; ``tools`` are those of the tail
     it is in (:func:`tools_of`).
 

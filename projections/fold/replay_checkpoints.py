@@ -41,7 +41,7 @@ class _Copy(NamedTuple):
         return len(self.meta) + sum(map(len, self.tail)) + len(self.recents) + 200
 
 
-class Waypoints:
+class ReplayCheckpoints:
     """The fold of a conversation's events so far, with copies of it on the way."""
 
     def __init__(

@@ -13,11 +13,11 @@ from projections.events import types as events
 from projections.events.token_cost import believed
 from projections.fold.outcomes import History, Outcome, Status, id_hash_of
 from projections.fold.summary_acceptance import why_not
-from projections.fold.summary_effects import in_force, made_since, take, take_back
+from projections.fold.summary_effects import in_force, made_since, take, undo_reductions
 from projections.names import parse_position
 from projections.window.conversation_state import RANGES, Entry, Kind, entry_offsets
 from projections.window.log_ranges import abandoned_range, abandoned_since
-from projections.window.meta import InForce
+from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 
 
@@ -51,7 +51,7 @@ def _go_back(
     window.unlink_early(target)
     gone = window.tail[at + 1 :]
     window.tail = window.tail[: at + 1]
-    take_back(window, target, -1, texts)
+    undo_reductions(window, target, -1, texts)
     meta = window.meta
     meta.rollback = offset
     if meta.due is not None and meta.due.at > target:
@@ -126,11 +126,13 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     return Outcome(Status.APPLIED, offset, accepted=accepted, voided=voided)
 
 
-def _standing(summary: InForce | None, history: History, window: Window) -> dict[str, InForce]:
+def _standing(
+    summary: ActiveSummary | None, history: History, window: Window
+) -> dict[str, ActiveSummary]:
     """A summary in force and those it stands on, by id, newest first, as far back as the history
     has their events.
     """
-    found: dict[str, InForce] = {}
+    found: dict[str, ActiveSummary] = {}
     while summary is not None:
         found[summary.summary_id] = summary
         offset = summary.previous_offset

@@ -12,7 +12,7 @@ from projections.errors import InvalidPosition
 from projections.events.types import Summary, absolute, delta
 from projections.names import parse_position
 from projections.window.conversation_state import RANGES, Entry, Kind, entry_offsets
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
 
@@ -115,7 +115,7 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
     window.epoch += 1
 
 
-def _shrink(held: Entry, last: int, count: int, recents: Recents) -> Entry:
+def _shrink(held: Entry, last: int, count: int, recents: RecentIds) -> Entry:
     known = entry_offsets(held) or recents.between(last + 1, held.offset) or None
     dead = delta([offset for offset in absolute(held.gone or []) if offset > last]) or None
     voids = [(max(begin, last + 1), end) for begin, end in held.voids or () if end > last] or None

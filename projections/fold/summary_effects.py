@@ -11,7 +11,7 @@ from projections.fold.rehydration import has_text, refill, tools_of
 from projections.fold.summary_acceptance import drop_span
 from projections.names import parse_position
 from projections.window.conversation_state import RANGES
-from projections.window.meta import InForce
+from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
 from projections.window.window import Window
 
@@ -28,11 +28,11 @@ def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) 
     return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
 
 
-def in_force(data: events.Summary, offset: int, tokens: int) -> InForce:
+def in_force(data: events.Summary, offset: int, tokens: int) -> ActiveSummary:
     """What a window keeps of a summary that it takes: its predecessor is the one it names, or it
     would not be taken.
     """
-    return InForce(
+    return ActiveSummary(
         summary_id=data.summary_id,
         offset=offset,
         text=data.text,
@@ -52,7 +52,7 @@ def take(
     data: events.Summary,
     tokens: int,
     texts: Mapping[int, events.AnyEvent],
-) -> InForce:
+) -> ActiveSummary:
     """Put a summary in force: its span leaves the tail, and cuts are made again over what follows.
 
     Shortenings made since it was found to be due are taken back: had it come at once, they would
@@ -62,7 +62,7 @@ def take(
     last = parse_position(data.span.to).offset
     due = window.meta.due
     kept = set(events.absolute(data.span.kept))
-    take_back(window, due.at if due else offset, last, texts, kept)
+    undo_reductions(window, due.at if due else offset, last, texts, kept)
     drop_span(window, last, data.span.count, kept)
     window.meta.summary = in_force(data, offset, tokens)
     window.refold(due.at if due else offset)
@@ -74,7 +74,7 @@ def take(
     return window.meta.summary
 
 
-def take_back(
+def undo_reductions(
     window: Window,
     at: int,
     after: int,

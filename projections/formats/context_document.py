@@ -12,7 +12,7 @@ import msgspec
 from projections.fold.quarantine import parked_of
 from projections.names import Position
 from projections.render.parts import Render
-from projections.render.read_header import View, lead_of, view_of
+from projections.render.read_header import ReadHeader, lead_of, view_of
 from projections.storage.chunks import split_chunk
 from projections.storage.layout import (
     BASE,
@@ -25,7 +25,7 @@ from projections.storage.layout import (
     seal,
 )
 from projections.window.conversation_state import OpenSuspension
-from projections.window.meta import InForce, Meta
+from projections.window.meta import ActiveSummary, Meta
 from projections.window.window import Window
 
 _encode = msgspec.json.Encoder().encode
@@ -126,7 +126,7 @@ def suspension_of(partition: int, open_: OpenSuspension) -> dict[str, Any]:
     }
 
 
-def summary_of(partition: int, summary: InForce) -> dict[str, Any]:
+def summary_of(partition: int, summary: ActiveSummary) -> dict[str, Any]:
     """The summary in force as callers see it."""
     return {
         "summary_id": summary.summary_id,
@@ -142,8 +142,8 @@ def summary_of(partition: int, summary: InForce) -> dict[str, Any]:
 def _rest(
     partition: int,
     meta: Meta | Head,
-    summary: InForce | None,
-    view: View,
+    summary: ActiveSummary | None,
+    view: ReadHeader,
     tokens: int,
     digest: str,
     trace: list[dict[str, Any]],

@@ -12,7 +12,7 @@ import msgspec
 
 from projections.window.bodies import to_flat
 from projections.window.conversation_state import Entry, Kind, Pinned
-from projections.window.meta import InForce
+from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 
 _TYPE_OF: dict[int, str] = {
@@ -73,7 +73,7 @@ def _message(body: bytes, position: str) -> dict[str, Any]:
     return {**to_flat(msgspec.json.decode(body), "a stored message"), "position": position}
 
 
-def _summary(window: Window, summary: InForce) -> dict[str, Any]:
+def _summary(window: Window, summary: ActiveSummary) -> dict[str, Any]:
     return {
         "type": "summary",
         "summary_id": summary.summary_id,

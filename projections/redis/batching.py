@@ -2,7 +2,7 @@
 together in the next one.
 
 A call by itself costs Python five times what the server takes for it: a connection is taken and
-given back, timers are set, tasks are switched. Gathered, those are paid once for all that wait. A
+given back, timers are set, tasks are switched. Batcher, those are paid once for all that wait. A
 call that finds nothing under way is sent at once.
 """
 
@@ -26,7 +26,7 @@ class _Call(NamedTuple):
     done: asyncio.Future[list[Any]]
 
 
-class Gathered:
+class Batcher:
     """One read-only script (it may be run twice). For one event loop."""
 
     def __init__(self, redis: aredis.Redis, script: str) -> None:

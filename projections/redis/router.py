@@ -40,7 +40,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.redis.address import Address, Kind, read_address
-from projections.redis.batching import Gathered
+from projections.redis.batching import Batcher
 from projections.redis.topology import ClusterSlots, OneServer, SentinelMaster, Topology
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Node:
         self.server = ""
         self.doubted = 0.0
         self._master = master
-        self._gathered: dict[str, Gathered] = {}
+        self._gathered: dict[str, Batcher] = {}
         # One that waits: a list asks every partition at once, so some lists side by side are more
         # than the connections there may be.
         pool = aredis.BlockingConnectionPool.from_url(
@@ -98,11 +98,11 @@ class Node:
         if not self.server:
             await self.redis.ping()
 
-    def gathered(self, script: str) -> Gathered:
+    def gathered(self, script: str) -> Batcher:
         """Calls of one read-only script on this server, gathered."""
         found = self._gathered.get(script)
         if found is None:
-            found = self._gathered[script] = Gathered(self.redis, script)
+            found = self._gathered[script] = Batcher(self.redis, script)
         return found
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ class Script:
             return await redis.execute_command(*call)
 
 
-class Servers:
+class RedisRouter:
     """All servers behind one address. Used within one event loop; nothing is connected before the
     first call.
     """

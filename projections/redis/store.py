@@ -22,7 +22,7 @@ from projections.errors import CorruptWindow, RedisUnavailable
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.redis.address import shown
-from projections.redis.router import Node, Script, Servers
+from projections.redis.router import Node, RedisRouter, Script
 from projections.storage.listing import IDLE, PARKED, Found, Lists
 from projections.storage.protocol import Applied, Checkpoint, Index, Stored, Verdict, Write
 
@@ -56,7 +56,7 @@ class RedisStore:
         self.url = url
         self.prefix = prefix
         self._packed = _compressed if compress else bytes
-        self._servers = Servers(url, timeout=timeout)
+        self._servers = RedisRouter(url, timeout=timeout)
         lua = files("projections.redis")
         self._apply, self._unlink = (
             Script(lua.joinpath(f"{name}.lua").read_text()) for name in ("apply", "unlink")

@@ -20,7 +20,7 @@ from projections.window.conversation_state import Entry
 from projections.window.groups import Group
 from projections.window.reducers import LEFT_OUT, newest
 from projections.window.trace_steps import Step
-from projections.window.variants import Shaper
+from projections.window.variants import Variants
 
 LEAST = 160
 """Tokens that a message is shortened to at least."""
@@ -100,7 +100,7 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
         )
 
 
-def _clear(shaper: Shaper, group: Group, index: int, result: Entry) -> None:
+def _clear(shaper: Variants, group: Group, index: int, result: Entry) -> None:
     tool = (group.head.calls or ())[index][1]
     body = shaper.shaped(result.body, "clear", result, tool)
     tokens = shaper.tokens(body)

@@ -14,8 +14,8 @@ from msgspec import Struct
 from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.trace import steps_of
-from projections.window.conversation_state import RENDERED, Lanes, OpenSuspension
-from projections.window.meta import InForce
+from projections.window.conversation_state import RENDERED, ConversationState, OpenSuspension
+from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
 from projections.window.window import Hashed, Window
 
@@ -26,7 +26,7 @@ that a reader renders the window.
 _encode = msgspec.json.Encoder().encode
 
 
-class View(Struct, array_like=True):
+class ReadHeader(Struct, array_like=True):
     """Derived from a window, see :func:`view_of`.
 
     ``flat``: the render is the system lane, the summary, the pinned results and the tail's messages
@@ -44,7 +44,7 @@ class View(Struct, array_like=True):
     trace: list[Step]
 
 
-def view_of(window: Window) -> View:
+def view_of(window: Window) -> ReadHeader:
     """The view of a window as it is now."""
     lanes, limits, summary = window.lanes, window.limits, window.meta.summary
     base = window.meta.base
@@ -70,7 +70,7 @@ def view_of(window: Window) -> View:
     if flat and (window.gains or lanes.pins or any(lanes.pins_lost) or any(lanes.pinned_lost)):
         lead = len(lanes.pinned) + (summary is not None) + 2 * len(lanes.pins)
         trace = steps_of(window, lead + window.shown_messages, tokens)
-    return View(
+    return ReadHeader(
         flat,
         tokens,
         limits.budget,
@@ -93,12 +93,12 @@ def _reduces_on_render(window: Window) -> bool:
     )
 
 
-def summary_body(summary: InForce) -> bytes:
+def summary_body(summary: ActiveSummary) -> bytes:
     """The message a summary is given as: marked, and never in the user's role."""
     return _encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
 
 
-def lead_of(lanes: Lanes, summary: InForce | None) -> list[bytes]:
+def lead_of(lanes: ConversationState, summary: ActiveSummary | None) -> list[bytes]:
     """The messages before the tail: system lane, summary, pinned results with their calls; as they
     are stored.
     """
@@ -139,7 +139,7 @@ def flat_digest(window: Window) -> bytes:
     return digest
 
 
-def state_of(lanes: Lanes) -> str:
+def state_of(lanes: ConversationState) -> str:
     """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) |
     ``active``.
     """

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.render.read_header import View, flat_digest, view_of
+from projections.render.read_header import ReadHeader, flat_digest, view_of
 from projections.storage.chunks import (
     MERGED,
     PER_ENTRY,
@@ -31,10 +31,10 @@ from projections.storage.chunks import (
     entries_of,
     stored_size,
 )
-from projections.window.conversation_state import Lanes
+from projections.window.conversation_state import ConversationState
 from projections.window.due import Due
-from projections.window.meta import InForce, Meta, Parked
-from projections.window.recent_ids import BLOCK, LIMIT, Recents, first_block
+from projections.window.meta import ActiveSummary, Meta, Parked
+from projections.window.recent_ids import BLOCK, LIMIT, RecentIds, first_block
 from projections.window.turns import Turns
 from projections.window.window import Window
 
@@ -62,7 +62,7 @@ class Head(Struct, array_like=True):
     skipped: int
     erased: bool
     skip: int
-    view: View
+    view: ReadHeader
     base: bytes
     chunks: dict[int, bytes]
     messages: bytes
@@ -74,8 +74,8 @@ class Head(Struct, array_like=True):
 class Base(Struct, array_like=True):
     """What a window stands on before its tail."""
 
-    lanes: Lanes
-    summary: InForce | None
+    lanes: ConversationState
+    summary: ActiveSummary | None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -332,8 +332,8 @@ def load_window(
     )
 
 
-def load_recents(recents: dict[bytes, bytes], added: int = LIMIT) -> Recents:
+def load_recents(recents: dict[bytes, bytes], added: int = LIMIT) -> RecentIds:
     """The recent ids from their blocks; ``added`` matters only to whoever adds to them. Raises like
     :func:`load_window`.
     """
-    return Recents.from_blocks([recents[name] for name in sorted(recents, key=int)], added)
+    return RecentIds.from_blocks([recents[name] for name in sorted(recents, key=int)], added)

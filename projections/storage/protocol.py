@@ -20,7 +20,7 @@ from projections.storage.layout import HEAD, Mark, changes_of, load_recents, loa
 from projections.storage.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
 from projections.window.due import Due
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
 
@@ -96,7 +96,7 @@ class Stored:
                 mark = Mark()
             return window, StoreMark(mark, _asked(window), timed(window), listed(window))
 
-    def recent_ids(self, key: Key) -> Recents:
+    def recent_ids(self, key: Key) -> RecentIds:
         """The recent ids alone; raises like :meth:`load`."""
         with stored_form(key):
             return load_recents(self.recents)

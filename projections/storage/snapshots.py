@@ -20,8 +20,8 @@ from projections.policy.policy import Rules
 from projections.window.conversation_state import Entry
 from projections.window.meta import VERSION as WINDOW_VERSION
 from projections.window.meta import Meta
-from projections.window.recent_ids import Recents
-from projections.window.variants import Shaper
+from projections.window.recent_ids import RecentIds
+from projections.window.variants import Variants
 from projections.window.window import Window
 
 VERSION = 4
@@ -180,12 +180,12 @@ def restore(
         of the topic. ValueError: the snapshot cannot be read.
     """
     parts = _parts.decode(snapshot)
-    shaper = Shaper(lambda offset: str(Position(partition, offset)), "", rules.callables)
+    shaper = Variants(lambda offset: str(Position(partition, offset)), "", rules.callables)
     tools = tools_of(parts.tail)
     for entry in parts.tail:
         if has_text(entry):
             refill(entry, at[entry.offset], shaper, tools)
     meta = _meta.decode(parts.meta)
     return Window(
-        key, partition, rules, meta, parts.tail, Recents(parts.recents, meta.count + meta.skipped)
+        key, partition, rules, meta, parts.tail, RecentIds(parts.recents, meta.count + meta.skipped)
     )

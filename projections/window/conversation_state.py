@@ -180,7 +180,7 @@ class PinnedResult(Struct, array_like=True):
     saved: int = 0
 
 
-class Lanes(Struct, array_like=True):
+class ConversationState(Struct, array_like=True):
     """Everything in force beside tail and summary, all bounded.
 
     ``pins_lost`` and ``pinned_lost`` are the pinned results that lost their pin and the system
@@ -214,9 +214,9 @@ class Lanes(Struct, array_like=True):
             + sum(pin.tokens for pin in self.pins)
         )
 
-    def copy(self) -> Lanes:
+    def copy(self) -> ConversationState:
         """A copy that can be stepped without touching this one."""
-        other: Lanes = msgspec.structs.replace(
+        other: ConversationState = msgspec.structs.replace(
             self,
             pinned=list(self.pinned),
             suspensions=list(self.suspensions),
@@ -252,7 +252,7 @@ _DATA: dict[int, type[Struct]] = {
 _TURNS = frozenset({Kind.TURN_STARTED, Kind.TURN_ENDED, Kind.TURN_TAKEN, Kind.TURN_PASSED})
 
 
-def find_call(lanes: Lanes, call_id: str) -> OpenCall | None:
+def find_call(lanes: ConversationState, call_id: str) -> OpenCall | None:
     """The open call a result with this id answers: results pair by occurrence in order, as real
     agents reuse ids.
 
@@ -268,7 +268,7 @@ def find_call(lanes: Lanes, call_id: str) -> OpenCall | None:
     return found
 
 
-def step(lanes: Lanes, entry: Entry, policy: Policy) -> None:
+def step(lanes: ConversationState, entry: Entry, policy: Policy) -> None:
     """Move ``lanes`` past one entry, in place."""
     kind = entry.kind
     if kind in RENDERED:
@@ -282,7 +282,7 @@ def step(lanes: Lanes, entry: Entry, policy: Policy) -> None:
         _step_control(lanes, entry, msgspec.json.decode(entry.body, type=_DATA[kind]))
 
 
-def step_message(lanes: Lanes, entry: Entry) -> None:
+def step_message(lanes: ConversationState, entry: Entry) -> None:
     """Move ``lanes`` past one entry of a rendered kind, in place."""
     lanes.closed = None
     lanes.last_message = entry.offset
@@ -306,14 +306,14 @@ def step_message(lanes: Lanes, entry: Entry) -> None:
         lanes.calls = [call for call in lanes.calls if (call.offset, call.index) != entry.link]
 
 
-def _step_turn(lanes: Lanes, kind: int) -> None:
+def _step_turn(lanes: ConversationState, kind: int) -> None:
     lanes.turn_ended = kind == Kind.TURN_ENDED
     if kind != Kind.TURN_STARTED:
         for call in lanes.calls:
             call.dead = True
 
 
-def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
+def _step_control(lanes: ConversationState, entry: Entry, data: object) -> None:
     if isinstance(data, events.Opened):
         lanes.policy = data.policy if data.policy is not None else lanes.policy
         lanes.user, lanes.channel = data.user or lanes.user, data.channel or lanes.channel
@@ -343,13 +343,13 @@ def _step_control(lanes: Lanes, entry: Entry, data: object) -> None:
         lanes.loop = msgspec.to_builtins(data)
 
 
-def pin(lanes: Lanes, item: PinnedResult, policy: Policy) -> None:
+def pin(lanes: ConversationState, item: PinnedResult, policy: Policy) -> None:
     """Put a pinned result beside the tail, where its call and itself have left it."""
     lanes.pins.append(item)
     _bound_pinned(lanes, policy)
 
 
-def _bound_pinned(lanes: Lanes, policy: Policy) -> None:
+def _bound_pinned(lanes: ConversationState, policy: Policy) -> None:
     """Keep the pinned lane within its limit.
 
     The oldest pinned results lose their pin first, then the oldest system text goes, and what alone

@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from projections.policy.policy import Policy
-from projections.window.conversation_state import RENDERED, Entry, Kind, Lanes, entry_offsets
+from projections.window.conversation_state import (
+    RENDERED,
+    ConversationState,
+    Entry,
+    Kind,
+    entry_offsets,
+)
 from projections.window.groups import Group, group_tail
 from projections.window.reducers import newest
 
@@ -33,7 +39,12 @@ class Due(Struct, array_like=True, frozen=True):
 
 
 def due_span(
-    tail: Sequence[Entry], lanes: Lanes, policy: Policy, after: int = -1, *, asked: bool = False
+    tail: Sequence[Entry],
+    lanes: ConversationState,
+    policy: Policy,
+    after: int = -1,
+    *,
+    asked: bool = False,
 ) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet.
 
@@ -53,7 +64,12 @@ def due_span(
 
 
 def span_to(
-    tail: Sequence[Entry], groups: list[Group], lanes: Lanes, cut: int, reason: str, after: int = -1
+    tail: Sequence[Entry],
+    groups: list[Group],
+    lanes: ConversationState,
+    cut: int,
+    reason: str,
+    after: int = -1,
 ) -> Due | None:
     """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was
     said, or nothing beyond ``after``.
@@ -67,7 +83,7 @@ def span_to(
     return Due(covered[0].start, last, reason, tail[-1].offset, within)
 
 
-def kept_offsets(groups: list[Group], lanes: Lanes) -> set[int]:
+def kept_offsets(groups: list[Group], lanes: ConversationState) -> set[int]:
     """The offsets of entries that no span covers: groups that wait, and the newest user's
     message.
     """
@@ -78,7 +94,7 @@ def kept_offsets(groups: list[Group], lanes: Lanes) -> set[int]:
 
 
 def choose_cut(
-    tail: Sequence[Entry], groups: list[Group], lanes: Lanes, keep: int, after: int = -1
+    tail: Sequence[Entry], groups: list[Group], lanes: ConversationState, keep: int, after: int = -1
 ) -> int | None:
     """The index of the last entry of the span: the earliest place between groups that leaves at
     most ``keep`` tokens.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projections.events.types import absolute, delta
 from projections.window.conversation_state import RENDERED, Entry, Kind, entry_offsets
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from projections.window.reducers import LEFT_OUT
 
 MAX_HELD_POSITIONS = 4_096
@@ -39,7 +39,7 @@ def abandoned_range(entries: list[Entry], last: int) -> Entry:
     return _range(Kind.ABANDONED, [*entries, Entry(last, Kind.NOTE)], 0)
 
 
-def abandoned_since(recents: Recents, target: int, last: int) -> Entry:
+def abandoned_since(recents: RecentIds, target: int, last: int) -> Entry:
     """The range a rollback at offset ``last`` abandoned: all that counted behind ``target`` by the
     recent ids, the rollback itself too.
 

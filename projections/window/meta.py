@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from projections.window.conversation_state import Lanes
+from projections.window.conversation_state import ConversationState
 from projections.window.due import Due
 from projections.window.turns import Turns
 
@@ -17,7 +17,7 @@ events.
 """
 
 
-class InForce(Struct, array_like=True):
+class ActiveSummary(Struct, array_like=True):
     """The accepted summary a window stands on. ``offset`` is the summary event's own, ``to`` the
     last one it covers.
     """
@@ -60,8 +60,8 @@ class Meta(Struct, array_like=True):
     position: int = -1
     count: int = 0
     digest: bytes = bytes(32)
-    base: Lanes = msgspec.field(default_factory=Lanes)
-    summary: InForce | None = None
+    base: ConversationState = msgspec.field(default_factory=ConversationState)
+    summary: ActiveSummary | None = None
     rollback: int | None = None
     due: Due | None = None
     unknown: int = 0

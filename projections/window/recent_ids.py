@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     rejected: bool
 
 
-class Recents:
+class RecentIds:
     """A bounded, insertion-ordered map from event id to its first position.
 
     ``added`` counts all records ever added, so that a store can tell which it has not written yet.
@@ -54,7 +54,7 @@ class Recents:
         self._rebuild_filter()
 
     @classmethod
-    def from_blocks(cls, blocks: list[bytes], added: int) -> Recents:
+    def from_blocks(cls, blocks: list[bytes], added: int) -> RecentIds:
         """The newest records of stored blocks, which come in order."""
         recents = cls()
         hashes, marks = _unpacked(blocks)
@@ -123,9 +123,9 @@ class Recents:
         first = self.added - len(self._hashes) // _HASH
         return self._pack(max(0, number * BLOCK - first), max(0, (number + 1) * BLOCK - first))
 
-    def copy(self) -> Recents:
+    def copy(self) -> RecentIds:
         """An independent copy."""
-        return Recents(self.packed(), self.added)
+        return RecentIds(self.packed(), self.added)
 
     def _pack(self, first: int, last: int) -> bytes:
         marks = array("Q", self._marks[first * 8 : last * 8])

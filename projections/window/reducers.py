@@ -25,7 +25,7 @@ from projections.policy.profiles import (
 )
 from projections.window.conversation_state import Entry, Kind
 from projections.window.groups import Group, Link
-from projections.window.variants import Shaper, result_text
+from projections.window.variants import Variants, result_text
 
 LEFT_OUT = "leave_out_oldest"
 CLOSED = "session_closed"
@@ -44,7 +44,7 @@ class Reduction:
 
     groups: list[Group]
     policy: Policy
-    shaper: Shaper
+    shaper: Variants
     at: int
     waiting: set[Link]
     exact: bool = False

@@ -1,8 +1,8 @@
 """Cuts: the moments at which shortenings take effect in ``stable`` mode, and a summary is found to
 be due.
 
-After each entry :func:`settle` looks at the tail as it stands after it, and at nothing later, so a
-fold that goes back to an earlier entry is the same fold, stopped there. In this order:
+After each entry :func:`enforce_limits` looks at the tail as it stands after it, and at nothing
+later, so a fold that goes back to an earlier entry is the same fold, stopped there. In this order:
 
 1. a limit of turns or messages is passed: what is beyond leaves, down to the low-water mark;
 2. a closed session empties a ``sliding`` tail; a summary that was asked for
@@ -38,7 +38,7 @@ the mark.
 """
 
 
-def settle(window: Window, n: int) -> None:
+def enforce_limits(window: Window, n: int) -> None:
     """See what follows from the first ``n`` entries of the tail; the window's sums and lanes are as
     they stand after them.
     """

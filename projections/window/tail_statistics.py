@@ -5,13 +5,13 @@ read by joining what is stored.
 from __future__ import annotations
 
 from projections.window.bodies import has_attachments
-from projections.window.conversation_state import EARLY, RENDERED, Entry, Kind, Lanes
+from projections.window.conversation_state import EARLY, RENDERED, ConversationState, Entry, Kind
 from projections.window.meta import Meta
 from projections.window.reducers import LEFT_OUT
 from projections.window.variants import reducer_of, shown_calls
 
 
-class Sums:
+class TailStatistics:
     """What is counted of the entries of a window's tail, one by one.
 
     ``tail_tokens`` are those that are rendered, ``held_tokens`` those that would be if there were
@@ -43,7 +43,7 @@ class Sums:
         "tail_tokens",
     )
 
-    lanes: Lanes
+    lanes: ConversationState
     meta: Meta
 
     def _zero(self) -> None:

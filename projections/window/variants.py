@@ -41,7 +41,7 @@ _decode = msgspec.json.decode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Shaper:
+class Variants:
     """Makes forms for one conversation.
 
     Args:

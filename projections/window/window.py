@@ -34,11 +34,11 @@ from projections.window.conversation_state import (
 )
 from projections.window.log_ranges import held_range
 from projections.window.meta import Meta
-from projections.window.recent_ids import Recents
-from projections.window.reductions import MAX_TAIL_BYTES, settle, shorten
-from projections.window.tail_statistics import Sums
+from projections.window.recent_ids import RecentIds
+from projections.window.reductions import MAX_TAIL_BYTES, enforce_limits, shorten
+from projections.window.tail_statistics import TailStatistics
 from projections.window.trace_steps import Cut, Step, chain
-from projections.window.variants import Shaper, result_text
+from projections.window.variants import Variants, result_text
 
 MAX_ENTRIES = 4_096
 MAX_HIDDEN = 384
@@ -64,7 +64,7 @@ class Hashed:
     any: bool
 
 
-class Window(Sums):
+class Window(TailStatistics):
     """One conversation's window, owned and mutated by whoever folds it.
 
     ``tail`` is in log order, but for what a summary went around: such *kept* entries stand at its
@@ -103,14 +103,14 @@ class Window(Sums):
         rules: Rules,
         meta: Meta | None = None,
         tail: list[Entry] | None = None,
-        recents: Recents | None = None,
+        recents: RecentIds | None = None,
     ) -> None:
         self.key = key
         self.partition = partition
         self.rules = rules
         self.meta = Meta() if meta is None else meta
         self.tail: list[Entry] = [] if tail is None else tail
-        self.recents = Recents() if recents is None else recents
+        self.recents = RecentIds() if recents is None else recents
         self.start = 0
         self.epoch = 0
         self.base_epoch = 0
@@ -137,9 +137,9 @@ class Window(Sums):
         """The position string of an offset in this conversation's partition."""
         return str(Position(self.partition, offset))
 
-    def shaper(self) -> Shaper:
+    def shaper(self) -> Variants:
         """What makes the forms of this window's entries."""
-        return Shaper(self.position_of, self.policy.encoding, self.rules.callables)
+        return Variants(self.position_of, self.policy.encoding, self.rules.callables)
 
     def derive(self) -> None:
         """Recompute lanes and sums from the stored parts."""
@@ -174,7 +174,7 @@ class Window(Sums):
                 i + 1 == len(self.tail) or self.tail[i + 1].offset > marked
             ):
                 shorten(self, i + 1)
-            settle(self, i + 1)
+            enforce_limits(self, i + 1)
 
     def changed(self, n: int, anything: bool) -> None:
         """Note that entries among the first ``n`` were shortened: sums are taken anew over these
@@ -274,7 +274,7 @@ class Window(Sums):
                 entry.beyond = max(-ours // 2, min(3 * ours, reported - ours))
         self.tail.append(entry)
         self._step(entry)
-        settle(self, len(self.tail))
+        enforce_limits(self, len(self.tail))
         if (
             self._hidden > MAX_HIDDEN
             or len(self.tail) > MAX_ENTRIES
@@ -309,7 +309,7 @@ class Window(Sums):
             or tokens > limits.hold
             or self.tail_bytes > MAX_TAIL_BYTES
         ):
-            settle(self, len(tail))
+            enforce_limits(self, len(tail))
         if self._hidden > MAX_HIDDEN or len(tail) > MAX_ENTRIES:
             self._bound_entries()
 
@@ -497,5 +497,5 @@ def load_window(
     not what was stored.
     """
     decoded = _meta_decoder.decode(meta)
-    ids = Recents(recents, decoded.count + decoded.skipped)
+    ids = RecentIds(recents, decoded.count + decoded.skipped)
     return Window(key, partition, rules, decoded, [_entry_decoder.decode(e) for e in tail], ids)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 20
 
 
-class ViewGeneration(msgspec.Struct, frozen=True):
+class ProjectionGeneration(msgspec.Struct, frozen=True):
     """Results of one version of a projection; ``ends`` is what the log's partitions held when they
     were begun.
     """
@@ -31,7 +31,7 @@ class ViewGeneration(msgspec.Struct, frozen=True):
     ends: tuple[int, ...]
 
 
-class ViewRecord(msgspec.Struct, frozen=True):
+class ProjectionRecord(msgspec.Struct, frozen=True):
     """All generations there are, and the one that readers see (None: there is none).
 
     ``last`` is the highest number there was when all were dropped: none is given twice, as a
@@ -40,7 +40,7 @@ class ViewRecord(msgspec.Struct, frozen=True):
 
     revision: int = 0
     live: int | None = None
-    generations: dict[int, ViewGeneration] = {}
+    generations: dict[int, ProjectionGeneration] = {}
     last: int = 0
 
     def newest(self, version: int) -> int | None:
@@ -71,43 +71,47 @@ class ViewRecord(msgspec.Struct, frozen=True):
             default=None,
         )
 
-    def begun(self, version: int, ends: dict[int, int]) -> ViewRecord:
+    def begun(self, version: int, ends: dict[int, int]) -> ProjectionRecord:
         """With a new generation; the first one is live at once, as there is nothing else to
         read.
         """
         number = max(self.generations, default=max(self.live or 0, self.last)) + 1
-        generation = ViewGeneration(version, tuple(ends[partition] for partition in sorted(ends)))
-        return ViewRecord(
+        generation = ProjectionGeneration(
+            version, tuple(ends[partition] for partition in sorted(ends))
+        )
+        return ProjectionRecord(
             self.revision + 1,
             self.live if self.live is not None else number,
             {**self.generations, number: generation},
         )
 
-    def switched(self, number: int) -> ViewRecord:
+    def switched(self, number: int) -> ProjectionRecord:
         """With another generation live."""
-        return ViewRecord(self.revision + 1, number, self.generations)
+        return ProjectionRecord(self.revision + 1, number, self.generations)
 
-    def emptied(self) -> ViewRecord:
+    def emptied(self) -> ProjectionRecord:
         """Without any."""
-        return ViewRecord(self.revision + 1, None, {}, max(self.generations, default=self.last))
+        return ProjectionRecord(
+            self.revision + 1, None, {}, max(self.generations, default=self.last)
+        )
 
-    def without(self, numbers: set[int]) -> ViewRecord:
+    def without(self, numbers: set[int]) -> ProjectionRecord:
         """Without some generations."""
-        return ViewRecord(
+        return ProjectionRecord(
             self.revision + 1,
             self.live,
             {n: g for n, g in self.generations.items() if n not in numbers},
         )
 
 
-def take_record(views: dict[str, ViewRecord], name: str, value: bytes | None) -> None:
+def take_record(views: dict[str, ProjectionRecord], name: str, value: bytes | None) -> None:
     """Take a record of the control topic in, unless another one of its revision came first; raises
     ``ValueError`` for one that is none.
     """
     if not value:
         views.pop(name, None)
         return
-    new = msgspec.json.decode(value, type=ViewRecord)
+    new = msgspec.json.decode(value, type=ProjectionRecord)
     known = views.get(name)
     if known is None or new.revision > known.revision:
         views[name] = new
@@ -120,8 +124,8 @@ def take_record(views: dict[str, ViewRecord], name: str, value: bytes | None) ->
 
 
 async def change_record(
-    control: Control, name: str, change: Callable[[ViewRecord], ViewRecord | None]
-) -> ViewRecord:
+    control: Control, name: str, change: Callable[[ProjectionRecord], ProjectionRecord | None]
+) -> ProjectionRecord:
     """Write what ``change`` makes of the record in force (None: nothing is to be done); returns the
     one in force then.
 
@@ -130,7 +134,7 @@ async def change_record(
         KafkaUnavailable: as named.
     """
     for _ in range(ATTEMPTS):
-        before = (await control.sync()).views.get(name, ViewRecord())
+        before = (await control.sync()).views.get(name, ProjectionRecord())
         after = change(before)
         if after is None:
             return before
@@ -140,7 +144,7 @@ async def change_record(
     raise Conflict(f"the record of projection {name} is changed by others all the time: try again")
 
 
-def record_of(control: Control, name: str) -> ViewRecord:
+def record_of(control: Control, name: str) -> ProjectionRecord:
     """The record in force; raises :class:`UnknownProjection` when there is none."""
     found = control.state.views.get(name)
     if found is None or found.live is None:

@@ -80,8 +80,8 @@ def encrypting(control: Control) -> Callable[[str], bool]:
 
 
 class KeyRing:
-    """A :class:`streams.encryption.payload_cipher.Seals` over the keys topic. Start it before use,
-    stop it after; for one event loop.
+    """A :class:`streams.encryption.payload_cipher.PayloadCipher` over the keys topic. Start it
+    before use, stop it after; for one event loop.
     """
 
     def __init__(self, settings: Settings, encrypts: Callable[[str], bool]) -> None:
@@ -254,8 +254,8 @@ class KeyRing:
     # ------------------------------------------------------------------------------------------
 
     async def seal(self, records: Sequence[Record]) -> list[Record]:
-        """As :class:`streams.encryption.payload_cipher.Seals` says. A conversation that has a key
-        is sealed even when its tenant's policy does not ask for it any more.
+        """As :class:`streams.encryption.payload_cipher.PayloadCipher` says. A conversation that has
+        a key is sealed even when its tenant's policy does not ask for it any more.
         """
         table = self.table
         names = {record.key: str(record.key).encode() for record in records}

@@ -11,7 +11,7 @@ import msgspec
 
 from projections.errors import TopicMismatch, UnknownTenant
 from projections.policy.policy import Callables, Rules
-from streams.control.custom_projections import ViewRecord, take_record
+from streams.control.custom_projections import ProjectionRecord, take_record
 from streams.settings.quotas import ApiKey, Tenant, hash_key
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class State:
         self.live: int | None = None
         self.tenants: dict[str, Tenant] = {}
         self.keys: dict[str, ApiKey] = {}
-        self.views: dict[str, ViewRecord] = {}
+        self.views: dict[str, ProjectionRecord] = {}
         self.callables: Callables = {}
         self.summarizers: frozenset[str] | None = None
 

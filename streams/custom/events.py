@@ -19,7 +19,7 @@ from projections.events.types import (
     short_type,
 )
 from projections.names import Key, Position, parse_key
-from streams.encryption.payload_cipher import MARK, NotAuthentic, Seals, open_value
+from streams.encryption.payload_cipher import MARK, NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Row
 
 MOST_TOKENS = 2**31 - 1
@@ -80,7 +80,7 @@ class Event:
         return found if isinstance(found, dict) else {"data": found}
 
 
-def event_of_row(seals: Seals, partition: int, row: Row) -> Event | str:
+def event_of_row(seals: PayloadCipher, partition: int, row: Row) -> Event | str:
     """The event of a record, or why it is none (a dead letter of the projector). ``seals.ready``
     was awaited. Raises ``KeyUnusable``.
     """

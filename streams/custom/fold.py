@@ -12,7 +12,7 @@ from projections.errors import CorruptWindow, InvalidProjection, ProjectionFaile
 from projections.storage.protocol import Checkpoint, Verdict
 from streams.custom.events import Event, event_of_row
 from streams.custom.ids import Ids
-from streams.custom.persistence import NO_WRITE, Hash, ViewStore, place_of, write_of
+from streams.custom.persistence import NO_WRITE, Hash, ProjectionStore, place_of, write_of
 from streams.custom.projection import Projection
 from streams.custom.result import Cell, Result
 from streams.log.log import Log, Row
@@ -26,7 +26,7 @@ are not its own.
 
 
 @dataclass(slots=True)
-class ViewCounts:
+class ProjectionCounts:
     """What became of the records read so far: handed on, repeats passed over, and records that are
     no events passed over.
     """
@@ -36,13 +36,13 @@ class ViewCounts:
     dead: int = 0
 
 
-class ViewPartition:
+class ProjectionPartition:
     """The results of one partition under one generation, owned by one process (others are
     fenced).
     """
 
     def __init__(
-        self, projection: Projection, generation: int, number: int, store: ViewStore, log: Log
+        self, projection: Projection, generation: int, number: int, store: ProjectionStore, log: Log
     ) -> None:
         self.projection = projection
         self.number = number
@@ -50,7 +50,7 @@ class ViewPartition:
         self.store = store
         self.log = log
         self.checkpoint = Checkpoint()
-        self.counts = ViewCounts()
+        self.counts = ProjectionCounts()
 
     async def process(self, rows: Sequence[Row]) -> None:
         """Apply a batch, in order, and write it; records at or before the checkpoint are passed
@@ -115,9 +115,9 @@ class ViewPartition:
     async def _load(self, cells: list[Cell]) -> list[bytes | None]:
         return await self.store.load(self.place, cells)
 
-    async def _decoded(self, rows: Sequence[Row]) -> tuple[list[Event], ViewCounts]:
+    async def _decoded(self, rows: Sequence[Row]) -> tuple[list[Event], ProjectionCounts]:
         await self.log.seals.ready(rows)
-        counts, batch = ViewCounts(), []
+        counts, batch = ProjectionCounts(), []
         for row in rows:
             event = event_of_row(self.log.seals, self.number, row)
             if isinstance(event, str):
@@ -133,7 +133,9 @@ class ViewPartition:
                 batch.append(event)
         return batch, counts
 
-    async def _without_repeats(self, batch: list[Event], counts: ViewCounts) -> dict[str, Hash]:
+    async def _without_repeats(
+        self, batch: list[Event], counts: ProjectionCounts
+    ) -> dict[str, Hash]:
         """Take repeats out of the batch; returns the changes of what has to be remembered."""
         names = list(dict.fromkeys(f"{event.tenant}/{event.conversation}" for event in batch))
         stored = await self.store.ids(self.place, names)

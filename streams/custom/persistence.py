@@ -18,17 +18,17 @@ class Hash(NamedTuple):
     gone: list[bytes]
 
 
-class ViewWrite(NamedTuple):
+class ProjectionWrite(NamedTuple):
     """A batch's changes: of tenants' values, and of conversations' recent ids."""
 
     values: Mapping[str, Hash]
     ids: Mapping[str, Hash]
 
 
-NO_WRITE = ViewWrite({}, {})
+NO_WRITE = ProjectionWrite({}, {})
 
 
-def write_of(changes: Mapping[Cell, bytes | None], ids: Mapping[str, Hash]) -> ViewWrite:
+def write_of(changes: Mapping[Cell, bytes | None], ids: Mapping[str, Hash]) -> ProjectionWrite:
     """The write of a result's changes (``Result.changes``) and of the recent ids that changed."""
     values: dict[str, Hash] = {}
     for cell, raw in changes.items():
@@ -37,7 +37,7 @@ def write_of(changes: Mapping[Cell, bytes | None], ids: Mapping[str, Hash]) -> V
             hash_.gone.append(cell.key.encode())
         else:
             hash_.put[cell.key.encode()] = raw
-    return ViewWrite(values, ids)
+    return ProjectionWrite(values, ids)
 
 
 def place_of(name: str, generation: int, partition: int) -> str:
@@ -45,11 +45,11 @@ def place_of(name: str, generation: int, partition: int) -> str:
     return f"{name}:{generation}:{partition}"
 
 
-class ViewStore(Protocol):
+class ProjectionStore(Protocol):
     """Values and their checkpoints, by place: each place is written by one owner at a time, the
     others are fenced.
 
-    ``streams.custom.store.RedisViewStore`` is the real one, ``threadfold.testing`` has one in
+    ``streams.custom.store.RedisProjectionStore`` is the real one, ``threadfold.testing`` has one in
     memory. All of them raise ``RedisUnavailable`` when the server does not answer, and
     ``CorruptWindow`` when something else lies under a key.
     """
@@ -78,7 +78,7 @@ class ViewStore(Protocol):
         among them, some twice.
         """
 
-    async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
+    async def apply(self, place: str, checkpoint: Checkpoint, write: ProjectionWrite) -> Applied:
         """Write a batch and the checkpoint, all of it or nothing, if ``checkpoint.revision`` is the
         revision in force ("" for none).
 

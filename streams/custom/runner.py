@@ -28,10 +28,10 @@ from projections.errors import (
     ThreadfoldError,
 )
 from projections.storage.protocol import Checkpoint
-from streams.control.custom_projections import ViewRecord, change_record
+from streams.control.custom_projections import ProjectionRecord, change_record
 from streams.control.follower import Control
-from streams.custom.fold import ViewPartition
-from streams.custom.persistence import ViewStore, place_of
+from streams.custom.fold import ProjectionPartition
+from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.commits import Commits
@@ -52,7 +52,7 @@ FETCH_ROWS = 500
 _FATAL = (KeyUnusable, ProjectionFailed, InvalidProjection)
 
 
-class ViewRunner:
+class ProjectionRunner:
     """Keeps one projection's results up with the log; any number of processes may run one each."""
 
     def __init__(
@@ -60,7 +60,7 @@ class ViewRunner:
         settings: Settings,
         control: Control,
         log: Log,
-        store: ViewStore,
+        store: ProjectionStore,
         projection: Projection,
         *,
         anew: bool = False,
@@ -77,7 +77,7 @@ class ViewRunner:
         self.store = store
         self.projection = check_projection(projection)
         self.generation = 0
-        self.partitions: dict[int, ViewPartition] = {}
+        self.partitions: dict[int, ProjectionPartition] = {}
         self.on_progress: Callable[[int, int], None] | None = None
         """Called now and then with how many records of a new generation are applied, and of how
         many.
@@ -118,13 +118,14 @@ class ViewRunner:
 
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
-        ends, version = await self.log.tops(), self.projection.version
+        ends, version = await self.log.last_records(), self.projection.version
         whole = said_of_begins(
-            self._topic, {} if self.settings.accept_truncated_log else await self.log.begins()
+            self._topic,
+            {} if self.settings.accept_truncated_log else await self.log.beginning_offsets(),
         )
         number: int | None = None
 
-        def begin(before: ViewRecord) -> ViewRecord | None:
+        def begin(before: ProjectionRecord) -> ProjectionRecord | None:
             nonlocal number
             number = (
                 before.candidate(version)
@@ -166,8 +167,8 @@ class ViewRunner:
         return number
 
     @property
-    def _record(self) -> ViewRecord:
-        return self.control.state.views.get(self.projection.name, ViewRecord())
+    def _record(self) -> ProjectionRecord:
+        return self.control.state.views.get(self.projection.name, ProjectionRecord())
 
     def _moved(self) -> bool:
         """Whether another generation of this version has become live, which is the one to feed
@@ -211,7 +212,7 @@ class ViewRunner:
             return
         done = 0
         complete = True
-        begins = await self.log.begins() if self.settings.accept_truncated_log else {}
+        begins = await self.log.beginning_offsets() if self.settings.accept_truncated_log else {}
         for partition, end in enumerate(own.ends):
             if begins.get(partition, 0) >= end:
                 continue  # nothing of it is left
@@ -289,7 +290,7 @@ class ViewRunner:
         ]
         await asyncio.gather(*work)
 
-    async def _process(self, partition: ViewPartition, rows: Sequence[Row]) -> None:
+    async def _process(self, partition: ProjectionPartition, rows: Sequence[Row]) -> None:
         if rows[0].offset <= partition.checkpoint.offset:
             # It was sought behind its checkpoint: the client was told of a log that ends before it,
             # and began anew.
@@ -302,7 +303,7 @@ class ViewRunner:
             self._served.get(partition.number, -1), partition.checkpoint.offset
         )
 
-    async def _check(self, partition: ViewPartition, end: int) -> None:
+    async def _check(self, partition: ProjectionPartition, end: int) -> None:
         if end <= partition.checkpoint.offset:
             raise Fenced(
                 f"the log of partition {partition.number} ends before what projection"
@@ -315,7 +316,7 @@ class ViewRunner:
         when a new generation is complete.
         """
         try:
-            ends = await self.log.ends()
+            ends = await self.log.end_offsets()
             for number, partition in list(self.partitions.items()):
                 if number not in self._unprepared:
                     await self._guarded(partition, self._check(partition, ends[number]))
@@ -324,7 +325,7 @@ class ViewRunner:
         except ThreadfoldError as error:
             logger.warning("projection %s waits: %s", self.projection.name, error)
 
-    async def _guarded(self, partition: ViewPartition, work: Awaitable[None]) -> None:
+    async def _guarded(self, partition: ProjectionPartition, work: Awaitable[None]) -> None:
         """Await work on a partition; one that failed is prepared anew, from where the store is."""
         number = partition.number
         try:
@@ -347,7 +348,7 @@ class ViewRunner:
         if self.partitions.get(number) is partition:
             self._unprepared.add(number)
 
-    async def _discard(self, partition: ViewPartition) -> None:
+    async def _discard(self, partition: ProjectionPartition) -> None:
         """A partition that cannot be read is dropped and folded anew, by whoever owns it."""
         try:
             await partition.check()
@@ -401,15 +402,17 @@ class ViewRunner:
 
     async def _prepare(self, consumer: AIOKafkaConsumer, number: int) -> None:
         """Find where the partition goes on, and seek there."""
-        partition = ViewPartition(self.projection, self.generation, number, self.store, self.log)
+        partition = ProjectionPartition(
+            self.projection, self.generation, number, self.store, self.log
+        )
         tp = TopicPartition(self._topic, number)
-        end = (await self.log.tops())[number]
+        end = (await self.log.last_records())[number]
         try:
             stored = await self.store.checkpoint(partition.place)
         except CorruptWindow as error:
             logger.error("%s", error)
             stored = None
-        begin = (await self.log.begins())[number]
+        begin = (await self.log.beginning_offsets())[number]
         if (why := await why_other(self.log, number, stored, begin, end)) is not None:
             logger.warning(
                 "partition %d: the log is not the one projection %s was folded from: %s",

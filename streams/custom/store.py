@@ -20,9 +20,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.redis.address import shown
-from projections.redis.router import Node, Script, Servers
+from projections.redis.router import Node, RedisRouter, Script
 from projections.storage.protocol import Applied, Checkpoint, Verdict
-from streams.custom.persistence import ViewWrite
+from streams.custom.persistence import ProjectionWrite
 from streams.custom.result import Cell
 
 T = TypeVar("T")
@@ -30,8 +30,8 @@ SCAN = 500
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target")
 
 
-class RedisViewStore:
-    """A :class:`streams.custom.persistence.ViewStore` on a Redis or Valkey server (6.2 or
+class RedisProjectionStore:
+    """A :class:`streams.custom.persistence.ProjectionStore` on a Redis or Valkey server (6.2 or
     later).
     """
 
@@ -41,7 +41,7 @@ class RedisViewStore:
         """
         self.url = url
         self.prefix = prefix
-        self._servers = Servers(url, timeout=timeout)
+        self._servers = RedisRouter(url, timeout=timeout)
         self._apply = Script(files("streams.custom").joinpath("apply.lua").read_text())
         self._unlink = Script(files("projections.redis").joinpath("unlink.lua").read_text())
 
@@ -122,7 +122,7 @@ class RedisViewStore:
                 if not cursor:
                     break
 
-    async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
+    async def apply(self, place: str, checkpoint: Checkpoint, write: ProjectionWrite) -> Applied:
         keys = [self._state(place)]
         args: list[Any] = [
             checkpoint.revision,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
-from streams.custom.fold import ViewPartition
-from streams.custom.persistence import ViewStore, place_of
+from streams.custom.fold import ProjectionPartition
+from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection
 from streams.custom.result import Cell
 from streams.log.log import Log, Raw
@@ -26,7 +26,7 @@ depends on where batches end is found.
 
 
 @dataclass(slots=True)
-class ViewReport:
+class ProjectionReport:
     """What a verify found: how many values were compared, which differ (``tenant/key``), how many
     events it folded for it.
     """
@@ -38,12 +38,12 @@ class ViewReport:
 
 async def verify_view(
     log: Log,
-    store: ViewStore,
-    scratch: ViewStore,
+    store: ProjectionStore,
+    scratch: ProjectionStore,
     projection: Projection,
     generation: int,
     progress: Callable[[int, int], None] | None = None,
-) -> ViewReport:
+) -> ProjectionReport:
     """Compare every value of a generation with a fold from zero.
 
     Args:
@@ -54,10 +54,10 @@ async def verify_view(
         Healing: a partition is being folded anew; nothing can be said of it.
         ProjectionFailed, KafkaUnavailable, RedisUnavailable, KeyUnusable: as named.
     """
-    report = ViewReport()
+    report = ProjectionReport()
     for number in range(log.partitions):
         place = place_of(projection.name, generation, number)
-        fold = ViewPartition(projection, generation, number, scratch, log)
+        fold = ProjectionPartition(projection, generation, number, scratch, log)
         await _advance(fold, _there(await store.checkpoint(place), number, projection))
         cells = {cell async for cell in scratch.cells(place)} | {
             cell async for cell in store.cells(place)
@@ -73,7 +73,11 @@ async def verify_view(
 
 
 async def _compare(
-    fold: ViewPartition, store: ViewStore, place: str, cells: list[Cell], report: ViewReport
+    fold: ProjectionPartition,
+    store: ProjectionStore,
+    place: str,
+    cells: list[Cell],
+    report: ProjectionReport,
 ) -> None:
     checkpoint, stored = await store.read(place, cells)
     await _advance(fold, _there(checkpoint, fold.number, fold.projection))
@@ -95,7 +99,7 @@ def _there(checkpoint: Checkpoint | None, number: int, projection: Projection) -
     return checkpoint.offset
 
 
-async def _advance(fold: ViewPartition, offset: int) -> None:
+async def _advance(fold: ProjectionPartition, offset: int) -> None:
     """Fold on to ``offset``, included."""
     batch: list[Raw] = []
     if offset > fold.checkpoint.offset:

@@ -50,7 +50,7 @@ class _Row(Protocol):
     def value(self) -> bytes | None: ...
 
 
-class Seals(Protocol):
+class PayloadCipher(Protocol):
     """Who seals and opens; ``streams.control.key_ring.KeyRing`` is the real one. Conversations are
     named as in keys: ``tenant/conversation``.
     """
@@ -204,7 +204,7 @@ def _sealed(value: bytes) -> _SealedEnvelope | None:
         return None
 
 
-def open_value(seals: Seals, conversation: bytes, value: bytes) -> bytes | None:
+def open_value(seals: PayloadCipher, conversation: bytes, value: bytes) -> bytes | None:
     """An event's value with its payload readable, as it was before it was sealed; None where its
     key is gone.
 
@@ -237,7 +237,7 @@ def open_value(seals: Seals, conversation: bytes, value: bytes) -> bytes | None:
     return b"".join((value[: at + 7], data, b"}"))
 
 
-def read_event(seals: Seals, conversation: bytes, value: bytes) -> AnyEvent:
+def read_event(seals: PayloadCipher, conversation: bytes, value: bytes) -> AnyEvent:
     """Decode a record's value, sealed or not, into its typed event; one whose key is gone is an
     :class:`OtherEvent` of its type.
 
@@ -265,13 +265,13 @@ def seal_body(conversation: bytes, body: bytes, kid: bytes, key: AESGCM) -> byte
 
 
 def body_sealer(
-    seals: Seals, conversation: bytes, *, erased: bool = False
+    seals: PayloadCipher, conversation: bytes, *, erased: bool = False
 ) -> Callable[[bytes], bytes]:
     """What seals the bodies of a conversation's snapshots, and leaves them as they are where
     nothing of it is sealed.
 
     They hold pinned text and the summary. A window that is ``erased`` holds nothing, and has to
-    stay readable. Raises like :meth:`Seals.snapshot_key`.
+    stay readable. Raises like :meth:`PayloadCipher.snapshot_key`.
     """
     key = None if erased else seals.snapshot_key(conversation)
     return bytes if key is None else lambda body: seal_body(conversation, body, *key)
@@ -282,7 +282,7 @@ def kid_of_body(body: bytes) -> bytes | None:
     return body[len(_BODY) : len(_BODY) + KID_BYTES] if body.startswith(_BODY) else None
 
 
-def open_body(seals: Seals, conversation: bytes, body: bytes) -> bytes | None:
+def open_body(seals: PayloadCipher, conversation: bytes, body: bytes) -> bytes | None:
     """A snapshot's body as it was before it was sealed; None where its key is gone. Raises like
     :func:`open_value`.
     """

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold.apply import History, Outcome
 from projections.fold.replay import Logged
-from projections.fold.replay_checkpoints import EVERY, Waypoints
+from projections.fold.replay_checkpoints import EVERY, ReplayCheckpoints
 from projections.names import Key, Position, parse_position
 from projections.window.conversation_state import entry_offsets
 from projections.window.window import Window
-from streams.encryption.payload_cipher import Seals, read_event
+from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.log import Log, Row
 
 SCAN_PART = 2_000
@@ -25,7 +25,7 @@ COPIES = 100
 """Copies of a long conversation's fold on the way, for the rollbacks within it."""
 
 
-def event_of(raw: Row, key: Key, seals: Seals) -> AnyEvent | None:
+def event_of(raw: Row, key: Key, seals: PayloadCipher) -> AnyEvent | None:
     """The record's event when it belongs to the conversation ``key`` and can be decoded, else None
     (both are nobody's history).
 
@@ -172,7 +172,7 @@ async def read_events(log: Log, key: Key, partition: int, offsets: Sequence[int]
     )
 
 
-def _events(rows: Mapping[Position, Row], key: Key, seals: Seals) -> list[Logged]:
+def _events(rows: Mapping[Position, Row], key: Key, seals: PayloadCipher) -> list[Logged]:
     found: list[Logged] = []
     for position in sorted(rows):
         event = event_of(rows[position], key, seals)
@@ -205,9 +205,11 @@ async def fetch_history(log: Log, window: Window, target: int) -> History:
     return await asyncio.to_thread(_history, log.seals, window, target, rows)
 
 
-def _history(seals: Seals, window: Window, target: int, rows: Mapping[Position, Row]) -> History:
+def _history(
+    seals: PayloadCipher, window: Window, target: int, rows: Mapping[Position, Row]
+) -> History:
     found = _events(rows, window.key, seals)
-    fold = Waypoints(
+    fold = ReplayCheckpoints(
         window.key, window.partition, window.rules, every=max(EVERY, len(found) // COPIES)
     )
     fold.extend(found, upto=target)

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from projections.errors import EventTooLarge, KafkaUnavailable, Overloaded
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
-from streams.encryption.payload_cipher import Seals, Unsealed
+from streams.encryption.payload_cipher import PayloadCipher, Unsealed
 from streams.log.appender import HEADERS as HEADERS
 from streams.log.appender import Appender, Brokers, Pair
 from streams.log.clients import (
@@ -145,7 +145,7 @@ class Log(Protocol):
         """How many partitions the log has; it never changes."""
 
     @property
-    def seals(self) -> Seals:
+    def seals(self) -> PayloadCipher:
         """Who seals what is appended, and opens what is read: records are handed out as they stand,
         their keys looked for.
         """
@@ -155,10 +155,10 @@ class Log(Protocol):
         payloads are sealed here.
 
         Raises:
-            Erased, KeyUnusable: as ``streams.encryption.payload_cipher.Seals.seal`` says; nothing
-            was appended. EventTooLarge: one of them is over what Kafka takes in one message;
-            nothing was appended. Overloaded: too much is on its way already; nothing was appended.
-            KafkaUnavailable: unknown whether they are in; repeat with the same ids.
+            Erased, KeyUnusable: as ``streams.encryption.payload_cipher.PayloadCipher.seal`` says;
+            nothing was appended. EventTooLarge: one of them is over what Kafka takes in one
+            message; nothing was appended. Overloaded: too much is on its way already; nothing was
+            appended. KafkaUnavailable: unknown whether they are in; repeat with the same ids.
         """
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
@@ -179,17 +179,17 @@ class Log(Protocol):
         where the log holds no more.
         """
 
-    async def ends(self) -> dict[int, int]:
+    async def end_offsets(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
 
-    async def tops(self) -> dict[int, int]:
+    async def last_records(self) -> dict[int, int]:
         """For each partition the offset after its last record: what all is folded at.
 
         It is less than the end where a transactional producer wrote last: its mark takes an offset,
         and nobody is given a record for it.
         """
 
-    async def begins(self) -> dict[int, int]:
+    async def beginning_offsets(self) -> dict[int, int]:
         """For each partition the offset of its first record: above 0 the log has lost its beginning
         (:mod:`streams.log.log.retention`).
         """
@@ -206,10 +206,10 @@ class KafkaLog:
         partitions: int,
         topic: str = "events",
         *,
-        seals: Seals | None = None,
+        seals: PayloadCipher | None = None,
     ) -> None:
         """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
-        self.seals: Seals = seals or Unsealed()
+        self.seals: PayloadCipher = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
@@ -351,7 +351,7 @@ class KafkaLog:
     async def stream(
         self, ranges: Mapping[int, tuple[int, int]]
     ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
-        ends, lasts = await self.ends(), {}
+        ends, lasts = await self.end_offsets(), {}
         for partition, (first, last) in ranges.items():
             if max(first, 0) <= min(last, ends[partition] - 1):
                 lasts[TopicPartition(self.topic, partition)] = min(last, ends[partition] - 1)
@@ -455,7 +455,7 @@ class KafkaLog:
             await consumer.getmany(tp, timeout_ms=0)
             self._sweep.dropped()
 
-    async def ends(self) -> dict[int, int]:
+    async def end_offsets(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):
             consumer = await self._get_consumer()
             found = await consumer.end_offsets(
@@ -469,8 +469,8 @@ class KafkaLog:
                 self._ends[partition] = end
         return ends
 
-    async def tops(self) -> dict[int, int]:
-        ends = await self.ends()
+    async def last_records(self) -> dict[int, int]:
+        ends = await self.end_offsets()
         moved = [
             partition
             for partition, end in ends.items()
@@ -499,7 +499,7 @@ class KafkaLog:
             step, last = min(2 * step, 1000), first - 1
         return 0
 
-    async def begins(self) -> dict[int, int]:
+    async def beginning_offsets(self) -> dict[int, int]:
         async with kafka_errors(self.settings, "reading the log"):
             consumer = await self._get_consumer()
             found = await consumer.beginning_offsets(

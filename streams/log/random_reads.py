@@ -45,7 +45,7 @@ UNKNOWN = 10
 """How often a topic may be unknown: one that is being made is so for a moment."""
 
 
-class PointReads:
+class RandomReads:
     """Reads of one topic; connects when it is first asked. One instance serves any number of
     callers in one event loop.
     """

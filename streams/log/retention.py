@@ -86,7 +86,7 @@ async def check_whole(log: Log, topic: str, *, accept: bool) -> None:
         partitions, and says what to do. KafkaUnavailable: it cannot be told.
     """
     if not accept:
-        for sentence in said_of_begins(topic, await log.begins()):
+        for sentence in said_of_begins(topic, await log.beginning_offsets()):
             raise LogTruncated(sentence)
 
 

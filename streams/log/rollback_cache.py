@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from projections.fold.outcomes import History, Outcome
 from projections.fold.replay import Logged
-from projections.fold.replay_checkpoints import COPIES_BYTES, Waypoints
+from projections.fold.replay_checkpoints import COPIES_BYTES, ReplayCheckpoints
 from projections.names import Key, Position
 from projections.window.window import Window
 from streams.log.history import event_of, fetch_needed, offsets_backwards
@@ -33,7 +33,7 @@ class _Known:
     ``read`` bytes of them.
     """
 
-    fold: Waypoints
+    fold: ReplayCheckpoints
     upto: int = -1
     read: int = 0
 
@@ -42,7 +42,7 @@ class _Known:
         return self.read + self.fold.size
 
 
-class Histories:
+class RollbackCache:
     """What :func:`streams.log.log.history.fetch_needed` answers, with a memory. For one event
     loop.
     """
@@ -63,7 +63,9 @@ class Histories:
         self._size -= 0 if known is None else known.size
         if known is None or known.upto > window.meta.position:
             # Where the fold went back to its checkpoint, what came later is not before this event.
-            known = _Known(Waypoints(window.key, window.partition, window.rules, self._copies))
+            known = _Known(
+                ReplayCheckpoints(window.key, window.partition, window.rules, self._copies)
+            )
         await _read_on(log, window, known)
         history = known.fold.history(window, outcome.target)
         self._keep(window.key, known)

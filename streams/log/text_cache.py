@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from projections.events.validation import Record
 from projections.names import Position
-from streams.encryption.payload_cipher import Seals
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import Log, Raw, Row
 
 STREAMED_BYTES = 64 << 20
@@ -27,7 +27,7 @@ ROW_BYTES = 500
 _offset = attrgetter("offset")
 
 
-class RecentLog:
+class TextCache:
     """A :class:`streams.log.log.Log` in front of another one. For one reader, in one event loop;
     records never change.
     """
@@ -51,7 +51,7 @@ class RecentLog:
         return self._log.partitions
 
     @property
-    def seals(self) -> Seals:
+    def seals(self) -> PayloadCipher:
         """Those of the log behind."""
         return self._log.seals
 
@@ -59,17 +59,17 @@ class RecentLog:
         """Append to the log behind; raises as it does."""
         return await self._log.append(records)
 
-    async def begins(self) -> dict[int, int]:
+    async def beginning_offsets(self) -> dict[int, int]:
         """For each partition the offset of its first record."""
-        return await self._log.begins()
+        return await self._log.beginning_offsets()
 
-    async def ends(self) -> dict[int, int]:
+    async def end_offsets(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
-        return await self._log.ends()
+        return await self._log.end_offsets()
 
-    async def tops(self) -> dict[int, int]:
+    async def last_records(self) -> dict[int, int]:
         """For each partition the offset after its last record."""
-        return await self._log.tops()
+        return await self._log.last_records()
 
     async def stream(
         self, ranges: Mapping[int, tuple[int, int]]

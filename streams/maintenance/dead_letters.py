@@ -32,9 +32,17 @@ from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.maintenance.repair import publish
-from streams.partition.effects import DeadLetter, Spoken, Voice
+from streams.partition.effects import DeadLetter, Effects, EffectSink
 from streams.partition.partition import Fenced
-from streams.partition.step import POISON, RECORD, NoEvent, Told, copied, go_on, read_row
+from streams.partition.step import (
+    POISON,
+    RECORD,
+    InvalidRecord,
+    StepResult,
+    copied,
+    go_on,
+    read_row,
+)
 from streams.recovery.snapshot_topic import SnapshotTopic
 
 PAGE = 500
@@ -45,7 +53,7 @@ ATTEMPTS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedHere:
+class QuarantinedHere:
     """A parked conversation, at which event and why, and how many later ones wait."""
 
     key: Key
@@ -85,7 +93,7 @@ class DeadLetters:
         store: WindowStore,
         generation: int,
         rules: Rules,
-        voice: Voice,
+        voice: EffectSink,
         snapshots: SnapshotTopic | None = None,
         *,
         accept: bool = False,
@@ -106,9 +114,9 @@ class DeadLetters:
     # -- looking
     # ------------------------------------------------------------------------------------------
 
-    async def parked(self, tenant: str | None = None) -> list[ParkedHere]:
+    async def parked(self, tenant: str | None = None) -> list[QuarantinedHere]:
         """The parked conversations (of one tenant), by position. Raises like :meth:`window`."""
-        found: list[ParkedHere] = []
+        found: list[QuarantinedHere] = []
         for number in range(self.log.partitions):
             before: Found | None = None
             while page := await self.store.listed(self.generation, number, PARKED, before, PAGE):
@@ -124,7 +132,7 @@ class DeadLetters:
                         if window is not None and window.meta.parked is not None:
                             parked = window.meta.parked
                             found.append(
-                                ParkedHere(
+                                QuarantinedHere(
                                     key, Position(number, parked.offset), parked.cause, parked.count
                                 )
                             )
@@ -136,7 +144,7 @@ class DeadLetters:
         """
         found: dict[str, OpenRecord] = {}
         closed: set[str] = set()
-        for number, end in (await self.letters.ends()).items():
+        for number, end in (await self.letters.end_offsets()).items():
             async for raw in self.letters.scan(number, 0, end - 1):
                 try:
                     letter = _letter.decode(raw.value or b"")
@@ -157,7 +165,7 @@ class DeadLetters:
         """The record at a position; raises :class:`InvalidPosition` where the log has none."""
         raw = (await self.log.read([position])).get(position)
         if raw is None:
-            begin = (await self.log.begins()).get(position.partition, 0)
+            begin = (await self.log.beginning_offsets()).get(position.partition, 0)
             gone = (
                 f" any more, which begins at offset {begin} in that partition"
                 if position.offset < begin
@@ -193,7 +201,7 @@ class DeadLetters:
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
-        if key is None or (isinstance(found, NoEvent) and not found.parks):
+        if key is None or (isinstance(found, InvalidRecord) and not found.parks):
             return RECORD, None
         _, _, window, _ = await self.window(key, position.partition)
         parked = None if window is None else window.meta.parked
@@ -207,7 +215,7 @@ class DeadLetters:
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
-        if isinstance(found, NoEvent):
+        if isinstance(found, InvalidRecord):
             return found.cause
         _, _, window, _ = (
             await self.window(key, position.partition) if key is not None else (0, None, None, None)
@@ -260,13 +268,13 @@ class DeadLetters:
             number, checkpoint, window, mark = await self.window(key)
             if window is None or window.meta.parked is None:
                 raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
-            begin = (await self.log.begins())[number]
+            begin = (await self.log.beginning_offsets())[number]
             if window.meta.parked.offset < begin and not self.accept:
                 raise LogTruncated(
                     f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
                     f" begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
                 )
-            told = Told()
+            told = StepResult()
             now = await go_on(self.log, window, told, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
                 return 0, now.meta.parked
@@ -288,11 +296,11 @@ class DeadLetters:
             " between: try again"
         )
 
-    async def _speak(self, number: int, key: Key, told: Told) -> None:
+    async def _speak(self, number: int, key: Key, told: StepResult) -> None:
         """Say what the events have to say that were folded only now; as ever, before it is
         written.
         """
-        spoken = Spoken()
+        spoken = Effects()
         for _, outcome in told.outcomes:
             spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
             spoken.accepted += [
@@ -327,7 +335,7 @@ class DeadLetters:
             )
         self.check_place(key, position)
         await self.log.seals.ready([raw])
-        if role == WAITING and not isinstance(read_row(self.log.seals, raw), NoEvent):
+        if role == WAITING and not isinstance(read_row(self.log.seals, raw), InvalidRecord):
             # Nothing says that it is at fault, and once dropped it is gone from the window for
             # good.
             at = Position(position.partition, parked.offset)
@@ -376,7 +384,7 @@ def closing(position: Position) -> bytes:
 
 def decoded(found: object) -> dict[str, Any]:
     """What can be told of an event without its payload."""
-    if isinstance(found, NoEvent):
+    if isinstance(found, InvalidRecord):
         return {}
     kind = found.type if isinstance(found, OtherEvent) else short_type(found.__struct_config__.tag)  # type: ignore[attr-defined]
     return {
@@ -387,4 +395,4 @@ def decoded(found: object) -> dict[str, Any]:
     }
 
 
-__all__ = ["DeadLetters", "OpenRecord", "ParkedHere", "closing", "decoded", "waiting_offsets"]
+__all__ = ["DeadLetters", "OpenRecord", "QuarantinedHere", "closing", "decoded", "waiting_offsets"]

@@ -32,7 +32,7 @@ from streams.encryption.payload_cipher import body_sealer
 from streams.log.log import Log
 from streams.maintenance.compare import has_timer, is_due
 from streams.partition.partition import Fenced
-from streams.recovery.shadow_fold import Folded
+from streams.recovery.shadow_fold import ShadowFold
 from streams.recovery.snapshot_topic import SnapshotTopic
 
 ATTEMPTS = 60
@@ -63,14 +63,14 @@ async def mend(
         every time. KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is
         right, and mending may be repeated.
     """
-    folded = Folded(log, partition, rules, set(keys))
+    folded = ShadowFold(log, partition, rules, set(keys))
     order = sorted(keys)
     for i in range(0, len(order), AT_ONCE):
         await _mend(folded, store, generation, order[i : i + AT_ONCE], topic)
 
 
 async def _mend(
-    folded: Folded,
+    folded: ShadowFold,
     store: WindowStore,
     generation: int,
     keys: list[Key],
@@ -109,7 +109,7 @@ async def _mend(
     )
 
 
-async def _times(folded: Folded, keys: Sequence[Key]) -> dict[Key, int]:
+async def _times(folded: ShadowFold, keys: Sequence[Key]) -> dict[Key, int]:
     """When each conversation was last active, by the broker's clock."""
     positions = {
         key: Position(folded.partition, folded.windows[key].meta.position)

@@ -29,8 +29,8 @@ from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, mispla
 from streams.maintenance.repair import mend
 from streams.partition.partition import Partition
 from streams.partition.step import belongs, read_row
-from streams.projector.effect_sink import Silence
-from streams.recovery.shadow_fold import Folded
+from streams.projector.effect_sink import NullSink
+from streams.recovery.shadow_fold import ShadowFold
 from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 
 GROUP = 100
@@ -90,7 +90,7 @@ class _Verify:
         self, number: int, wanted: set[Key] | None, end: int, progress: Callable[[int], None]
     ) -> dict[Key, list[Difference]]:
         """What differs in a partition."""
-        fold = Folded(self.log, number, self.rules, wanted)
+        fold = ShadowFold(self.log, number, self.rules, wanted)
         if not self.deep and self.topic is not None:
             await fold.from_snapshots(self.carrier(number), self.topic)
         checkpoint = await self._patiently(
@@ -114,11 +114,11 @@ class _Verify:
             del tenant  # whoever opened the control topic knows the tenants
 
         return Partition(
-            number, self.number, self.store, self.log, self.rules, learn=learn, voice=Silence()
+            number, self.number, self.store, self.log, self.rules, learn=learn, voice=NullSink()
         )
 
     async def _group(
-        self, fold: Folded, end: int, keys: Sequence[Key], found: dict[Key, list[Difference]]
+        self, fold: ShadowFold, end: int, keys: Sequence[Key], found: dict[Key, list[Difference]]
     ) -> None:
         try:
             checkpoint, stored = await self._read(fold, end, keys)
@@ -137,7 +137,7 @@ class _Verify:
                     self._note(found, fold, key, what)
         self.report.verified += len(keys)
 
-    async def _beside(self, fold: Folded, end: int, found: dict[Key, list[Difference]]) -> None:
+    async def _beside(self, fold: ShadowFold, end: int, found: dict[Key, list[Difference]]) -> None:
         """Compare the due set, the timers and the lists."""
         checkpoint, index = await self._index(fold, end)
         await fold.advance(_offset(checkpoint))
@@ -154,7 +154,9 @@ class _Verify:
                     " conversation",
                 )
 
-    async def _too_many(self, fold: Folded, end: int, found: dict[Key, list[Difference]]) -> None:
+    async def _too_many(
+        self, fold: ShadowFold, end: int, found: dict[Key, list[Difference]]
+    ) -> None:
         there = await self.store.conversations(self.number, fold.partition)
         extra = sorted(
             (there if fold.wanted is None else there & fold.wanted) - fold.windows.keys()
@@ -170,14 +172,16 @@ class _Verify:
                     self._note(found, fold, key, TOO_MANY)
                     self.report.verified += 1
 
-    def _note(self, found: dict[Key, list[Difference]], fold: Folded, key: Key, what: str) -> None:
+    def _note(
+        self, found: dict[Key, list[Difference]], fold: ShadowFold, key: Key, what: str
+    ) -> None:
         window = fold.windows.get(key)
         offset = -1 if window is None else window.meta.position
         at = Position(fold.partition, offset) if offset >= 0 else None
         found.setdefault(key, []).append(Difference(key, at, what))
 
     async def _read(
-        self, fold: Folded, end: int, keys: Sequence[Key]
+        self, fold: ShadowFold, end: int, keys: Sequence[Key]
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         stored: list[Stored | None] = []
 
@@ -188,7 +192,7 @@ class _Verify:
 
         return await self._patiently(fold, end, read), stored
 
-    async def _index(self, fold: Folded, end: int) -> tuple[Checkpoint | None, Index]:
+    async def _index(self, fold: ShadowFold, end: int) -> tuple[Checkpoint | None, Index]:
         index = Index({}, {}, {})
 
         async def read() -> Checkpoint | None:
@@ -199,7 +203,7 @@ class _Verify:
         return await self._patiently(fold, end, read), index
 
     async def _patiently(
-        self, fold: Folded, end: int, read: Callable[[], Awaitable[Checkpoint | None]]
+        self, fold: ShadowFold, end: int, read: Callable[[], Awaitable[Checkpoint | None]]
     ) -> Checkpoint | None:
         """What ``read`` answers, as soon as it is a base for a comparison; raises :class:`Healing`
         when it does not become one.
@@ -270,7 +274,7 @@ async def verify(
         Fenced: what differs could not be mended, as others wrote all the time.
     """
     run = _Verify(log, store, generation, rules, snapshots, deep)
-    ends = await log.ends()
+    ends = await log.end_offsets()
     total = sum(ends.values())
     wanted = None if sample is None else await _choose(run, ends, sample)
     done = 0

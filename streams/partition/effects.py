@@ -28,7 +28,7 @@ class DeadLetter:
 
 
 @dataclass(slots=True)
-class Spoken:
+class Effects:
     """What a batch has to say, in log order.
 
     ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
@@ -51,10 +51,10 @@ class Spoken:
         )
 
 
-class Voice(Protocol):
+class EffectSink(Protocol):
     """How a partition speaks: the live generation publishes, a candidate is silent."""
 
-    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
         """Publish, and return when it is safe."""
 
     def report(self, partition: int, key: Key, cut: Cut) -> None:

@@ -18,7 +18,7 @@ LEAST = 20
 """
 
 
-class PoisonShare:
+class FailureShare:
     """Counts the records of one worker's partitions, and of them those that could not be applied;
     events that wait are not among these.
     """

@@ -46,15 +46,15 @@ from projections.storage.protocol import (
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
-from streams.partition.effects import DeadLetter, Spoken, Voice
-from streams.partition.failure_share import PoisonShare
+from streams.partition.effects import DeadLetter, Effects, EffectSink
+from streams.partition.failure_share import FailureShare
 from streams.partition.step import (
     POISON,
     WAITING,
     Fetch,
-    NoEvent,
-    Spoiled,
-    Told,
+    FoldFailure,
+    InvalidRecord,
+    StepResult,
     belongs,
     read_row,
     records_of,
@@ -122,9 +122,9 @@ class Partition:
         rules: Rules,
         *,
         learn: Callable[[str], Awaitable[None]],
-        voice: Voice,
+        voice: EffectSink,
         cached_windows: int = 4096,
-        share: PoisonShare | None = None,
+        share: FailureShare | None = None,
         fetch: Fetch = fetch_needed,
     ) -> None:
         """Args:
@@ -190,7 +190,7 @@ class Partition:
             rows = [row for row in rows if row.offset > done]
         if not rows:
             return
-        spoken = Spoken()
+        spoken = Effects()
         seals = self.log.seals
         await seals.ready(rows)
         await self._load(self._missing(rows))
@@ -201,13 +201,13 @@ class Partition:
             key, offset = row.key, row.offset
             slot = slots.get(key) if key is not None else None
             event = read_row(seals, row, slot.source if slot is not None else None)
-            if key is None or slot is None or (type(event) is NoEvent and not event.parks):
+            if key is None or slot is None or (type(event) is InvalidRecord and not event.parks):
                 counts.dead += 1
                 spoken.dead.append(
                     DeadLetter(
                         Position(self.number, offset),
                         key,
-                        event.cause if isinstance(event, NoEvent) else "",
+                        event.cause if isinstance(event, InvalidRecord) else "",
                     )
                 )
                 continue
@@ -216,7 +216,7 @@ class Partition:
                 counts.passed += 1
                 continue
             touched[key] = slot
-            if window.meta.parked is not None or isinstance(event, NoEvent):
+            if window.meta.parked is not None or isinstance(event, InvalidRecord):
                 await self._aside(slot, offset, event, spoken)
                 continue
             try:
@@ -282,10 +282,10 @@ class Partition:
             self._slots[name] = Slot(*opened, key.source)
 
     async def _aside(
-        self, slot: Slot, offset: int, event: AnyEvent | NoEvent, spoken: Spoken
+        self, slot: Slot, offset: int, event: AnyEvent | InvalidRecord, spoken: Effects
     ) -> None:
         """Take a record to a window that is parked, or is to be."""
-        before, told = slot.window, Told()
+        before, told = slot.window, StepResult()
         slot.window = await step_aside(self.log, before, offset, event, told)
         if slot.window is not before:
             slot.mark = slot.mark._replace(layout=Mark())
@@ -299,7 +299,7 @@ class Partition:
             self._dead(slot.window.key, letter.offset, letter.cause, letter.kind, spoken)
 
     async def _fold_on(
-        self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, spoken: Spoken
+        self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, spoken: Effects
     ) -> None:
         """What is not simply applied: a rollback that needs the log, a repeat, a rejected event; a
         summary, an erasure.
@@ -309,12 +309,12 @@ class Partition:
                 outcome = await with_history(
                     self.log, slot.window, offset, event, outcome, self._fetch
                 )
-            except Spoiled as spoiled:
+            except FoldFailure as spoiled:
                 await self._park(slot, spoiled, spoken)
                 return
         self._noted(slot.window, event, outcome, spoken)
 
-    async def _park(self, slot: Slot, spoiled: Spoiled, spoken: Spoken) -> None:
+    async def _park(self, slot: Slot, spoiled: FoldFailure, spoken: Effects) -> None:
         """Bring a window back to what it was before the event on which the fold failed, and park it
         there.
         """
@@ -352,7 +352,7 @@ class Partition:
             wait(slot.window, offset)
             self._dead(key, offset, spoiled.cause, WAITING, spoken)
 
-    def _dead(self, key: Key, offset: int, cause: str, kind: str, spoken: Spoken) -> None:
+    def _dead(self, key: Key, offset: int, cause: str, kind: str, spoken: Effects) -> None:
         if kind == WAITING:
             self.counts.waiting += 1
         else:
@@ -361,7 +361,7 @@ class Partition:
             DeadLetter(Position(self.number, offset), str(key).encode(), cause, kind)
         )
 
-    def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, spoken: Spoken) -> None:
+    def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, spoken: Effects) -> None:
         """Count what became of an event, and note what there is to say of it."""
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
@@ -375,7 +375,7 @@ class Partition:
             self.counts.rejected += 1
         self._note(window, outcome, spoken)
 
-    def _note(self, window: Window, outcome: Outcome, spoken: Spoken) -> None:
+    def _note(self, window: Window, outcome: Outcome, spoken: Effects) -> None:
         spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
         for summary in outcome.accepted:
             if summary.offset == outcome.offset:

@@ -16,7 +16,7 @@ from streams.log.log import Log, Row
 from streams.partition.partition import Partition
 
 
-class Feed:
+class PartitionQueue:
     """Rows of one partition, in order, for ``work``, which is awaited with one batch at a time."""
 
     def __init__(
@@ -118,7 +118,7 @@ def _within(rows: Sequence[Row], room: int) -> int:
     return len(rows)
 
 
-async def left_of(log: Log, partition: Partition, lag: int, feed: Feed | None) -> int:
+async def left_of(log: Log, partition: Partition, lag: int, feed: PartitionQueue | None) -> int:
     """How much a partition has still to fold, of which ``lag`` is known; not 0 where that is not
     known yet. Raises KafkaUnavailable.
     """
@@ -126,4 +126,4 @@ async def left_of(log: Log, partition: Partition, lag: int, feed: Feed | None) -
         return lag
     # Nothing of it is queued: it may be marks of transactional producers, for which no record
     # comes.
-    return (await log.tops())[partition.number] - 1 - partition.checkpoint.offset
+    return (await log.last_records())[partition.number] - 1 - partition.checkpoint.offset

@@ -34,7 +34,7 @@ from projections.fold.quarantine import (
 from projections.names import Key, Position, parse_key
 from projections.window.meta import Parked
 from projections.window.window import Window, encode_entry, load_window
-from streams.encryption.payload_cipher import Seals, read_event
+from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Row
 
@@ -45,7 +45,7 @@ one that waits behind such a one.
 """
 
 
-class NoEvent(NamedTuple):
+class InvalidRecord(NamedTuple):
     """Why a record is no event, and whether that parks the conversation its key names."""
 
     cause: str
@@ -61,7 +61,7 @@ class Letter(NamedTuple):
 
 
 @dataclass(slots=True)
-class Told:
+class StepResult:
     """What steps of a conversation have to say: outcomes of events that were folded, and dead
     letters; in the order they came about.
     """
@@ -70,7 +70,7 @@ class Told:
     letters: list[Letter] = field(default_factory=list)
 
 
-class Spoiled(Exception):
+class FoldFailure(Exception):
     """The fold failed on an event in the middle: the window is of no use any more, and is folded
     again up to before ``offset``.
     """
@@ -81,43 +81,43 @@ class Spoiled(Exception):
         self.cause = cause
 
 
-Found = tuple[int, AnyEvent | NoEvent]
+Found = tuple[int, AnyEvent | InvalidRecord]
 """An offset and what stands there."""
 
 
-def read_row(seals: Seals, row: Row, source: str | None = None) -> AnyEvent | NoEvent:
+def read_row(seals: PayloadCipher, row: Row, source: str | None = None) -> AnyEvent | InvalidRecord:
     """The event of a record, or why it is none; ``source`` is what its key says, where that is
     known already. Raises ``KeyUnusable``.
     """
     if row.key is None:
-        return NoEvent("the record's key is not tenant/conversation")
+        return InvalidRecord("the record's key is not tenant/conversation")
     if source is None:
         key = parse_key(row.key)
         if key is None:
-            return NoEvent("the record's key is not tenant/conversation")
+            return InvalidRecord("the record's key is not tenant/conversation")
         source = key.source
     if row.value is None:
-        return NoEvent("the record has no value")
+        return InvalidRecord("the record has no value")
     try:
         event = read_event(seals, row.key, row.value)
     except Undecodable as error:
-        return NoEvent(f"the value is not an event: {error}", parks=True)
+        return InvalidRecord(f"the value is not an event: {error}", parks=True)
     return (
         event
         if event.source == source
-        else NoEvent(f"source {event.source[:300]!r} is not that of the record's key")
+        else InvalidRecord(f"source {event.source[:300]!r} is not that of the record's key")
     )
 
 
-def belongs(found: AnyEvent | NoEvent) -> bool:
+def belongs(found: AnyEvent | InvalidRecord) -> bool:
     """Whether what was read is of the conversation its key names: an event, or one that cannot be
     decoded.
     """
-    return not isinstance(found, NoEvent) or found.parks
+    return not isinstance(found, InvalidRecord) or found.parks
 
 
 async def step(
-    log: Log, window: Window, offset: int, found: AnyEvent | NoEvent, told: Told
+    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, told: StepResult
 ) -> Window:
     """Take one record of a conversation into its window; returns the window, which is another
     object where it went on after a drop.
@@ -125,13 +125,13 @@ async def step(
     What it has already is passed over. ``found`` is one that :func:`belongs`.
 
     Raises:
-        Spoiled: the fold failed: see :func:`refold`.
+        FoldFailure: the fold failed: see :func:`refold`.
         KafkaUnavailable, KeyUnusable: nothing can be said now; the window may be spoiled.
     """
     meta = window.meta
     if offset <= meta.position:
         return window
-    if meta.parked is None and not isinstance(found, NoEvent):
+    if meta.parked is None and not isinstance(found, InvalidRecord):
         outcome = await _fold(log, window, offset, found)
         told.outcomes.append((found, outcome))
         return window
@@ -139,7 +139,7 @@ async def step(
 
 
 async def step_aside(
-    log: Log, window: Window, offset: int, found: AnyEvent | NoEvent, told: Told
+    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, told: StepResult
 ) -> Window:
     """The part of :func:`step` for a window that is parked, or is to be by what cannot be
     decoded.
@@ -150,7 +150,7 @@ async def step_aside(
             # As whatever comes after an erasure: in a generation that took it early, it may come
             # before it.
             window.meta.position = offset
-        elif isinstance(found, NoEvent):
+        elif isinstance(found, InvalidRecord):
             _park(window, offset, found.cause, told)
         return window
     if offset <= parked.last:
@@ -159,7 +159,10 @@ async def step_aside(
         # Nothing may hold an erasure up; it makes all windows of whatever came before alike.
         told.outcomes.append((found, apply(window, offset, found)))
         return window
-    if not isinstance(found, NoEvent) and dropped_offset(found, window.partition) == parked.offset:
+    if (
+        not isinstance(found, InvalidRecord)
+        and dropped_offset(found, window.partition) == parked.offset
+    ):
         return await go_on(log, window, told, then=[(offset, found)])
     wait(window, offset)
     told.letters.append(
@@ -169,7 +172,7 @@ async def step_aside(
 
 
 async def go_on(
-    log: Log, window: Window, told: Told, *, again: bool = False, then: Sequence[Found] = ()
+    log: Log, window: Window, told: StepResult, *, again: bool = False, then: Sequence[Found] = ()
 ) -> Window:
     """Fold on what waits in a parked window, and ``then`` more; it may be parked again further on.
 
@@ -187,26 +190,26 @@ async def go_on(
     dropped = {
         offset
         for _, event in events
-        if not isinstance(event, NoEvent)
+        if not isinstance(event, InvalidRecord)
         and (offset := dropped_offset(event, window.partition)) is not None
     }
     base = copied(window)
     base.meta.parked = None
     known: dict[int, str] = {}
     while True:
-        now, said = copied(base), Told()
+        now, said = copied(base), StepResult()
         try:
             for offset, event in events:
-                cause = known.get(offset, event.cause if isinstance(event, NoEvent) else None)
+                cause = known.get(offset, event.cause if isinstance(event, InvalidRecord) else None)
                 if cause is not None and now.meta.parked is None:
                     if offset not in dropped:
                         _park(now, offset, cause, said)
                 elif now.meta.parked is not None and not isinstance(event, ErasedEvent):
                     # What drops it is among these: it would have been passed over.
                     wait(now, offset)
-                elif not isinstance(event, NoEvent):
+                elif not isinstance(event, InvalidRecord):
                     said.outcomes.append((event, await _fold(log, now, offset, event)))
-        except Spoiled as spoiled:
+        except FoldFailure as spoiled:
             known[spoiled.offset] = spoiled.cause
             continue
         now.cut = None
@@ -224,14 +227,14 @@ async def refold(log: Log, base: Window, rows: Iterable[Found], known: dict[int,
     """
     rows = list(rows)
     while True:
-        window, told = copied(base), Told()
+        window, told = copied(base), StepResult()
         try:
             for offset, found in rows:
                 if offset in known and window.meta.parked is None and offset > window.meta.position:
                     park(window, offset, known[offset])
                 else:
                     window = await step(log, window, offset, found, told)
-        except Spoiled as spoiled:
+        except FoldFailure as spoiled:
             known[spoiled.offset] = spoiled.cause
             continue
         # Whoever folded these before has told of their cuts.
@@ -285,8 +288,8 @@ async def with_history(
     needs: Outcome,
     fetch: Fetch = fetch_needed,
 ) -> Outcome:
-    """Fold an event that needs the log; raises :class:`Spoiled`, and what says that Kafka or a key
-    is away.
+    """Fold an event that needs the log; raises :class:`FoldFailure`, and what says that Kafka or a
+    key is away.
     """
     try:
         return apply(window, offset, event, await fetch(log, window, needs))
@@ -297,18 +300,18 @@ async def with_history(
         raise spoiled_by(error, offset) from error
 
 
-def spoiled_by(error: BaseException, offset: int) -> Spoiled:
+def spoiled_by(error: BaseException, offset: int) -> FoldFailure:
     """What to raise for an error of the fold; raises the error itself where it is not the event's
     doing.
     """
     if not is_poison(error):
         raise error
-    spoiled = Spoiled(offset, cause_of(error))
+    spoiled = FoldFailure(offset, cause_of(error))
     spoiled.__cause__ = error
     return spoiled
 
 
-def _park(window: Window, offset: int, cause: str, told: Told) -> None:
+def _park(window: Window, offset: int, cause: str, told: StepResult) -> None:
     park(window, offset, cause)
     told.letters.append(Letter(offset, POISON, cause))
 

@@ -56,7 +56,7 @@ class Patience:
         return pauses
 
 
-class Asker:
+class CompactionScheduler:
     """Sends the requests of due windows, for one projector, and notes when to send them again."""
 
     def __init__(self, publisher: Publisher, store: WindowStore, first_pause: float) -> None:

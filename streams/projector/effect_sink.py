@@ -24,7 +24,7 @@ from projections.window.trace_steps import Cut
 from streams.compaction.requests import CompactionRequest
 from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import HEADERS, Log, Raw
-from streams.partition.effects import Spoken
+from streams.partition.effects import Effects
 from streams.projector.tracing import compaction_span
 from streams.settings.settings import Settings
 
@@ -49,7 +49,7 @@ class Publisher:
         """Flush and close."""
         await self._producer.stop()
 
-    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
         """Publish what a batch had to say, in log order, and wait until it is safe.
 
         Raises:
@@ -200,10 +200,10 @@ def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
         return None
 
 
-class Silence:
+class NullSink:
     """The voice of a candidate generation: it says nothing."""
 
-    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
         """Say nothing."""
         del partition, spoken, batch
 

@@ -34,7 +34,7 @@ class FoldProgress:
         Raises:
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
-        ends, begins = await self._log.tops(), await self._log.begins()
+        ends, begins = await self._log.last_records(), await self._log.beginning_offsets()
         projector = self._projector
         generation = projector.control.state.live_generation.number
         looks: dict[str, Look] = {}

@@ -36,18 +36,18 @@ from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
 from streams.log.retention import check_reach
-from streams.partition.failure_share import PoisonShare
+from streams.partition.failure_share import FailureShare
 from streams.partition.partition import Fenced, Partition
-from streams.partition.queue import Feed, left_of
-from streams.projector.compaction_scheduler import Asker
+from streams.partition.queue import PartitionQueue, left_of
+from streams.projector.compaction_scheduler import CompactionScheduler
 from streams.projector.effect_sink import Publisher
-from streams.projector.timers import ring
+from streams.projector.timers import fire_timers
 from streams.recovery.healing import heal_from_snapshots
-from streams.recovery.hydrating_store import Reviving
+from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.log_identity import Start, Watch, find_start
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.recovery.snapshot_writer import Rounds
+from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -80,11 +80,11 @@ class Projector:
         self.control = control
         self.log = log
         self.publisher = Publisher(settings, log)
-        self.share = PoisonShare(settings.max_poison_share, self.publisher.silent_before)
+        self.share = FailureShare(settings.max_poison_share, self.publisher.silent_before)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.revival = Revival(self.snapshots, log, rules_of(control))
-        self.store: WindowStore = Reviving(store, self.revival)
-        self.rounds = Rounds(
+        self.store: WindowStore = HydratingStore(store, self.revival)
+        self.rounds = SnapshotWriter(
             log, self.snapshots, settings.snapshot_events, settings.hibernate_after
         )
         self.topic = settings.topic("events")
@@ -96,12 +96,12 @@ class Projector:
         self._served: dict[int, int] = {}
         self._anew: set[int] = set()
         self._watch: Watch | None = None
-        self._feeds: dict[int, Feed] = {}
+        self._feeds: dict[int, PartitionQueue] = {}
         self._rest: dict[int, float] = {}
         self.said: Counter[int] = Counter()
         """How often each partition waited for a cause that the log names."""
         self._preparing: dict[int, asyncio.Task[None]] = {}
-        self._asker = Asker(self.publisher, self.store, settings.summary_time_cap)
+        self._asker = CompactionScheduler(self.publisher, self.store, settings.summary_time_cap)
         self._one_heals = asyncio.Lock()
         self._heals_from_snapshots = True
         self._consumer: AIOKafkaConsumer | None = None
@@ -165,7 +165,7 @@ class Projector:
         if why is not None:
             logger.warning("no snapshots, a lost Redis costs reading the whole log: %s", why)
             self._heals_from_snapshots = False
-            self.rounds = Rounds(self.log, self.snapshots, 0)
+            self.rounds = SnapshotWriter(self.log, self.snapshots, 0)
 
     def stop(self) -> None:
         """Ask :meth:`run` to finish the batch at hand and return."""
@@ -264,7 +264,7 @@ class Projector:
         self._rest[number] = time.monotonic() + RETRY_PAUSE
         self._unprepared.add(number)
 
-    def feeds(self) -> Iterable[Feed]:
+    def feeds(self) -> Iterable[PartitionQueue]:
         """What waits to be folded, by partition."""
         return self._feeds.values()
 
@@ -460,7 +460,7 @@ class Projector:
         """Feed a prepared partition: only rows from where it was sought come to it."""
         number = partition.number
         self._let_go(number)
-        feed = Feed(
+        feed = PartitionQueue(
             partial(self._process, partition),
             batch_rows=self.settings.batch_events,
             batch_bytes=self.settings.batch_bytes,
@@ -510,7 +510,7 @@ class Projector:
             # While there is more to fold, or how much is not known yet, time stands where the log
             # has been folded to.
             left = await left_of(self.log, partition, self._lag(partition), self._feeds.get(number))
-            await ring(partition, partition.checkpoint.timestamp if left else _now_ms())
+            await fire_timers(partition, partition.checkpoint.timestamp if left else _now_ms())
         except Fenced as error:
             if self.partitions.get(number) is partition:
                 logger.warning("%s; loading its checkpoint", error)

@@ -31,7 +31,7 @@ is unknown.
 """
 
 
-async def ring(partition: Partition, now_ms: int) -> None:
+async def fire_timers(partition: Partition, now_ms: int) -> None:
     """Append the events that a live partition's timers call for by ``now_ms``, and set each timer
     to when it matters next.
 

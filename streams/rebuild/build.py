@@ -17,10 +17,10 @@ from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.generations import known_generation
 from streams.log.log import Log
-from streams.log.rollback_cache import Histories
-from streams.log.text_cache import RecentLog
+from streams.log.rollback_cache import RollbackCache
+from streams.log.text_cache import TextCache
 from streams.partition.partition import Fenced, Partition
-from streams.projector.effect_sink import Silence
+from streams.projector.effect_sink import NullSink
 from streams.recovery.log_identity import why_other
 from streams.settings.settings import Settings
 
@@ -96,7 +96,7 @@ async def left_to_fold(
     control: Control, log: Log, store: WindowStore, generation: int
 ) -> dict[int, int]:
     """For each partition how many records a build has before it now."""
-    stops = await spoken(store, control.state.live_generation.number, await log.ends())
+    stops = await spoken(store, control.state.live_generation.number, await log.end_offsets())
     found: dict[int, int] = {}
     for partition, stop in stops.items():
         checkpoint = await store.checkpoint(generation, partition)
@@ -125,12 +125,12 @@ class Builder:
         self.events = 0
         self._control = control
         self._generation = generation
-        self._log = RecentLog(log)
+        self._log = TextCache(log)
         self._store = store
         self._bounds = bounds or Bounds()
         self._told = told
         self._stopping = stopping
-        rules, histories = control.state.rules(generation), Histories()
+        rules, histories = control.state.rules(generation), RollbackCache()
         learn = control.learner(rules)
         self._partitions = {
             number: Partition(
@@ -140,7 +140,7 @@ class Builder:
                 self._log,
                 rules,
                 learn=learn,
-                voice=Silence(),
+                voice=NullSink(),
                 cached_windows=settings.cached_windows,
                 fetch=histories.fetch,
             )
@@ -166,7 +166,7 @@ class Builder:
         beside it; raises like :meth:`run`.
         """
         ends = await spoken(
-            self._store, self._control.state.live_generation.number, await self._log.ends()
+            self._store, self._control.state.live_generation.number, await self._log.end_offsets()
         )
         left, reached = ATTEMPTS, -1
         while True:
@@ -216,7 +216,10 @@ class Builder:
         """
         number, generation = partition.number, partition.generation
         checkpoint = await self._store.checkpoint(generation, number)
-        begin, end = (await self._log.begins())[number], (await self._log.ends())[number]
+        begin, end = (
+            (await self._log.beginning_offsets())[number],
+            (await self._log.end_offsets())[number],
+        )
         if await why_other(self._log, number, checkpoint, begin, end) is not None:
             checkpoint = None
         if checkpoint is not None and checkpoint.offset < 0:

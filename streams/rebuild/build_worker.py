@@ -21,7 +21,7 @@ from projections.errors import ThreadfoldError
 from streams.control.generations import known_generation
 from streams.rebuild.build import Bounds, Builder, Stopped
 from streams.rebuild.build_pool import Job, Said
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.stack import reach
 
 EVERY = 0.2
@@ -64,7 +64,7 @@ async def _build(job: Job, stop: threading.Event) -> None:
     async with reach(job.settings) as stack:
         generation = known_generation(stack.control.state, job.generation)
         bounds = Bounds(job.events, job.size, job.seconds, job.windows)
-        rest_collector()
+        tune_gc()
         builder = Builder(
             job.settings,
             stack.control,

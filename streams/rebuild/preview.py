@@ -24,8 +24,8 @@ from projections.window.window import Window
 from streams.control.follower import Control
 from streams.log.history import event_of
 from streams.log.log import Log, Row
-from streams.log.rollback_cache import Histories
-from streams.log.text_cache import RecentLog
+from streams.log.rollback_cache import RollbackCache
+from streams.log.text_cache import TextCache
 
 SAMPLE = 1_000
 """Conversations compared where nothing else is said."""
@@ -95,13 +95,13 @@ class Preview:
         """Args: ``sample`` conversations at most are compared, chosen by their names' hashes;
         another ``seed`` gives others.
         """
-        self._log = RecentLog(log)
+        self._log = TextCache(log)
         self._rules = (before, after)
         self._learn: tuple[Callable[[str], Awaitable[None]], ...] = (
             control.learner(before),
             control.learner(after),
         )
-        self._histories = (Histories(HISTORY_BYTES), Histories(HISTORY_BYTES))
+        self._histories = (RollbackCache(HISTORY_BYTES), RollbackCache(HISTORY_BYTES))
         self._sample = sample
         self._examples = examples
         self._seed = seed.encode()
@@ -114,7 +114,7 @@ class Preview:
 
     async def run(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Fold the log up to where it ends now; raises ``KafkaUnavailable``."""
-        ends = await self._log.ends()
+        ends = await self._log.end_offsets()
         total, done = sum(ends.values()), 0
         async with aclosing(
             self._log.stream({number: (0, end - 1) for number, end in ends.items()})

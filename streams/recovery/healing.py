@@ -41,7 +41,7 @@ from projections.storage.snapshots import (
 )
 from projections.storage.stubs import is_packed, stub_of, unpack
 from projections.window.window import Window
-from streams.encryption.payload_cipher import NotAuthentic, Seals, kid_of_body, open_body
+from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, kid_of_body, open_body
 from streams.log.history import event_of
 from streams.log.log import Log, Raw
 from streams.partition.partition import Partition, identity
@@ -373,7 +373,7 @@ async def _restored(
 
 
 def _events(
-    seals: Seals, rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]
+    seals: PayloadCipher, rows: dict[Position, Raw], key: Key, number: int, offsets: list[int]
 ) -> dict[int, AnyEvent]:
     """The conversation's events among these rows."""
     found: dict[int, AnyEvent] = {}

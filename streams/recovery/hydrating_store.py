@@ -27,7 +27,7 @@ from streams.recovery.revival import Revival
 Inner = TypeVar("Inner", bound=WindowStore)
 
 
-class Reviving(Generic[Inner]):
+class HydratingStore(Generic[Inner]):
     """A :class:`projections.storage.protocol.WindowStore` over another one, ``inner``, for readers
     and owners alike.
 

@@ -56,7 +56,7 @@ async def settled_end(log: Log, number: int, known: int) -> int:
     """
     deadline = time.monotonic() + SETTLE
     while True:
-        end = (await log.tops())[number]
+        end = (await log.last_records())[number]
         if end >= known or time.monotonic() > deadline:
             return end
         await asyncio.sleep(SETTLE / 20)
@@ -120,7 +120,7 @@ async def find_start(
     Raises:
         KafkaUnavailable: it cannot be told now.
     """
-    begin = (await log.begins())[number]
+    begin = (await log.beginning_offsets())[number]
     end = await settled_end(
         log, number, max(committed, stored.offset + 1 if stored is not None else 0)
     )
@@ -227,7 +227,7 @@ class Watch:
                 fed.next,
             )
             return False
-        if first.offset > fed.next and (await self._log.begins())[number] > fed.next:
+        if first.offset > fed.next and (await self._log.beginning_offsets())[number] > fed.next:
             logger.warning(
                 "partition %d: the records from offset %d to %d are gone",
                 number,
@@ -313,7 +313,7 @@ class Watch:
                     )
                     made_anew()
                 upto = folded()
-                for number in self.behind(upto, await self._log.ends()) if upto else []:
+                for number in self.behind(upto, await self._log.end_offsets()) if upto else []:
                     logger.warning(
                         "partition %d is shorter than what was folded of it: its checkpoint is"
                         " looked at again",

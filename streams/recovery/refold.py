@@ -16,7 +16,7 @@ from projections.storage.protocol import Stored
 from projections.storage.stubs import Stub, encode_stub
 from projections.window.window import Window
 from streams.log.log import Log
-from streams.recovery.shadow_fold import Folded
+from streams.recovery.shadow_fold import ShadowFold
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ async def refold(
     """
     begin = time.perf_counter()
     ends = {key: stub.position for key, stub in stubs.items()}
-    folded = Folded(log, partition, rules, ends.keys(), ends=ends)
+    folded = ShadowFold(log, partition, rules, ends.keys(), ends=ends)
     await folded.advance(max(ends.values()))
     windows = [folded.windows.get(key) or Window(key, partition, rules) for key in stubs]
     for window in windows:

@@ -14,7 +14,15 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.log.log import Log, Row
 from streams.partition.partition import Partition
-from streams.partition.step import NoEvent, Spoiled, Told, belongs, read_row, spoiled_by, step
+from streams.partition.step import (
+    FoldFailure,
+    InvalidRecord,
+    StepResult,
+    belongs,
+    read_row,
+    spoiled_by,
+    step,
+)
 from streams.recovery.healing import restored_at_marker
 from streams.recovery.snapshot_topic import SnapshotTopic
 
@@ -22,7 +30,7 @@ FAR = 2_000
 """Records from which on a range is worth a consumer of its own."""
 
 
-class Folded:
+class ShadowFold:
     """Windows as of :attr:`offset`; all of them are in memory. ``events`` counts what was
     folded.
     """
@@ -102,7 +110,7 @@ class Folded:
         if key is None or key in self._spoiled:
             return True
         found = read_row(self.log.seals, row, key.source)
-        if isinstance(found, NoEvent):
+        if isinstance(found, InvalidRecord):
             return not found.parks
         window = self.windows.get(key)
         if window is None:
@@ -138,8 +146,8 @@ class Folded:
             park(window, row.offset, cause)
             return True
         try:
-            windows[key] = await step(self.log, window, row.offset, found, Told())
-        except Spoiled as spoiled:
+            windows[key] = await step(self.log, window, row.offset, found, StepResult())
+        except FoldFailure as spoiled:
             self._known.setdefault(key, {})[spoiled.offset] = spoiled.cause
             return False
         self.events += 1

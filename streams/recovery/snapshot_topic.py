@@ -16,7 +16,7 @@ from projections.names import Position
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
 from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import KafkaLog, Log, Raw
-from streams.log.random_reads import PointReads
+from streams.log.random_reads import RandomReads
 from streams.log.topics import partition_count
 from streams.partition.partition import identity
 from streams.settings.settings import Settings
@@ -63,7 +63,7 @@ class KafkaSnapshots:
         self.settings = settings
         self.partitions = partitions
         self._log = KafkaLog(settings, partitions, "snapshots")
-        self._points = PointReads(settings, settings.topic("snapshots"))
+        self._points = RandomReads(settings, settings.topic("snapshots"))
         # A producer of its own: what the projector has to say does not queue behind snapshots.
         self._producer = SharedProducer(settings)
 
@@ -142,7 +142,7 @@ async def find_marker(
     position = Position(partition, marker.offset)
     raw = (
         (await log.read([position])).get(position)
-        if marker.offset < (await log.ends())[partition]
+        if marker.offset < (await log.end_offsets())[partition]
         else None
     )
     return (marker, raw) if raw is not None and identity(raw) == marker.digest else None

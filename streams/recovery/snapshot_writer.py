@@ -112,7 +112,7 @@ class _Past:
     marked: float = field(default_factory=time.monotonic)
 
 
-class Rounds:
+class SnapshotWriter:
     """Takes the rounds of one process' partitions, in the background, one partition at a time."""
 
     def __init__(self, log: Log, topic: SnapshotTopic, every: int, rest_after: float = 0.0) -> None:
@@ -243,7 +243,7 @@ class Rounds:
         found = await find_marker(self._topic, self._log, number, past.stamp)
         if found is not None and found[0].offset <= past.adopted and found[0].begin == past.begin:
             past.covered, past.clean = found[0].offset, found[0].clean
-        elif (first := (await self._log.begins())[number]) > 0 and past.adopted >= first:
+        elif (first := (await self._log.beginning_offsets())[number]) > 0 and past.adopted >= first:
             # Conversations whose events are all gone are named nowhere: a marker would promise more
             # than is there.
             raise LogTruncated(

@@ -22,7 +22,7 @@ OWN = (
 """Modules of ours that say it for each partition, each time they try again."""
 
 
-class Damped(logging.Filter):
+class ThrottledLogs(logging.Filter):
     """Lets a warning or an error pass that was not said lately; tracebacks and what is critical
     always.
 
@@ -51,7 +51,7 @@ class Damped(logging.Filter):
         return True
 
 
-_THEIRS, _OURS = Damped(by_form=True), Damped(by_form=False)
+_THEIRS, _OURS = ThrottledLogs(by_form=True), ThrottledLogs(by_form=False)
 
 
 def damp() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 
 
-def rest_collector() -> None:
+def tune_gc() -> None:
     """Let the collector look less often: such a process keeps hundreds of thousands of objects for
     long, and makes hardly a cycle of them.
 

@@ -46,7 +46,7 @@ async def settle(
     deadline = loop.time() + SETTLE
     while loop.time() < deadline:
         try:
-            ends = await log.ends()
+            ends = await log.end_offsets()
             open_ = await _open(platform, store, ends) or await _due(platform, store, names)
         except (KafkaUnavailable, RedisUnavailable) as error:
             ends, open_ = {}, str(error)
@@ -96,9 +96,9 @@ async def collect(platform: Platform, log: KafkaLog, acks: list[Ack]) -> Evidenc
     taken: then everything is read again.
     """
     for _ in range(COLLECTED):
-        before = await log.ends()
+        before = await log.end_offsets()
         evidence = await _collect(platform, acks)
-        if await log.ends() == before:
+        if await log.end_offsets() == before:
             return evidence
         await asyncio.sleep(0.5)
     raise AssertionError(

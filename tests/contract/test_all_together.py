@@ -31,20 +31,20 @@ from streams.compaction.requests import CompactionRequest, request_for
 from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
 from streams.log.log import Raw
-from streams.log.rollback_cache import Histories
-from streams.log.text_cache import RecentLog
+from streams.log.rollback_cache import RollbackCache
+from streams.log.text_cache import TextCache
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import mend
 from streams.maintenance.verify import verify
 from streams.partition.partition import Fenced, Partition
-from streams.projector.effect_sink import Silence
+from streams.projector.effect_sink import NullSink
 from streams.recovery import healing, hibernation, log_identity, revival, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
-from streams.recovery.hydrating_store import Reviving
+from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.log_identity import find_start
 from streams.recovery.revival import Revival
-from streams.recovery.snapshot_writer import Rounds
+from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.contract.test_parking import AnyEar, Code, Expected, bare, rules_of
 from tests.contract.test_partition import NUMBER
 from tests.support.snapshots import MemorySnapshots
@@ -101,11 +101,11 @@ class World:
         self.rules: Rules = rules_of(self.code)
         self.log, self.inner, self.topic = MemoryLog(4), MemoryStore(), MemorySnapshots(4)
         self.revival = Revival(self.topic, self.log, self._known)
-        self.store = Reviving(self.inner, self.revival)
-        self.readers = Reviving(
+        self.store = HydratingStore(self.inner, self.revival)
+        self.readers = HydratingStore(
             self.inner, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20)
         )
-        self.rounds = Rounds(self.log, self.topic, 1, 1e-9)
+        self.rounds = SnapshotWriter(self.log, self.topic, 1, 1e-9)
         self.generation, self.generations, self.latest, self.served = 1, [1], 1, -1
         self.owner: Partition | None = None
         self.zombies: list[Partition] = []
@@ -405,8 +405,8 @@ class World:
             number = self.latest = self.latest + 1
             self.generations.append(number)
             self.note("rebuilt")
-        recent = RecentLog(self.log)
-        builder = self.partition(number, voice=Silence(), log=recent, fetch=Histories().fetch)
+        recent = TextCache(self.log)
+        builder = self.partition(number, voice=NullSink(), log=recent, fetch=RollbackCache().fetch)
         checkpoint = await self.store.checkpoint(number, NUMBER)
         if checkpoint is not None and not await healing.is_of(
             self.log, NUMBER, checkpoint, len(self.rows)

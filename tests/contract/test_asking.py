@@ -74,9 +74,9 @@ async def test_of_a_queue_of_repeats_one_is_answered(desk: Desk) -> None:
     request = await desk.asked()
     assert await desk.compactor.answer_wanted(request) is not None
     await desk.keep()
-    end = await desk.log.ends()
+    end = await desk.log.end_offsets()
     assert [await desk.compactor.answer_wanted(request) for _ in range(5)] == [None] * 5
-    assert await desk.log.ends() == end
+    assert await desk.log.end_offsets() == end
 
 
 async def test_two_repeats_at_once_are_answered_once(desk: Desk) -> None:

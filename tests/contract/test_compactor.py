@@ -42,7 +42,7 @@ async def append(log: MemoryLog, flats: list[dict], start: int = 0) -> None:
 
 async def fold(log: MemoryLog) -> Window:
     partition = partition_of(KEY, log.partitions)
-    rows = [raw async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1)]
+    rows = [raw async for raw in log.scan(partition, 0, (await log.end_offsets())[partition] - 1)]
     return replay(
         KEY,
         partition,
@@ -64,7 +64,7 @@ def talk(n: int) -> list[dict]:
 
 async def last(log: MemoryLog) -> tuple[Raw, SummaryEvent]:
     partition = partition_of(KEY, log.partitions)
-    rows = [raw async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1)]
+    rows = [raw async for raw in log.scan(partition, 0, (await log.end_offsets())[partition] - 1)]
     event = decode_event(rows[-1].value or b"")
     assert isinstance(event, SummaryEvent)
     return rows[-1], event
@@ -141,11 +141,11 @@ async def test_a_span_that_the_log_does_not_hold_is_refused_and_nothing_is_appen
     request = request_for(await fold(log), 1)
     assert request is not None
     partition = partition_of(KEY, 3)
-    ends = await log.ends()
+    ends = await log.end_offsets()
     request.pieces = [Piece(10_000, 10_001, [10_000, 1])]
     with pytest.raises(SpanLost, match="the log holds 0 of 2 events"):
         await Compactor(SETTINGS, log).answer(request)
-    assert (await log.ends())[partition] == ends[partition]
+    assert (await log.end_offsets())[partition] == ends[partition]
 
 
 async def test_the_least_trust_of_a_span_and_of_the_summary_before_it_is_the_summarys() -> None:

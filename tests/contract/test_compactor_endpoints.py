@@ -93,7 +93,7 @@ async def append(log: MemoryLog, flats: list[dict[str, Any]]) -> None:
 
 async def fold(log: MemoryLog) -> Window:
     partition = partition_of(KEY, log.partitions)
-    rows = [raw async for raw in log.scan(partition, 0, (await log.ends())[partition] - 1)]
+    rows = [raw async for raw in log.scan(partition, 0, (await log.end_offsets())[partition] - 1)]
     return replay(
         KEY,
         partition,

@@ -24,7 +24,7 @@ from streams.partition.partition import Fenced, Partition
 from streams.recovery import healing, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots, SnapshotTopic, find_marker
-from streams.recovery.snapshot_writer import Rounds
+from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.settings.settings import Settings
 from tests.contract.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
@@ -50,7 +50,7 @@ class Place:
 
     def __init__(self, parts: Parts, topic: SnapshotTopic) -> None:
         self.parts, self.topic = parts, topic
-        self.rounds = Rounds(parts.log, topic, 1)
+        self.rounds = SnapshotWriter(parts.log, topic, 1)
 
     async def begin(self) -> int:
         first = await self.parts.begin()
@@ -330,7 +330,7 @@ async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_n
     await place.settle()
     ghosts = list(talks.keys)
     place.parts.log = MemoryLog(4)
-    place.rounds = Rounds(place.parts.log, place.topic, 1)
+    place.rounds = SnapshotWriter(place.parts.log, place.topic, 1)
     place.parts.keys = [Key("acme", "new")]
     talks = Talks(random.Random(2), NUMBER, place.parts.keys)
     for i in range(20):

@@ -25,10 +25,10 @@ from streams.log.log import KafkaLog, Row
 from streams.partition.partition import Partition
 from streams.recovery import healing, revival, snapshot_writer
 from streams.recovery.hibernation import sleepers
-from streams.recovery.hydrating_store import Reviving
+from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.recovery.snapshot_writer import Rounds
+from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.settings.settings import Settings
 from tests.contract.test_healing import Place, fold
 from tests.contract.test_partition import NUMBER, Parts, split
@@ -64,12 +64,12 @@ class Dormitory(Place):
         super().__init__(parts, topic)
         self.inner: WindowStore = parts.store
         self.revival = Revival(topic, parts.log, known)
-        parts.store = Reviving(self.inner, self.revival)
-        self.rounds = Rounds(parts.log, topic, 1, 1e-9)
+        parts.store = HydratingStore(self.inner, self.revival)
+        self.rounds = SnapshotWriter(parts.log, topic, 1, 1e-9)
 
-    def reader(self, **options: Any) -> Reviving[WindowStore]:
+    def reader(self, **options: Any) -> HydratingStore[WindowStore]:
         """A store of another process."""
-        return Reviving(self.inner, Revival(self.topic, self.parts.log, known, **options))
+        return HydratingStore(self.inner, Revival(self.topic, self.parts.log, known, **options))
 
     async def sleep(self, most: int = 100) -> None:
         """Put those to sleep that may, once rounds are through."""

@@ -15,7 +15,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.log.log import KafkaLog, Log
-from streams.log.text_cache import RecentLog
+from streams.log.text_cache import TextCache
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
@@ -27,7 +27,7 @@ PARTITIONS = 4
 async def log(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Log]:
     if request.param != "real":
         memory = MemoryLog(PARTITIONS)
-        yield memory if request.param == "memory" else RecentLog(memory)
+        yield memory if request.param == "memory" else TextCache(memory)
         return
     real = KafkaLog(settings, PARTITIONS)
     yield real
@@ -49,7 +49,7 @@ def records(conversation: str, n: int, size: int = 0) -> list[Record]:
 
 
 async def ends(log: Log) -> dict[int, int]:
-    return dict(await log.ends())
+    return dict(await log.end_offsets())
 
 
 async def test_a_list_of_one_conversation_lands_in_order_in_its_partition(log: Log) -> None:
@@ -163,7 +163,7 @@ async def test_an_empty_partition_ends_at_zero_and_is_read_as_empty(
         )
         await create_topics(other)
         fresh = KafkaLog(other, PARTITIONS)
-    assert await fresh.ends() == dict.fromkeys(range(PARTITIONS), 0)
+    assert await fresh.end_offsets() == dict.fromkeys(range(PARTITIONS), 0)
     assert [raw async for raw in fresh.scan(0, 0, 100)] == []
     assert await fresh.read([Position(0, 0)]) == {}
     if isinstance(fresh, KafkaLog):
@@ -172,7 +172,7 @@ async def test_an_empty_partition_ends_at_zero_and_is_read_as_empty(
 
 async def test_a_log_that_lost_nothing_begins_at_zero(log: Log) -> None:
     await log.append(records("begins", 3))
-    assert await log.begins() == dict.fromkeys(range(PARTITIONS), 0)
+    assert await log.beginning_offsets() == dict.fromkeys(range(PARTITIONS), 0)
 
 
 async def test_fifty_readers_and_scans_beside_appends_do_not_mix_up(log: Log) -> None:
@@ -265,12 +265,12 @@ async def test_an_event_over_what_kafka_takes_is_refused_by_its_id_and_nothing_o
 ) -> None:
     log = KafkaLog(settings, PARTITIONS)
     huge = record(Key("acme", "huge"), "huge", 17 << 20)
-    before = await log.ends()
+    before = await log.end_offsets()
     try:
         for some in ([huge], [huge, huge], [*records("huge", 2), huge]):
             with pytest.raises(EventTooLarge, match="event huge: 17825797 bytes"):
                 await log.append(some)
-        assert await log.ends() == before
+        assert await log.end_offsets() == before
     finally:
         await log.stop()
 
@@ -287,6 +287,6 @@ async def test_without_kafka_every_call_says_so_in_bounded_time() -> None:
     with pytest.raises(KafkaUnavailable, match="reading the log"):
         _ = [raw async for raw in log.scan(0, 0, 5)]
     with pytest.raises(KafkaUnavailable):
-        await log.ends()
+        await log.end_offsets()
     assert time.monotonic() - began < 45
     await log.stop()

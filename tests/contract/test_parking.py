@@ -23,11 +23,11 @@ from streams.log.log import Raw
 from streams.maintenance import dead_letters
 from streams.maintenance.repair import mend, whole_write
 from streams.partition.partition import Fenced, Partition
-from streams.partition.step import Spoiled, Told, go_on, spoiled_by, with_history
+from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
 from streams.recovery import snapshot_writer as rounds
 from streams.recovery.healing import heal_from_snapshots
-from streams.recovery.shadow_fold import Folded
-from streams.recovery.snapshot_writer import Rounds
+from streams.recovery.shadow_fold import ShadowFold
+from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.contract.test_partition import NUMBER, Ear, Parts, parts, split
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for
@@ -237,7 +237,7 @@ async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_f
         parts.generation += 1
         await owner(parts, rules, AnyEar()).process(raws)
         assert await load(parts, rules) == images, f"seed {seed}"
-        alone = Folded(parts.log, NUMBER, rules, set(parts.keys))
+        alone = ShadowFold(parts.log, NUMBER, rules, set(parts.keys))
         await alone.advance(raws[-1].offset)
         assert {key: window.image() for key, window in alone.windows.items()} == images, (
             f"seed {seed}"
@@ -316,12 +316,12 @@ async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_f
     key = parts.keys[0]
     stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
     assert stored is not None
-    still = await go_on(parts.log, stored.load(key, NUMBER, rules), Told(), again=True)
+    still = await go_on(parts.log, stored.load(key, NUMBER, rules), StepResult(), again=True)
     assert (
         still.meta.parked is not None and still.image() == stored.load(key, NUMBER, rules).image()
     )
     code.broken = False
-    told = Told()
+    told = StepResult()
     gone_on = await go_on(parts.log, stored.load(key, NUMBER, rules), told, again=True)
     assert len(told.outcomes) == 6 and not told.letters
     whole = Window(key, NUMBER, rules)
@@ -382,7 +382,7 @@ async def test_an_erased_conversation_is_not_parked_by_what_comes(parts: Parts) 
     raws = await parts.put([(str(key).encode(), value) for value in (erasure, b"{", erasure)])
     await owner(parts, rules, AnyEar()).process(raws)
     live = await load(parts, rules)
-    early = Folded(parts.log, NUMBER, rules, {key})
+    early = ShadowFold(parts.log, NUMBER, rules, {key})
     await early.advance(raws[-1].offset)
     assert live == {key: early.windows[key].image()}
     assert (
@@ -438,7 +438,7 @@ async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() ->
         await fresh(parts)
         writer = Writer(seed, parts, rules).some(160)
         raws = await parts.put(writer.rows)
-        rounds = Rounds(parts.log, topic, 1)
+        rounds = SnapshotWriter(parts.log, topic, 1)
         upto = rng.randrange(20, 150)
         live = owner(parts, rules, AnyEar())
         rounds.take_over(live)
@@ -460,7 +460,7 @@ async def test_a_lost_store_heals_from_snapshots_to_the_same_parked_windows() ->
         assert await heal_from_snapshots(healed, parts.log, topic, upto - 1) is not None
         await healed.process(raws)
         parked += await same(parts, writer, rules)
-        folded = Folded(parts.log, NUMBER, rules, None)
+        folded = ShadowFold(parts.log, NUMBER, rules, None)
         assert await folded.from_snapshots(healed, topic) and folded.offset >= 0
         await folded.advance(raws[-1].offset)
         assert {key: window.image() for key, window in folded.windows.items()} == await load(
@@ -477,7 +477,7 @@ async def test_what_was_tried_again_stays_so_when_the_store_is_lost(
     parts, topic, code = Parts(MemoryLog(4), MemoryStore(), None), MemorySnapshots(4), Code()
     rules = rules_of(code)
     _, raws = await trapped(parts, rules)
-    live, taken = owner(parts, rules, AnyEar()), Rounds(parts.log, topic, 1)
+    live, taken = owner(parts, rules, AnyEar()), SnapshotWriter(parts.log, topic, 1)
     taken.take_over(live)
     await live.process(raws)
     await until_covered(taken, live)
@@ -502,7 +502,7 @@ async def test_what_was_tried_again_stays_so_when_the_store_is_lost(
     await taken.stop()
 
 
-async def until_covered(taken: Rounds, live: Partition) -> None:
+async def until_covered(taken: SnapshotWriter, live: Partition) -> None:
     past = taken._pasts[NUMBER]
     async with asyncio.timeout(20):
         while past.task is not None or not past.ready or past.covered < live.checkpoint.offset:
@@ -535,7 +535,7 @@ async def test_a_panic_parks_wherever_the_fold_comes_to_it_and_memory_that_runs_
         )
 
     for error in (Panic("trapped"), ValueError("no")):
-        with pytest.raises(Spoiled):
+        with pytest.raises(FoldFailure):
             await go(error)
     for left in (MemoryError(), SystemExit()):
         with pytest.raises(type(left)):

@@ -19,7 +19,7 @@ from projections.storage.protocol import Checkpoint, WindowStore
 from projections.window.window import Window
 from streams.log.clients import make_producer
 from streams.log.log import KafkaLog, Log, Raw
-from streams.partition.effects import Spoken
+from streams.partition.effects import Effects
 from streams.partition.partition import Fenced, Partition
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
@@ -42,7 +42,7 @@ class Ear:
     def report(self, *_: object) -> None:
         """Cuts are none of this test's business."""
 
-    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
         assert partition == NUMBER
         offsets = {raw.position.offset for raw in batch}
         assert {letter.position.offset for letter in spoken.dead} <= offsets
@@ -62,7 +62,7 @@ class Parts:
 
     async def begin(self) -> int:
         """Where this test's records begin."""
-        self.first = (await self.log.ends())[NUMBER]
+        self.first = (await self.log.end_offsets())[NUMBER]
         return self.first
 
     async def put(self, rows: list[Row]) -> list[Raw]:

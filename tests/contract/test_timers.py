@@ -20,7 +20,7 @@ from projections.redis.store import RedisStore
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.partition import Fenced, Partition
 from streams.projector import timers
-from streams.projector.timers import AGAIN_MS, ring
+from streams.projector.timers import AGAIN_MS
 from streams.settings.settings import Settings
 from tests.contract.test_partition import NUMBER, Parts
 from tests.support.talks import Talks
@@ -72,7 +72,7 @@ class Place:
 
     async def said(self) -> list[Raw]:
         """What came after the talk's own records."""
-        end = (await self.parts.log.ends())[NUMBER]
+        end = (await self.parts.log.end_offsets())[NUMBER]
         return [raw async for raw in self.parts.log.scan(NUMBER, self.talks.next_offset, end - 1)]
 
 
@@ -102,11 +102,11 @@ async def test_an_idle_session_is_closed_once_and_its_timer_goes(place: Place) -
         place.talks.say(key, events.Message("user", "hello"))
     await place.fold()
     last = place.raws[1]
-    await ring(place.partition, last.timestamp + 4_999)
+    await fire_timers(place.partition, last.timestamp + 4_999)
     assert await place.said() == []
     now = place.raws[-1].timestamp + 5_000
-    await ring(place.partition, now)
-    await ring(place.partition, now)
+    await fire_timers(place.partition, now)
+    await fire_timers(place.partition, now)
     said = await place.said()
     (event,) = [decode_event(raw.value or b"") for raw in said]
     assert isinstance(event, events.SessionClosedEvent) and event.source == one.source
@@ -126,12 +126,12 @@ async def test_what_got_lost_is_said_again_with_the_same_id_and_counts_once(plac
     await place.fold()
     now = place.raws[-1].timestamp
     log, place.partition.log = place.partition.log, Away(place.partition.log)
-    await ring(place.partition, now)
+    await fire_timers(place.partition, now)
     place.partition.log = log
-    await ring(place.partition, now + AGAIN_MS - 1)
+    await fire_timers(place.partition, now + AGAIN_MS - 1)
     assert await place.said() == [], "it is on its way"
-    await ring(place.partition, now + AGAIN_MS)
-    await ring(place.partition, now + 2 * AGAIN_MS)
+    await fire_timers(place.partition, now + AGAIN_MS)
+    await fire_timers(place.partition, now + 2 * AGAIN_MS)
     said = await place.said()
     first, again = (decode_event(raw.value or b"") for raw in said)
     assert isinstance(first, events.ResolutionEvent) and first.data == events.Resolution(
@@ -151,7 +151,7 @@ async def test_a_session_in_which_somebody_spoke_meanwhile_stays_open(place: Pla
     raws = await place.parts.put(place.talks.rows)
     partition = place.parts.partition()
     await partition.process(raws[:2])
-    await ring(partition, raws[1].timestamp + 5_000)
+    await fire_timers(partition, raws[1].timestamp + 5_000)
     said = await place.said()
     assert len(said) == 1
     await partition.process([raws[2], *said])
@@ -168,7 +168,7 @@ async def test_a_timer_set_too_early_is_put_to_the_last_messages_own_time(place:
     await place.fold()
     message = place.raws[1].timestamp
     await place.parts.store.put_off(place.parts.generation, NUMBER, {key: 0})
-    await ring(place.partition, message + 59_999)
+    await fire_timers(place.partition, message + 59_999)
     assert await place.said() == []
     assert await place.timers(message + 59_999) == [] and await place.timers(message + 60_000) == [
         key
@@ -183,9 +183,9 @@ async def test_only_the_owner_speaks(place: Place) -> None:
     await place.parts.readopt(other)
     await other.set_target(-1)
     with pytest.raises(Fenced):
-        await ring(place.partition, FAR)
+        await fire_timers(place.partition, FAR)
     assert await place.said() == []
-    await ring(other, FAR)
+    await fire_timers(other, FAR)
     assert len(await place.said()) == 1
 
 
@@ -199,7 +199,7 @@ async def test_more_timers_than_one_round_takes_ring_in_the_next_ones(
     await place.fold()
     now = place.raws[-1].timestamp
     for n in (2, 4, 5, 5):
-        await ring(place.partition, now)
+        await fire_timers(place.partition, now)
         assert len(await place.said()) == n
     assert {raw.key for raw in await place.said()} == {str(key).encode() for key in keys}
 
@@ -216,9 +216,9 @@ async def test_a_conversation_in_a_partition_that_is_not_its_own_is_left_alone(
     place.talks = Talks(random.Random(1), NUMBER, [stray], place.parts.first)
     place.talks.say(stray, events.Suspension("s1", "approval", expires_at="2020-01-01T00:00:00Z"))
     await place.fold()
-    before = await place.parts.log.ends()
-    await ring(place.partition, FAR)
-    assert await place.parts.log.ends() == before
+    before = await place.parts.log.end_offsets()
+    await fire_timers(place.partition, FAR)
+    assert await place.parts.log.end_offsets() == before
 
 
 async def test_windows_that_are_put_back_have_their_timers_again(place: Place) -> None:

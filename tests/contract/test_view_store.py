@@ -14,22 +14,31 @@ import redis.asyncio as aredis
 from projections.errors import CorruptWindow, RedisUnavailable
 from projections.storage.protocol import Checkpoint, Verdict
 from streams.custom.ids import BLOCK, LIMIT, Ids
-from streams.custom.persistence import NO_WRITE, Hash, ViewStore, ViewWrite, place_of, write_of
+from streams.custom.persistence import (
+    NO_WRITE,
+    Hash,
+    ProjectionStore,
+    ProjectionWrite,
+    place_of,
+    write_of,
+)
 from streams.custom.result import Cell
-from streams.custom.store import RedisViewStore
+from streams.custom.store import RedisProjectionStore
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
-from threadfold.testing import MemoryViewStore
+from threadfold.testing import MemoryProjectionStore
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(params=["memory", "real"])
-async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[ViewStore]:
+async def store(
+    request: pytest.FixtureRequest, settings: Settings
+) -> AsyncIterator[ProjectionStore]:
     if request.param == "memory":
-        yield MemoryViewStore()
+        yield MemoryProjectionStore()
         return
-    real = RedisViewStore(settings.redis, settings.topic_prefix)
+    real = RedisProjectionStore(settings.redis, settings.topic_prefix)
     yield real
     await real.close()
 
@@ -44,11 +53,11 @@ def at(revision: str, offset: int) -> Checkpoint:
     return Checkpoint(revision, offset, 1_000 + offset, f"digest{offset}", -1)
 
 
-def values(**fields: bytes | None) -> ViewWrite:
+def values(**fields: bytes | None) -> ProjectionWrite:
     return write_of({Cell("acme", key): raw for key, raw in fields.items()}, {})
 
 
-async def test_an_unknown_place_holds_nothing(store: ViewStore, place: str) -> None:
+async def test_an_unknown_place_holds_nothing(store: ProjectionStore, place: str) -> None:
     assert await store.checkpoint(place) is None
     assert await store.read(place, [Cell("acme", "a")]) == (None, [None])
     assert await store.all(place, "acme") == (None, {})
@@ -58,7 +67,7 @@ async def test_an_unknown_place_holds_nothing(store: ViewStore, place: str) -> N
 
 
 async def test_values_and_checkpoint_come_together_and_by_tenant(
-    store: ViewStore, place: str
+    store: ProjectionStore, place: str
 ) -> None:
     write = write_of(
         {Cell("acme", "a"): b"1", Cell("acme", "b"): b"2", Cell("other", "a"): b"3"},
@@ -82,7 +91,7 @@ async def test_values_and_checkpoint_come_together_and_by_tenant(
     assert (await store.all(place, "acme"))[1] == {"b": b"5"}
 
 
-async def test_only_the_revision_in_force_may_write(store: ViewStore, place: str) -> None:
+async def test_only_the_revision_in_force_may_write(store: ProjectionStore, place: str) -> None:
     first = await store.apply(place, at("", 1), values(a=b"1"))
     assert (await store.apply(place, at("", 2), values(a=b"2"))).verdict is Verdict.FENCED
     assert (await store.apply(place, at("", 1), values(a=b"2"))).verdict is Verdict.DUPLICATE
@@ -94,7 +103,7 @@ async def test_only_the_revision_in_force_may_write(store: ViewStore, place: str
 
 
 async def test_a_dropped_place_is_empty_and_no_revision_of_before_holds_again(
-    store: ViewStore, place: str
+    store: ProjectionStore, place: str
 ) -> None:
     other = place + "0"
     first = await store.apply(place, at("", 1), values(a=b"1"))
@@ -111,7 +120,7 @@ async def test_a_dropped_place_is_empty_and_no_revision_of_before_holds_again(
     ).verdict is Verdict.FENCED
 
 
-async def test_a_large_batch_is_written_whole(store: ViewStore, place: str) -> None:
+async def test_a_large_batch_is_written_whole(store: ProjectionStore, place: str) -> None:
     many = {Cell("acme", f"k{number}"): b"%d" % number for number in range(5_000)}
     first = await store.apply(place, at("", 1), write_of(many, {}))
     assert len((await store.all(place, "acme"))[1]) == 5_000
@@ -120,7 +129,7 @@ async def test_a_large_batch_is_written_whole(store: ViewStore, place: str) -> N
 
 
 async def test_recent_ids_are_the_same_however_often_they_are_stored(
-    store: ViewStore, place: str
+    store: ProjectionStore, place: str
 ) -> None:
     whole, revision, name = Ids(), "", "acme/c"
     for batch in range(12):
@@ -132,7 +141,7 @@ async def test_recent_ids_are_the_same_however_often_they_are_stored(
         ):  # the first 50 of a batch were the last of the one before
             assert stored.take(f"e{number}") == whole.take(f"e{number}")
         answer = await store.apply(
-            place, at(revision, batch), ViewWrite({}, {name: Hash(*stored.changes())})
+            place, at(revision, batch), ProjectionWrite({}, {name: Hash(*stored.changes())})
         )
         revision = answer.revision
     assert whole.added == 1_850
@@ -148,11 +157,14 @@ async def test_what_is_no_recent_ids_is_found_out() -> None:
 
 
 async def test_redis_away_and_other_things_under_its_keys_are_named(settings: Settings) -> None:
-    away = RedisViewStore(f"redis://127.0.0.1:{closed_port()}/0")
+    away = RedisProjectionStore(f"redis://127.0.0.1:{closed_port()}/0")
     with pytest.raises(RedisUnavailable, match="does not answer"):
         await away.checkpoint("counts:1:0")
     await away.close()
-    store, client = RedisViewStore(settings.redis, "odd"), aredis.Redis.from_url(settings.redis)
+    store, client = (
+        RedisProjectionStore(settings.redis, "odd"),
+        aredis.Redis.from_url(settings.redis),
+    )
     await client.set("odd:view:{counts:1:0}:state", "x")
     with pytest.raises(CorruptWindow, match="folded anew"):
         await store.checkpoint("counts:1:0")

@@ -20,7 +20,7 @@ from projections.policy.policy import Rules
 from projections.window import log_ranges
 from projections.window import window as windows
 from projections.window.conversation_state import RENDERED, Kind
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import request_for
@@ -120,7 +120,9 @@ class Live:
 
     async def _fold(self) -> Outcome:
         outcome = Outcome(Status.REJECTED, -1)
-        rows = [row async for row in self.log.scan(0, self._next, (await self.log.ends())[0] - 1)]
+        rows = [
+            row async for row in self.log.scan(0, self._next, (await self.log.end_offsets())[0] - 1)
+        ]
         for row in rows:
             self._next = row.position.offset + 1
             if row.key == str(KEY).encode():
@@ -188,7 +190,7 @@ async def test_what_was_abandoned_in_a_range_of_unknown_offsets_is_not_summarise
     await live.say({"type": "rollback", "to": "0-2"})
     if unknown == "bounds":
         # As where more events were abandoned than ids are known.
-        monkeypatch.setattr(Recents, "between", lambda *_: None)
+        monkeypatch.setattr(RecentIds, "between", lambda *_: None)
         await live.user("gone as well")
         wide = log_ranges.abandoned_since(live.window.recents, 2, 5)
         live.window.replace_tail(
@@ -267,7 +269,7 @@ async def test_a_summariser_is_given_just_what_the_tail_says(seed: int) -> None:
     rng, live, texts = random.Random(seed), Live(), dict[int, str]()
     summaries = 0
     for number in range(400):
-        at = (await live.log.ends())[0]
+        at = (await live.log.end_offsets())[0]
         kind = rng.random()
         if kind < 0.8:
             texts[at] = f"said {number}" + " and more" * rng.randrange(1, 12)

@@ -20,7 +20,7 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.control.key_ring import KeyRing
-from streams.encryption.payload_cipher import Seals, Unsealed, read_event
+from streams.encryption.payload_cipher import PayloadCipher, Unsealed, read_event
 from streams.log.history import event_of
 from streams.log.log import Raw
 from streams.settings.settings import Settings
@@ -81,7 +81,7 @@ class Golden:
         ]
 
     @cached_property
-    def seals(self) -> Seals:
+    def seals(self) -> PayloadCipher:
         """The keys topic's records under the release's master key; nothing is asked of a broker."""
         if not (self.folder / "keys.jsonl.gz").exists():
             return Unsealed()
@@ -124,7 +124,7 @@ class Golden:
         return [shown(window) for window in self.windows()]
 
 
-def fact(row: Raw, seals: Seals) -> dict[str, Any]:
+def fact(row: Raw, seals: PayloadCipher) -> dict[str, Any]:
     """What a record is: the event's name and a digest of all its fields, or that it is refused or
     unknown.
     """

@@ -31,7 +31,7 @@ from projections.storage.snapshots import (
     stamp_of,
 )
 from projections.window.meta import VERSION as FOLD
-from streams.control.custom_projections import ViewGeneration, ViewRecord
+from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord
 from streams.control.follower import Generation, State
 from streams.encryption.key_table import Erasure, encode_key, key_place
 from streams.encryption.master_keys import master_keys_of
@@ -258,11 +258,16 @@ def control_records() -> list[tuple[bytes, bytes | None]]:
             Generation(2, PARTITIONS, {}, {"sealed": {"encryption": True}}, "building"),
         ),
         ("generation/3", Generation(3, PARTITIONS, {}, {}, "ready")),
-        ("view/usage", ViewRecord(1, 1, {1: ViewGeneration(1, (5, 0, 7, 9))})),
+        ("view/usage", ProjectionRecord(1, 1, {1: ProjectionGeneration(1, (5, 0, 7, 9))})),
         (
             "view/usage",
-            ViewRecord(
-                2, 2, {1: ViewGeneration(1, (5, 0, 7, 9)), 2: ViewGeneration(2, (9, 9, 9, 9))}
+            ProjectionRecord(
+                2,
+                2,
+                {
+                    1: ProjectionGeneration(1, (5, 0, 7, 9)),
+                    2: ProjectionGeneration(2, (9, 9, 9, 9)),
+                },
             ),
         ),
         ("weather/today", {"of": "a later release"}),

@@ -37,7 +37,7 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
 
@@ -126,7 +126,7 @@ async def key_of(settings: Settings) -> str:
     return key
 
 
-async def the_same_as_the_log(backend: Backend) -> None:
+async def the_same_as_the_log(backend: ConversationService) -> None:
     live = backend.control.state.live_generation
     report = await verify(backend.log, backend.store, live, backend.control.state.rules(live))
     assert report.differing == []
@@ -167,7 +167,7 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
             for name in names
             for what in ("context", "history?limit=500", "summaries")
         ]
-        ends = await backend.log.ends()
+        ends = await backend.log.end_offsets()
         some = [f"{p}-{offset}" for p, end in ends.items() for offset in range(0, end, 3)]
         paths += [f"/v1/conversations/forged/events/{at}" for at in some]
         found = await answers(made, key, paths)
@@ -230,7 +230,7 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
             (k, v) for k, v in await raw_records(made, "snapshots") if v and b"sealed\x00" in v
         ]
         assert snapshots
-    async with Backend(made) as backend:
+    async with ConversationService(made) as backend:
         producer = await backend.log._producer.get()
         for k, v in snapshots:
             at = v.index(b"sealed\x00") + 7 + 12 + 12
@@ -292,7 +292,7 @@ async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_t
         await backend.append("sealed", [("before", hello)])
     before = await raw_records(made, "keys")
     for wrong in (new_master("first"), new_master("second")):
-        async with Backend(msgspec.structs.replace(made, master_keys=wrong)) as backend:
+        async with ConversationService(msgspec.structs.replace(made, master_keys=wrong)) as backend:
             with pytest.raises(KeyUnusable):
                 await backend.append("sealed", [("new-one", hello)])
             with pytest.raises(KeyUnusable):

@@ -153,9 +153,9 @@ async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_th
                 return not any(due)
 
             await until(settled, 60)
-            asked = sum((await requests.ends()).values())
+            asked = sum((await requests.end_offsets()).values())
             taken = 0
-            for p, end in (await summaries.ends()).items():
+            for p, end in (await summaries.end_offsets()).items():
                 taken += len([raw async for raw in summaries.scan(p, 0, end - 1)])
             assert taken >= len(keys)
             assert asked > taken, "requests were repeated while the model was slow"

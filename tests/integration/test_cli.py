@@ -74,7 +74,7 @@ async def window_of(data: Path, tenant: str, conversation: str, count: int) -> d
 
 async def log_ends(worker: Runtime) -> int:
     assert worker.log is not None
-    return sum((await worker.log.ends()).values())
+    return sum((await worker.log.end_offsets()).values())
 
 
 # -- topics, doctor, tenants
@@ -348,7 +348,7 @@ async def messages_in_log(worker: Runtime) -> int:
     """Records that are no summaries: those come by themselves, later."""
     assert worker.log is not None
     found = 0
-    for partition, end in (await worker.log.ends()).items():
+    for partition, end in (await worker.log.end_offsets()).items():
         async for raw in worker.log.scan(partition, 0, end - 1):
             found += b'"threadfold.summary.v1"' not in (raw.value or b"")
     return found

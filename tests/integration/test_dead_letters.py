@@ -22,7 +22,7 @@ from tests.support.inside import inside
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 FRAGILE = {
     **POLICY,
@@ -76,7 +76,7 @@ async def check(runtime: Runtime) -> list[str]:
     return [f"{found.key} at {found.position}: {found.what}" for found in report.differences]
 
 
-async def parked_at(backend: Backend, key: Key) -> dict[str, Any] | None:
+async def parked_at(backend: ConversationService, key: Key) -> dict[str, Any] | None:
     document = json.loads(await backend.context(key.tenant, key.conversation))
     found: dict[str, Any] | None = document.get("parked")
     return found
@@ -91,7 +91,7 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
     later = await append(runtime, key, [message("later"), message("and later")], 1)
     await applied(runtime, (await append(runtime, other, [message("beside")]))[0])
     await applied(runtime, later[-1])
-    async with Backend(poisoned) as backend:
+    async with ConversationService(poisoned) as backend:
         parked = await parked_at(backend, key)
         assert parked is not None and parked["position"] == str(bad) and parked["waiting"] == 2
         assert (await backend.window("acme", "bytes")).meta.count == 1
@@ -136,7 +136,7 @@ async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
     first = await command(data, "dead-letters", "drop", str(worse))
     assert first.code == 1 and f"{key}: still parked at {bad}" in first.out
     assert (await command(data, "dead-letters", "drop", str(bad))).code == 0
-    async with Backend(poisoned) as backend:
+    async with ConversationService(poisoned) as backend:
         assert await parked_at(backend, key) is None
         assert (
             json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"]
@@ -200,7 +200,7 @@ async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
     assert (await command(data, "dead-letters", "retry", str(key))).code == 1
     retried = await command(data, "dead-letters", "retry", "--all", release="mended")
     assert retried.code == 0 and f"{key}: goes on" in retried.out, retried.out + retried.err
-    async with Backend(poisoned) as backend:
+    async with ConversationService(poisoned) as backend:
         assert await parked_at(backend, key) is None
         assert (await backend.window("acme", "trapped")).meta.count == 22
         # The worker, fenced by the retry, loads what was written and goes on.
@@ -217,7 +217,7 @@ async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
     )
 
 
-async def _count(backend: Backend, key: Key, count: int) -> bool:
+async def _count(backend: ConversationService, key: Key, count: int) -> bool:
     return (await backend.window(key.tenant, key.conversation)).meta.count == count
 
 

@@ -27,7 +27,7 @@ from streams.worker import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser, user_tag
 from threadfold.streaming import Live
 
@@ -72,9 +72,9 @@ async def no_text(key: Key) -> None:
 
 
 @asynccontextmanager
-async def stack(settings: Settings) -> AsyncIterator[tuple[Runtime, Backend]]:
+async def stack(settings: Settings) -> AsyncIterator[tuple[Runtime, ConversationService]]:
     """A worker and a backend beside it, its partitions readable."""
-    async with running_worker(settings) as runtime, Backend(settings) as backend:
+    async with running_worker(settings) as runtime, ConversationService(settings) as backend:
         await until(lambda: healed(runtime, settings))
         yield runtime, backend
 
@@ -134,7 +134,9 @@ def talk(n: int, secret: str = SECRET) -> list[dict[str, Any]]:
     return flats
 
 
-async def say(backend: Backend, tenant: str, conversation: str, flats: list[dict[str, Any]]) -> str:
+async def say(
+    backend: ConversationService, tenant: str, conversation: str, flats: list[dict[str, Any]]
+) -> str:
     """Append in turns, so that summaries can come between; returns the last position."""
     position = ""
     for i in range(0, len(flats), 8):
@@ -144,7 +146,7 @@ async def say(backend: Backend, tenant: str, conversation: str, flats: list[dict
     return position
 
 
-async def summarised(backend: Backend, tenant: str, conversation: str) -> Any:
+async def summarised(backend: ConversationService, tenant: str, conversation: str) -> Any:
     async def there() -> Any:
         return (await backend.window(tenant, conversation)).meta.summary
 
@@ -398,7 +400,7 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
 
 
 async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) -> None:
-    async with Backend(made) as backend:
+    async with ConversationService(made) as backend:
         # No worker runs: the window cannot take it.
         eraser = Eraser(backend, no_text)
         async with running_worker(made):
@@ -428,7 +430,7 @@ async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) 
 async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever_sees_it(
     made: Settings,
 ) -> None:
-    async with stack(made) as (_, backend), Backend(made) as late:
+    async with stack(made) as (_, backend), ConversationService(made) as late:
         await say(backend, "sealed", "race", talk(1))
         stolen = next(
             value
@@ -449,12 +451,12 @@ async def test_a_key_that_comes_after_the_erasure_is_void_and_deleted_by_whoever
 async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(
     made: Settings,
 ) -> None:
-    async with stack(made) as (_, backend), Backend(made) as rival:
+    async with stack(made) as (_, backend), ConversationService(made) as rival:
         await say(backend, "sealed", "busy", talk(1))
         stop = asyncio.Event()
         refused = 0
 
-        async def talker(at: Backend) -> None:
+        async def talker(at: ConversationService) -> None:
             nonlocal refused
             while not stop.is_set():
                 try:
@@ -579,7 +581,7 @@ async def test_a_wrong_master_key_stops_the_worker_and_is_503_in_the_gateway(
     with pytest.raises(KeyUnusable, match="cannot be unwrapped"):
         await runtime.start()
     await runtime.stop()
-    async with Backend(wrong) as backend:
+    async with ConversationService(wrong) as backend:
         with pytest.raises(KeyUnusable):
             await backend.append(
                 "sealed", [("locked", {"type": "message", "role": "user", "content": "x"})]
@@ -587,7 +589,7 @@ async def test_a_wrong_master_key_stops_the_worker_and_is_503_in_the_gateway(
         with pytest.raises(KeyUnusable):
             await backend.history("sealed", "locked")
     none = msgspec.structs.replace(made, master_keys="")
-    async with Backend(none) as backend:
+    async with ConversationService(none) as backend:
         with pytest.raises(KeyUnusable, match="no master key is configured"):
             await backend.append(
                 "sealed", [("fresh", {"type": "message", "role": "user", "content": "x"})]
@@ -604,7 +606,7 @@ async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothin
 ) -> None:
     second = msgspec.structs.replace(made, master_keys=f"{new_master('second')},{MASTER}")
     with pytest.raises(KeyUnusable, match="'second', which is not configured"):
-        async with running_worker(made) as runtime, Backend(second) as backend:
+        async with running_worker(made) as runtime, ConversationService(second) as backend:
             await until(lambda: healed(runtime, made))
             await backend.append(
                 "sealed", [("unknown-master", {"type": "message", "role": "user", "content": "x"})]
@@ -630,7 +632,7 @@ async def test_rotating_wraps_all_keys_anew_and_the_old_master_key_may_go(made: 
         context = await backend.context("sealed", "rotated")
         assert backend.keys.table.of(b"sealed/rotated")[0].master == "older"
     after = msgspec.structs.replace(made, master_keys=f"{MASTER},{old}")
-    async with Backend(after) as backend:
+    async with ConversationService(after) as backend:
         assert await backend.keys.rotate(batch=1) >= 1
         assert await backend.keys.rotate() == 0
     await flush(made)
@@ -643,7 +645,7 @@ async def test_rotating_wraps_all_keys_anew_and_the_old_master_key_may_go(made: 
 async def test_two_gateways_that_begin_with_a_conversation_at_once_read_each_others_events(
     made: Settings,
 ) -> None:
-    async with stack(made) as (_, backend), Backend(made) as other:
+    async with stack(made) as (_, backend), ConversationService(made) as other:
         flats = [
             [{"type": "message", "role": "user", "content": f"from {name} {i}"} for i in range(5)]
             for name in ("a", "b")
@@ -674,7 +676,7 @@ async def test_a_key_that_is_gone_without_an_erasure_makes_events_opaque_and_cou
     rows = [
         key for key, value in await raw_records(made, "keys") if key.startswith(b"sealed/lost/")
     ]
-    async with Backend(made) as backend:
+    async with ConversationService(made) as backend:
         await backend.keys.write(dict.fromkeys(rows))
     await flush(made)
     fresh = msgspec.structs.replace(made, snapshot_events=0, group=f"{made.group}.lost")

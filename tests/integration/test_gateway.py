@@ -529,9 +529,9 @@ async def test_malformed_json_is_400_and_says_where(call: Client, body: bytes, p
 async def test_an_invalid_event_is_422_names_event_and_field_and_nothing_lands(
     call: Client, body: bytes, parts: tuple[str, ...]
 ) -> None:
-    before = await call.backend.log.ends()
+    before = await call.backend.log.end_offsets()
     is_problem(await call("POST", "/v1/conversations/bad/events", body), 422, *parts)
-    assert await call.backend.log.ends() == before
+    assert await call.backend.log.end_offsets() == before
 
 
 async def test_messages_name_the_message_in_their_errors(call: Client) -> None:

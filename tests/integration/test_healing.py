@@ -98,13 +98,13 @@ async def test_windows_come_back_from_snapshots_and_the_last_events_however_ofte
                 await log.append(messages(rng, sent, 40))
                 sent += 40
                 await all_applied(settings, log, runtime.store)
-            await covered(runtime, settings, await log.ends())
+            await covered(runtime, settings, await log.end_offsets())
         await flush(settings)
         await log.append(messages(rng, sent, 40))
         sent += 40
         async with running_worker(settings, compact=False) as runtime:
             await all_applied(settings, log, runtime.store)
-            ends = sum((await log.ends()).values())
+            ends = sum((await log.end_offsets()).values())
             assert (
                 await folded(runtime)
                 <= settings.partitions * settings.snapshot_events * 2 + 40
@@ -139,7 +139,7 @@ async def test_a_worker_that_dies_while_it_heals_leaves_partitions_that_are_not_
     async with running_worker(settings) as runtime:
         await log.append(messages(random.Random(4), 0, 600))
         await all_applied(settings, log, runtime.store)
-        await covered(runtime, settings, await log.ends())
+        await covered(runtime, settings, await log.end_offsets())
     await flush(settings)
     async with running_worker(settings) as runtime:
         assert runtime.projector is not None
@@ -172,7 +172,7 @@ async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_onc
     async with running_worker(settings) as runtime:
         await log.append(messages(random.Random(5), 0, 600))
         await all_applied(settings, log, runtime.store)
-        await covered(runtime, settings, await log.ends())
+        await covered(runtime, settings, await log.end_offsets())
     before = [await topic.bounds(p) for p in range(settings.partitions)]
     assert all(before[partition_of(key, settings.partitions)][1] > 0 for key in KEYS)
     control, store = (
@@ -183,13 +183,13 @@ async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_onc
     assert [await topic.bounds(p) for p in range(settings.partitions)] == before
     async with running_worker(settings) as runtime:
         await log.append(messages(random.Random(6), 600, 200))
-        await covered(runtime, settings, await log.ends())
+        await covered(runtime, settings, await log.end_offsets())
     await flush(settings)
     async with running_worker(settings, compact=False) as runtime:
         assert runtime.projector is not None
 
         async def healed() -> bool:
-            ends = await log.ends()
+            ends = await log.end_offsets()
             found = {p: await store.checkpoint(2, p) for p in ends}
             return all(
                 c is not None and not c.healing and c.offset == ends[p] - 1
@@ -197,7 +197,7 @@ async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_onc
             )
 
         await until(healed)
-        assert await folded(runtime) < sum((await log.ends()).values())
+        assert await folded(runtime) < sum((await log.end_offsets()).values())
         assert await differing(settings, log, store, 2) == []
     for client in (control, topic, log):
         await client.stop()

@@ -41,7 +41,7 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.process import GuardedProcess
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service import lists
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
 
 SECRET = "the-key-is-under-the-mat"
@@ -76,7 +76,7 @@ async def settings(
     yield made
 
 
-async def say(backend: Backend, tenant: str, name: str, n: int, seed: int = 1) -> None:
+async def say(backend: ConversationService, tenant: str, name: str, n: int, seed: int = 1) -> None:
     rng = random.Random(f"{seed}{name}")
     flats = [
         {
@@ -126,7 +126,7 @@ async def bedroom(settings: Settings) -> AsyncIterator[Bedroom]:
     await made.close()
 
 
-async def shown(backend: Backend, tenant: str, name: str) -> tuple[Any, ...]:
+async def shown(backend: ConversationService, tenant: str, name: str) -> tuple[Any, ...]:
     """Everything a reader is told of a conversation."""
     window = await backend.window(tenant, name)
     contexts = [
@@ -141,7 +141,7 @@ async def shown(backend: Backend, tenant: str, name: str) -> tuple[Any, ...]:
     )
 
 
-async def differing(backend: Backend) -> list[str]:
+async def differing(backend: ConversationService) -> list[str]:
     report = await verify(
         backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
     )
@@ -154,7 +154,7 @@ async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_even
 ) -> None:
     awake = msgspec.structs.replace(settings, hibernate_after=0.0)
     keys = [Key(tenant, name) for tenant in ("acme", "sealed") for name in NAMES]
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         async with running_worker(awake):
             for i, key in enumerate(keys):
                 await say(backend, key.tenant, key.conversation, 3 + 4 * i)
@@ -201,7 +201,7 @@ async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_even
             assert await differing(backend) == []
 
 
-async def no_due(backend: Backend) -> bool:
+async def no_due(backend: ConversationService) -> bool:
     return not any(
         [await backend.store.due(1, p, 10**15, 1) for p in range(backend.log.partitions)]
     )
@@ -211,7 +211,7 @@ async def test_sleeping_conversations_come_back_asleep_when_redis_is_lost_and_fr
     settings: Settings, bedroom: Bedroom
 ) -> None:
     keys = [Key("acme", name) for name in NAMES]
-    async with Backend(settings) as backend, running_worker(settings) as runtime:
+    async with ConversationService(settings) as backend, running_worker(settings) as runtime:
         for key in keys:
             await say(backend, key.tenant, key.conversation, 12)
         await bedroom.asleep(*keys)
@@ -248,7 +248,7 @@ async def test_a_worker_killed_while_it_puts_conversations_to_sleep_leaves_each_
         "THREADFOLD_SNAPSHOT_EVENTS": "30",
         "THREADFOLD_MASTER_KEYS": settings.master_keys,
     }
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         async with running_worker(
             msgspec.structs.replace(quick, hibernate_after=0.0), compact=False
         ):
@@ -281,7 +281,7 @@ async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
 ) -> None:
     keys = [Key("acme", NAMES[0]), Key("sealed", NAMES[1])]
     back = Key("acme", NAMES[2])
-    async with Backend(settings) as backend, running_worker(settings):
+    async with ConversationService(settings) as backend, running_worker(settings):
         for key in (*keys, back):
             await say(backend, key.tenant, key.conversation, 6)
         await bedroom.asleep(*keys, back)
@@ -315,7 +315,7 @@ async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(
     settings: Settings, bedroom: Bedroom
 ) -> None:
     key, other = Key("acme", NAMES[0]), Key("acme", NAMES[1])
-    async with Backend(settings) as backend, running_worker(settings, compact=False):
+    async with ConversationService(settings) as backend, running_worker(settings, compact=False):
         for one in (key, other):
             await say(backend, one.tenant, one.conversation, 6)
         await bedroom.asleep(key, other)
@@ -338,7 +338,7 @@ async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(
         assert stored is not None and decode_head(stored.fields[HEAD]).erased
 
 
-async def served(backend: Backend, key: Key) -> bool:
+async def served(backend: ConversationService, key: Key) -> bool:
     try:
         return (await backend.window(key.tenant, key.conversation)).meta.count > 0
     except (Healing, UnknownConversation):

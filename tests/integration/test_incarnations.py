@@ -33,7 +33,7 @@ from tests.integration.test_pipeline import POLICY
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.streaming.tail import Tail
 
 FULL = pytest.mark.skipif(
@@ -79,7 +79,7 @@ async def make_anew(settings: Settings) -> None:
 class Reader:
     """Reads one conversation as a gateway does, all the time, and keeps what it was answered."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: ConversationService) -> None:
         self.backend = backend
         self.seen: list[str] = []
 
@@ -96,7 +96,7 @@ class Reader:
 
 @asynccontextmanager
 async def reading(settings: Settings) -> AsyncIterator[Reader]:
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         reader = Reader(backend)
         task = asyncio.create_task(reader.read())
         try:
@@ -109,7 +109,7 @@ async def reading(settings: Settings) -> AsyncIterator[Reader]:
 
 async def ids_in(log: KafkaLog) -> set[str]:
     """The ids of the messages that the log holds."""
-    ends = await log.ends()
+    ends = await log.end_offsets()
     found = set()
     for partition, end in ends.items():
         async for raw in log.scan(partition, 0, end - 1):
@@ -119,7 +119,7 @@ async def ids_in(log: KafkaLog) -> set[str]:
     return found
 
 
-async def right(settings: Settings, log: KafkaLog, backend: Backend, sent: int) -> None:
+async def right(settings: Settings, log: KafkaLog, backend: ConversationService, sent: int) -> None:
     """Wait until the windows have the log's events, which are ``sent`` beside summaries, and check
     each against a fold of the log.
     """
@@ -178,13 +178,13 @@ async def changed(
     settings: Settings, log: KafkaLog, reader: Reader, again: list[Record], old: str
 ) -> None:
     """The topic is made anew under a running worker."""
-    former = sum((await log.ends()).values())
+    former = sum((await log.end_offsets()).values())
     await make_anew(settings)
 
     async def another() -> bool:
         # Until the broker has dropped the former log it takes appends to that, and they go with it.
         try:
-            return sum((await log.ends()).values()) < former
+            return sum((await log.end_offsets()).values()) < former
         except KafkaUnavailable:
             return False
 

@@ -78,7 +78,7 @@ async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_i
         queued = projector._feeds[0]._count
         assert projector._feeds[0].full and queued < 20_000, "a fetch beyond the bound at most"
         go.set()
-        ends = await log.ends()
+        ends = await log.end_offsets()
         await until(lambda: _reached(runtime, 0, ends[0] - 1))
         _, (parts,) = await runtime.store.read(1, 0, [slow])
         rows: list[Any] = [

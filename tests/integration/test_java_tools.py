@@ -24,7 +24,7 @@ from tests.support.generations import open_generation
 from tests.support.kafka_tools import tool
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 HEADER = "content-type:application/cloudevents+json"
 KEYS = [Key("acme", f"java-{i}") for i in range(12)]
@@ -112,7 +112,7 @@ async def test_events_of_the_console_producer_land_in_the_right_window_and_the_c
                 " shipped late",
             )
             lines.append(f"{HEADER}\t{key}\t{json.dumps(value, ensure_ascii=False)}")
-    async with running_worker(settings) as runtime, Backend(settings) as backend:
+    async with running_worker(settings) as runtime, ConversationService(settings) as backend:
         await tool(
             "ConsoleProducer",
             *("--bootstrap-server", settings.kafka, "--topic", settings.topic("events")),
@@ -155,7 +155,7 @@ async def test_events_of_the_console_producer_land_in_the_right_window_and_the_c
 
 async def _summaries(settings: Settings) -> AsyncIterator[int]:
     log = KafkaLog(settings, settings.partitions, "summaries")
-    for end in (await log.ends()).values():
+    for end in (await log.end_offsets()).values():
         yield end
     await log.stop()
 
@@ -163,7 +163,7 @@ async def _summaries(settings: Settings) -> AsyncIterator[int]:
 async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_stops_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
-    async with running_worker(settings) as runtime, Backend(settings) as backend:
+    async with running_worker(settings) as runtime, ConversationService(settings) as backend:
         out, _ = await tool(
             "VerifiableProducer",
             *(
@@ -193,7 +193,7 @@ async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_s
             assert (await backend.window(key.tenant, key.conversation)).meta.count == 1
         letters = KafkaLog(settings, settings.partitions, "dead-letters")
         told: list[dict[str, str]] = []
-        for partition, end in (await letters.ends()).items():
+        for partition, end in (await letters.end_offsets()).items():
             told += [
                 json.loads(raw.value or b"") async for raw in letters.scan(partition, 0, end - 1)
             ]

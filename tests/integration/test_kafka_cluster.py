@@ -172,7 +172,7 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
     generation = control.state.live_generation
 
     async def applied() -> bool:
-        ends = await log.ends()
+        ends = await log.end_offsets()
         found = {p: await store.checkpoint(generation.number, p) for p in ends}
         return all(
             c is not None and not c.healing and c.offset == ends[p] - 1
@@ -182,7 +182,7 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
 
     await until(applied, 60.0)
     in_log: Counter[str] = Counter()
-    for partition, end in (await log.ends()).items():
+    for partition, end in (await log.end_offsets()).items():
         async for raw in log.scan(partition, 0, end - 1):
             event = decode_event(raw.value or b"")
             if not isinstance(event, SummaryEvent):

@@ -89,7 +89,7 @@ async def all_applied(
 ) -> None:
     async def reached() -> bool:
         try:
-            ends = await log.ends()
+            ends = await log.end_offsets()
             checkpoints = [await store.checkpoint(1, p) for p in range(settings.partitions)]
         except (KafkaUnavailable, RedisUnavailable):
             return False
@@ -115,7 +115,7 @@ async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -
     from projections.policy.policy import Rules
 
     total = 0
-    ends = await log.ends()
+    ends = await log.end_offsets()
     for partition in range(settings.partitions):
         accepted: set[str] = set()
         async for raw in log.scan(partition, 0, ends[partition] - 1):

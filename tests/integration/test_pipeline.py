@@ -114,7 +114,7 @@ async def settled(runtime: Runtime, key: Key) -> Window:
 
 async def folded_from_log(runtime: Runtime, key: Key) -> Window:
     partition = partition_of(key, runtime.log.partitions)
-    end = (await runtime.log.ends())[partition]
+    end = (await runtime.log.end_offsets())[partition]
     rows = [
         (raw.position.offset, event_of(raw, key, runtime.log.seals))
         async for raw in runtime.log.scan(partition, 0, end - 1)

@@ -28,7 +28,7 @@ from projections.errors import (
 from projections.events.validation import make_record
 from projections.names import Key
 from streams.custom.persistence import place_of
-from streams.custom.runner import ViewRunner
+from streams.custom.runner import ProjectionRunner
 from streams.log.clients import admin_client
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
@@ -36,9 +36,9 @@ from tests.conftest import fresh_settings
 from tests.support.commands import cli, start
 from tests.support.generations import open_generation
 from tests.support.worker import until
+from threadfold.custom import Event, Projection, ProjectionReader, Result, drop, rebuild, verify
+from threadfold.custom.access import Parts, opened
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.views import Event, Projection, Result, View, drop, rebuild, verify
-from threadfold.views.access import Parts, opened
 
 ROOT = Path(__file__).resolve().parents[2]
 TENANTS = ("acme", "sealed")
@@ -95,8 +95,8 @@ async def append(parts: Parts, count: int, mark: str) -> None:
 @asynccontextmanager
 async def running(
     settings: Settings, parts: Parts, projection: Projection, **how: Any
-) -> AsyncIterator[ViewRunner]:
-    runner = ViewRunner(settings, parts.control, parts.log, parts.store, projection, **how)
+) -> AsyncIterator[ProjectionRunner]:
+    runner = ProjectionRunner(settings, parts.control, parts.log, parts.store, projection, **how)
     task = asyncio.create_task(runner.run())
     try:
         yield runner
@@ -107,7 +107,7 @@ async def running(
 
 def caught_up(parts: Parts, projection: Projection, generation: int = 1) -> Callable[[], Any]:
     async def look() -> bool:
-        for partition, end in (await parts.log.ends()).items():
+        for partition, end in (await parts.log.end_offsets()).items():
             checkpoint = await parts.store.checkpoint(
                 place_of(projection.name, generation, partition)
             )
@@ -119,7 +119,7 @@ def caught_up(parts: Parts, projection: Projection, generation: int = 1) -> Call
 
 
 async def message_counts(settings: Settings, projection: Projection) -> dict[str, int]:
-    async with View.open(settings, projection) as view:
+    async with ProjectionReader.open(settings, projection) as view:
         found = {tenant: await view.get(tenant, "messages") for tenant in TENANTS}
     return {tenant: value["n"] for tenant, value in found.items()}
 
@@ -127,7 +127,7 @@ async def message_counts(settings: Settings, projection: Projection) -> dict[str
 async def in_log(parts: Parts) -> dict[str, int]:
     """Distinct ids of each tenant in the log."""
     seen: dict[str, set[tuple[str, str]]] = {tenant: set() for tenant in TENANTS}
-    for partition, end in (await parts.log.ends()).items():
+    for partition, end in (await parts.log.end_offsets()).items():
         async for raw in parts.log.scan(partition, 0, end - 1):
             tenant, _, conversation = (raw.key or b"").decode().partition("/")
             if tenant in seen and raw.value and raw.value.startswith(b"{"):
@@ -162,7 +162,7 @@ async def test_every_event_counts_once_sealed_repeated_and_whoever_applies_it(
         == await in_log(open_)
         == {"acme": 150, "sealed": 150}
     )
-    async with View.open(settings, projection) as view:
+    async with ProjectionReader.open(settings, projection) as view:
         assert await view.get("sealed", "last:c1") == "third 29"
         assert len(await view.all("acme")) == 8
     report = await verify(settings, projection)
@@ -197,7 +197,7 @@ async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(
     client = aredis.Redis.from_url(settings.redis)
     async with (
         running(settings, open_, projection) as runner,
-        View.open(settings, projection) as view,
+        ProjectionReader.open(settings, projection) as view,
     ):
         await until(caught_up(open_, projection))
         before = await message_counts(settings, projection)
@@ -254,7 +254,7 @@ async def test_an_older_copy_of_the_values_is_folded_on_before_anybody_reads_it(
     read: list[dict[str, int]] = []
     async with (
         running(settings, open_, projection) as runner,
-        View.open(settings, projection) as view,
+        ProjectionReader.open(settings, projection) as view,
     ):
         await until(lambda: _truth(len(runner.partitions) == 4), 40)
         while len(read) < 3:
@@ -336,7 +336,7 @@ async def test_an_error_stops_it_there_and_mended_it_goes_on(parts: tuple[Settin
     projection = Counts("failing")
     await append(open_, 3, "poison")
     projection.poison = "poison 2"
-    runner = ViewRunner(settings, open_.control, open_.log, open_.store, projection)
+    runner = ProjectionRunner(settings, open_.control, open_.log, open_.store, projection)
     with pytest.raises(
         ProjectionFailed,
         match=r"failed at position \d-\d+ \(message of (acme|sealed)/c2\): KeyError",
@@ -394,7 +394,7 @@ def env_of(settings: Settings, folder: Path) -> dict[str, str]:
 
 async def _usage(settings: Settings, name: str) -> bool:
     try:
-        async with View.open(settings, Usage()) as view:
+        async with ProjectionReader.open(settings, Usage()) as view:
             days = await view.all("acme")
     except (UnknownProjection, Healing):
         return False
@@ -480,7 +480,7 @@ async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_on
             ended.set()
             await feeding
             await until(caught_up(open_, Usage()), 60)
-            async with View.open(settings, Usage()) as view:
+            async with ProjectionReader.open(settings, Usage()) as view:
                 days = {tenant: await view.all(tenant) for tenant in TENANTS}
             assert {
                 tenant: sum(day["events"] for day in found.values())
@@ -530,7 +530,7 @@ async def test_a_process_whose_results_are_dropped_ends_and_leaves_nothing_to_an
 ) -> None:
     settings, open_ = parts
     await append(open_, 20, "of-dropped")
-    runner = ViewRunner(settings, open_.control, open_.log, open_.store, Counts("dropped"))
+    runner = ProjectionRunner(settings, open_.control, open_.log, open_.store, Counts("dropped"))
     task = asyncio.create_task(runner.run())
     await until(caught_up(open_, Counts("dropped")))
     assert await drop(settings, "dropped", everything=True) == [1]
@@ -544,4 +544,6 @@ async def test_a_process_whose_results_are_dropped_ends_and_leaves_nothing_to_an
     assert await rebuild(settings, newer) == (2, True)
     assert (await verify(settings, newer)).differing == []
     with pytest.raises(InvalidProjection, match="version 2 is live, and this code is version 1"):
-        await ViewRunner(settings, open_.control, open_.log, open_.store, Counts("dropped")).run()
+        await ProjectionRunner(
+            settings, open_.control, open_.log, open_.store, Counts("dropped")
+        ).run()

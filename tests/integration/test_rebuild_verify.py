@@ -20,7 +20,7 @@ from streams.worker import Runtime
 from tests.integration.test_pipeline import POLICY, append, applied, sentence, settled
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 KEYS = [Key("acme", f"c{i}") for i in range(8)]
 
@@ -180,7 +180,7 @@ async def test_readers_never_step_back_when_generations_are_switched_under_traff
                 50_000 + turn,
             )
 
-    async def read(backend: Backend) -> None:
+    async def read(backend: ConversationService) -> None:
         seen = -1
         while not stop.is_set():
             try:
@@ -193,7 +193,7 @@ async def test_readers_never_step_back_when_generations_are_switched_under_traff
             seen = max(seen, position)
             answered.append(position)
 
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         tasks = [asyncio.create_task(traffic()), asyncio.create_task(read(backend))]
         for _ in range(3):
             report = await rebuild(

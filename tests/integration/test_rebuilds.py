@@ -67,7 +67,7 @@ async def runtime(settings: Settings) -> AsyncIterator[Runtime]:
 
 
 async def caught_up(runtime: Runtime) -> bool:
-    ends = await runtime.log.ends()
+    ends = await runtime.log.end_offsets()
     for partition, end in ends.items():
         checkpoint = await runtime.store.checkpoint(runtime.control.state.live, partition)
         if end and (checkpoint is None or checkpoint.healing or checkpoint.offset < end - 1):
@@ -443,7 +443,7 @@ async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_an
 async def test_readers_see_one_generation_or_the_other_through_switches_there_and_back(
     runtime: Runtime, settings: Settings
 ) -> None:
-    from threadfold.service.conversations import Backend
+    from threadfold.service.conversations import ConversationService
 
     state = await runtime.control.sync()
     first = state.live
@@ -456,7 +456,7 @@ async def test_readers_see_one_generation_or_the_other_through_switches_there_an
     )
     numbers = (report.generation, first)
     answers, stop = Readers(), asyncio.Event()
-    async with Backend(settings) as backend, Backend(settings) as other:
+    async with ConversationService(settings) as backend, ConversationService(settings) as other:
         tasks = [
             asyncio.create_task(answers.read(each, key, stop))
             for each in (backend, other)
@@ -544,7 +544,7 @@ async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_ha
     runtime: Runtime, settings: Settings
 ) -> None:
     await until(lambda: caught_up(runtime))
-    ends = await runtime.log.ends()
+    ends = await runtime.log.end_offsets()
     assert await left_to_fold(runtime.control, runtime.log, runtime.store, 999) == ends
     assert (
         sum(

@@ -33,9 +33,9 @@ from tests.support.watched import nothing_differs
 from tests.support.worker import until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.quotas.shared import Settling, SharedBuckets
-from threadfold.service.conversations import Backend
-from threadfold.streaming.partial_store import Held
-from threadfold.streaming.pubsub import Hearing
+from threadfold.service.conversations import ConversationService
+from threadfold.streaming.partial_store import PartialStore
+from threadfold.streaming.pubsub import PubSub
 
 NAMES = [f"c{i}" for i in range(12)]
 FULL = os.environ.get("THREADFOLD_FAULTS") == "full"
@@ -121,7 +121,7 @@ async def test_windows_lists_summaries_streams_partials_erasure_and_rebuilds_wor
         )
     assert (await place("DELETE", "/v1/conversations/c2")).status_code == 200
     assert (await place("GET", "/v1/conversations/c2/context")).status_code == 410
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         await nothing_differs(settings, backend, len(NAMES))
         control = await Control(settings).start()
         log = KafkaLog(settings, settings.partitions, seals=backend.keys)
@@ -164,8 +164,8 @@ async def test_pieces_of_text_are_heard_whichever_node_one_listens_at(
     redis_cluster: RedisCluster,
 ) -> None:
     heard: list[tuple[str, bytes]] = []
-    held = Held(redis_cluster.url, "pieces", 30.0)
-    hearing = Hearing(
+    held = PartialStore(redis_cluster.url, "pieces", 30.0)
+    hearing = PubSub(
         held.servers,
         "pieces:own",
         lambda channel, data: heard.append((channel, data)),

@@ -29,7 +29,7 @@ from tests.support.redis_servers import Server
 from tests.support.watched import Watched, names_where, nothing_differs, state_key
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 HEALED = 30.0
 """Seconds within which windows are served again; measured here: 2 to 5, most of it until the
@@ -63,7 +63,7 @@ async def test_a_shard_that_fails_over_without_its_last_writes_heals_while_the_o
     settings = await prepared(stack, cluster.url, 8)
     hit = names_where(lambda name: cluster.shard_of(state_key(settings, name)) == 0, 3)
     spared = names_where(lambda name: cluster.shard_of(state_key(settings, name)) != 0, 3)
-    async with serving(settings) as call, Backend(settings) as fresh:
+    async with serving(settings) as call, ConversationService(settings) as fresh:
         watched = Watched(call, fresh, hit + spared)
         for name in hit + spared:
             await watched.append(name, 3, "?wait=applied")
@@ -95,7 +95,7 @@ async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promote
     # Nothing is appended, and the worker looks this rarely: until it does, nothing else would tell
     # it.
     monkeypatch.setattr(projector, "DUE_EVERY", 1.5)
-    async with serving(settings) as call, Backend(settings) as fresh:
+    async with serving(settings) as call, ConversationService(settings) as fresh:
         watched = Watched(call, fresh, hit, appends=False)
         for name in hit:
             await watched.append(name, 3, "?wait=applied")
@@ -123,7 +123,7 @@ async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(
     with RedisSentinel(tmp_path) as sentinel:
         settings = await prepared(stack, sentinel.url)
         names = [f"c{i}" for i in range(4)]
-        async with serving(settings) as call, Backend(settings) as fresh:
+        async with serving(settings) as call, ConversationService(settings) as fresh:
             watched = Watched(call, fresh, names)
             for name in names:
                 await watched.append(name, 3, "?wait=applied")
@@ -160,7 +160,7 @@ async def test_a_server_that_is_flushed_and_then_set_back_to_an_old_snapshot_hea
     try:
         settings = await prepared(stack, server.url)
         names = [f"c{i}" for i in range(4)]
-        async with serving(settings) as call, Backend(settings) as fresh:
+        async with serving(settings) as call, ConversationService(settings) as fresh:
             watched = Watched(call, fresh, names)
             for name in names:
                 await watched.append(name, 3, "?wait=applied")
@@ -262,7 +262,7 @@ async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
         settings = await prepared(stack, server.url)
         async with AsyncExitStack() as gateways:
             async with serving(settings) as call:
-                fresh = await gateways.enter_async_context(Backend(settings))
+                fresh = await gateways.enter_async_context(ConversationService(settings))
                 watched = Watched(call, fresh, ["c0", "c1"], appends=False)
                 for name in watched.conversations:
                     await watched.append(name, 2, "?wait=applied")
@@ -309,7 +309,7 @@ async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(
             master, replica = place.masters[0], place.replicas[0]
         else:
             names, master, replica = ["c0", "c1", "c2"], place.master, place.replica
-        async with serving(settings) as call, Backend(settings) as fresh:
+        async with serving(settings) as call, ConversationService(settings) as fresh:
             watched = Watched(call, fresh, names)
             for name in names:
                 await watched.append(name, 3, "?wait=applied")
@@ -347,7 +347,7 @@ async def test_shard_after_shard_fails_over_and_back(stack: EmbeddedStack, tmp_p
     with RedisCluster(tmp_path, replicas=3) as place:
         settings = await prepared(stack, place.url, 8)
         names = [f"c{i}" for i in range(12)]
-        async with serving(settings) as call, Backend(settings) as fresh:
+        async with serving(settings) as call, ConversationService(settings) as fresh:
             watched = Watched(call, fresh, names)
             for name in names:
                 await watched.append(name, 1, "?wait=applied")

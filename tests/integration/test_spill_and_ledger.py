@@ -23,7 +23,7 @@ from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.gateway import create_gateway
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.ledger import write_id
 
 TIGHT = {"working_budget": 600, "keep_recent_tokens": 200, "min_messages": 4, "summary_max_tokens": 150, "model_window": 8_000,
@@ -139,7 +139,7 @@ async def test_a_repeat_is_a_duplicate_and_its_copy_reads_as_well(call: Client) 
 
 
 async def test_beyond_the_bytes_of_a_result_nothing_of_the_list_is_appended(call: Client) -> None:
-    before = await call.backend.log.ends()
+    before = await call.backend.log.end_offsets()
     flats = [say("a"), result(text_of(3, 150_000)), result("ä" * 500_001)]
     is_problem(
         await call("POST", "/v1/conversations/toobig/events", flats),
@@ -157,7 +157,7 @@ async def test_beyond_the_bytes_of_a_result_nothing_of_the_list_is_appended(call
         422,
         "event 2",
     )
-    assert await call.backend.log.ends() == before
+    assert await call.backend.log.end_offsets() == before
     assert (
         await call("POST", "/v1/conversations/toobig/events", result("ä" * 500_000))
     ).status_code == 202
@@ -498,4 +498,4 @@ async def test_anthropic_errors_name_message_and_field(call: Client) -> None:
     is_problem(await call("POST", path, [two, bad]), 422, "message 2", "tool_calls[0].id")
     many = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}] * 501}
     is_problem(await call("POST", path, many), 422, "501 events", "500")
-    assert isinstance(call.backend, Backend)
+    assert isinstance(call.backend, ConversationService)

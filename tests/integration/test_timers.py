@@ -16,7 +16,7 @@ from projections.names import Key, Position, partition_of
 from projections.render.read_header import state_of
 from projections.window.window import Window
 from streams.log.history import event_of
-from streams.partition.effects import Spoken
+from streams.partition.effects import Effects
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
 from streams.worker import Runtime
@@ -42,7 +42,7 @@ async def workers(settings: Settings) -> AsyncIterator[list[Runtime]]:
 
 async def history(runtime: Runtime, key: Key) -> list[AnyEvent]:
     partition = partition_of(key, runtime.log.partitions)
-    end = (await runtime.log.ends())[partition]
+    end = (await runtime.log.end_offsets())[partition]
     rows = [
         event_of(raw, key, runtime.log.seals)
         async for raw in runtime.log.scan(partition, 0, end - 1)
@@ -150,7 +150,7 @@ async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
     )
     loop = LoopDetected("search", "ab" * 32, 3)
     publisher = Publisher(settings, runtime.log)
-    spoken = Spoken(loops=[(key, position.offset, loop)])
+    spoken = Effects(loops=[(key, position.offset, loop)])
     assert spoken
     await publisher.speak(position.partition, spoken, [])
     await publisher.speak(position.partition, spoken, [])
@@ -159,7 +159,7 @@ async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
     publisher.silent_before.clear()
     await publisher.speak(
         position.partition,
-        Spoken(loops=[(key, position.offset, LoopDetected("\ud800", "", 3))]),
+        Effects(loops=[(key, position.offset, LoopDetected("\ud800", "", 3))]),
         [],
     )
     await publisher.stop()

@@ -25,7 +25,7 @@ from tests.integration.test_outages import verified
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 KEYS = [Key("acme", f"c{i}") for i in range(6)]
 
@@ -52,7 +52,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     log = KafkaLog(made, made.partitions)
 
     async def ended() -> bool:
-        return sum((await log.ends()).values()) == 32
+        return sum((await log.end_offsets()).values()) == 32
 
     await until(ended, 20, "both markers are written, a moment after the commit")
     await log.stop()
@@ -63,17 +63,20 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
     settings: Settings,
 ) -> None:
     log = KafkaLog(settings, settings.partitions)
-    ends = await log.ends()
+    ends = await log.end_offsets()
     rows = [raw for p in ends for raw in [raw async for raw in log.scan(p, 0, ends[p] - 1)]]
     assert len(rows) == 30
-    assert await log.tops() == {p: end - 1 for p, end in ends.items()}
+    assert await log.last_records() == {p: end - 1 for p, end in ends.items()}
     begun = time.monotonic()
     assert (
         sum([len(batch) async for _, batch in log.stream({p: (0, ends[p] - 1) for p in ends})])
         == 30
     )
     assert time.monotonic() - begun < settings.append_timeout / 2
-    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+    async with (
+        running_worker(settings, compact=False) as runtime,
+        ConversationService(settings) as backend,
+    ):
         assert runtime.projector is not None and runtime.log is not None
         await backend.caught_up(range(settings.partitions))
         looks = FoldProgress(runtime.projector, runtime.log, runtime.store)
@@ -110,7 +113,10 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
 
 
 async def test_a_worker_without_partitions_is_not_held_up_by_a_marker(settings: Settings) -> None:
-    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+    async with (
+        running_worker(settings, compact=False) as runtime,
+        ConversationService(settings) as backend,
+    ):
         await backend.caught_up(range(settings.partitions))
         assert runtime.projector is not None and runtime.log is not None
         assignment, runtime.projector.assignment = runtime.projector.assignment, dict  # type: ignore[method-assign]
@@ -134,6 +140,6 @@ async def test_what_an_aborted_transaction_wrote_counts_as_it_stands_in_the_log(
     await producer.send_and_wait(settings.topic("events"), record.value, str(record.key).encode())
     await producer.abort_transaction()
     await producer.stop()
-    async with running_worker(settings, compact=False), Backend(settings) as backend:
+    async with running_worker(settings, compact=False), ConversationService(settings) as backend:
         await backend.caught_up(range(settings.partitions))
         assert (await backend.window("acme", "c0")).meta.count == 6

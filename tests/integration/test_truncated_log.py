@@ -48,7 +48,7 @@ from tests.support.worker import running_worker, until
 from threadfold import views
 from threadfold.cli.up import _prepare as prepare_stack
 from threadfold.embedded.stack import EmbeddedStack
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
     assert (await views.rebuild(settings, Usage())).live
-    await eaten(settings, await log.ends())
+    await eaten(settings, await log.end_offsets())
     await log.append(messages(random.Random(2), 60, 10))
     running = asyncio.create_task(views.run(settings, Usage()))
     async with views.View.open(settings, Usage()) as view:
@@ -278,7 +278,7 @@ async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_w
 ) -> None:
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
-    await eaten(settings, await log.ends())
+    await eaten(settings, await log.end_offsets())
     with pytest.raises(LogTruncated, match="projection usage cannot be folded anew"):
         await views.run(settings, Usage())
     running = asyncio.create_task(views.run(but(settings, accept_truncated_log=True), Usage()))
@@ -305,17 +305,23 @@ async def test_windows_that_were_folded_stay_and_snapshots_bring_them_back(
         for lot in range(10):
             await log.append(messages(random.Random(lot), 40 * lot, 40))
             await all_applied(settings, log, runtime.store)
-        await covered(runtime, settings, await log.ends())
+        await covered(runtime, settings, await log.end_offsets())
     # What the snapshots' tails are read from, and what came after them, is still there.
     first = {p: await needed(settings, p) for p in range(settings.partitions)}
     assert max(first.values()) > 0
     await eaten(settings, first)
-    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+    async with (
+        running_worker(settings, compact=False) as runtime,
+        ConversationService(settings) as backend,
+    ):
         await all_applied(settings, log, runtime.store)
         before = [(await backend.window("acme", key.conversation)).image() for key in KEYS]
     assert "has lost its beginning" in caplog.text
     await flush(settings)
-    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+    async with (
+        running_worker(settings, compact=False) as runtime,
+        ConversationService(settings) as backend,
+    ):
         await all_applied(settings, log, runtime.store)
         assert [(await backend.window("acme", key.conversation)).image() for key in KEYS] == before
         await log.append(messages(random.Random(3), 400, 20))
@@ -333,7 +339,10 @@ async def test_where_the_beginning_is_gone_nothing_is_served_until_the_operator_
         await all_applied(settings, log, runtime.store)
     await eaten(settings, dict.fromkeys(range(settings.partitions), 20))
     await flush(settings)
-    async with running_worker(settings, compact=False) as runtime, Backend(settings) as backend:
+    async with (
+        running_worker(settings, compact=False) as runtime,
+        ConversationService(settings) as backend,
+    ):
         await held_back(runtime, settings)
         with pytest.raises(Healing):
             await backend.window("acme", KEYS[0].conversation)
@@ -352,7 +361,10 @@ async def test_where_the_beginning_is_gone_nothing_is_served_until_the_operator_
         await check_whole(log, settings.topic("events"), accept=False)
     await control.stop()
     accepting = but(settings, accept_truncated_log=True)
-    async with running_worker(accepting, compact=False) as runtime, Backend(accepting) as backend:
+    async with (
+        running_worker(accepting, compact=False) as runtime,
+        ConversationService(accepting) as backend,
+    ):
         await all_applied(accepting, log, runtime.store)
         assert (await verified(accepting, log, runtime.store)).differing == []
         assert (await backend.window("acme", KEYS[0].conversation)).meta.count > 0
@@ -368,7 +380,7 @@ async def test_events_that_were_eaten_before_they_were_folded_hold_the_partition
         await log.append(messages(random.Random(5), 0, 60))
         await all_applied(settings, log, runtime.store)
     await log.append(messages(random.Random(6), 60, 200))
-    ends = await log.ends()
+    ends = await log.end_offsets()
     await eaten(settings, {p: end - 5 for p, end in ends.items()})
     async with running_worker(settings, compact=False) as runtime:
 

@@ -197,7 +197,7 @@ async def test_the_compactors_progress_is_what_its_group_has_committed(settings:
             return (await watched())["the compactor"].lag > 0
 
         await until(asked, 30)
-        ends = await log.ends()
+        ends = await log.end_offsets()
         look = (await watched())["the compactor"]
         assert 0 < look.lag == ends[0] + ends[1]
         taken = 1
@@ -223,7 +223,7 @@ async def test_requests_that_are_older_than_their_topics_retention_wait_for_nobo
     topic = settings.topic("compactions")
     log = KafkaLog(settings, settings.partitions, "compactions")
     await log.append(messages(random.Random(6), 0, 20))
-    ends = await log.ends()
+    ends = await log.end_offsets()
     watched = AnswerProgress(
         settings, f"{settings.group}.agents", lambda: set(range(settings.partitions)), lambda: 0
     )
@@ -245,7 +245,7 @@ async def test_a_partition_whose_events_are_all_gone_has_nothing_that_waits(
 ) -> None:
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(7), 0, 40))
-    ends = await log.ends()
+    ends = await log.end_offsets()
     async with admin_client(settings) as admin:
         gone = {
             TopicPartition(settings.topic("events"), p): RecordsToDelete(before_offset=end)

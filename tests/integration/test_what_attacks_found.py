@@ -160,7 +160,7 @@ async def test_a_partition_that_heals_slowly_does_not_hold_another_that_has_to_b
         await log.append(messages(rng, 300, 100))
 
         async def others() -> bool:
-            ends = await log.ends()
+            ends = await log.end_offsets()
             found = [await runtime.store.checkpoint(1, p) for p in (1, 2, 3)]
             return all(
                 c is not None and not c.healing and c.offset == ends[p] - 1

@@ -13,7 +13,7 @@ from streams.control.follower import Control, Generation
 from streams.settings.settings import Settings
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 POLICY = {
     "model_window": 4000,
@@ -29,7 +29,9 @@ PROBLEM = "application/problem+json"
 class Client:
     """Requests as one tenant; ``anon`` has no key."""
 
-    def __init__(self, http: httpx.AsyncClient, keys: dict[str, str], backend: Backend) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, keys: dict[str, str], backend: ConversationService
+    ) -> None:
         self.http = http
         self.keys = keys
         self.backend = backend

@@ -20,7 +20,7 @@ from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from tests.support.gateway import Client, say
 from tests.support.worker import until
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.window_cache import WindowCache
 
 PAUSE = 0.01
@@ -37,7 +37,12 @@ class Watched:
     """
 
     def __init__(
-        self, call: Client, fresh: Backend, conversations: Sequence[str], *, appends: bool = True
+        self,
+        call: Client,
+        fresh: ConversationService,
+        conversations: Sequence[str],
+        *,
+        appends: bool = True,
     ) -> None:
         self.call = call
         self.fresh = fresh
@@ -164,7 +169,7 @@ def state_key(settings: Settings, conversation: str, generation: int = 1) -> str
 
 
 async def nothing_differs(
-    settings: Settings, backend: Backend, conversations: int, generation: int = 1
+    settings: Settings, backend: ConversationService, conversations: int, generation: int = 1
 ) -> None:
     """Once everything is applied, each window is the log's fold."""
     log = KafkaLog(settings, settings.partitions)
@@ -172,7 +177,7 @@ async def nothing_differs(
     try:
 
         async def applied() -> Any:
-            ends = await log.ends()
+            ends = await log.end_offsets()
             found = {p: await backend.store.checkpoint(generation, p) for p in ends}
             return all(
                 c is not None and not c.healing and c.offset == ends[p] - 1

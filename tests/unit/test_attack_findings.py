@@ -24,7 +24,7 @@ from streams.control.follower import Control
 from streams.log.appender import Appender
 from streams.log.log import Raw
 from streams.partition.partition import Partition
-from streams.partition.queue import Feed
+from streams.partition.queue import PartitionQueue
 from streams.projector.projector import Projector
 from streams.settings.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
@@ -178,7 +178,7 @@ async def test_a_fetch_of_a_partition_that_is_far_behind_does_not_unpack_all_tha
     settings = Settings(kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
     projector = Projector(settings, Control(settings), MemoryLog(1), MemoryStore())
     consumer: Any = _Behind()
-    projector._feeds[0] = Feed(
+    projector._feeds[0] = PartitionQueue(
         lambda rows: asyncio.sleep(0),
         batch_rows=settings.batch_events,
         batch_bytes=settings.batch_bytes,

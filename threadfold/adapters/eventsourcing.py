@@ -32,9 +32,9 @@ from eventsourcing.persistence import (  # noqa: E402
 from projections.errors import RedisUnavailable  # noqa: E402
 from projections.names import check_name  # noqa: E402
 from projections.storage.protocol import Checkpoint, Verdict  # noqa: E402
-from streams.custom.persistence import NO_WRITE, ViewWrite, write_of  # noqa: E402
+from streams.custom.persistence import NO_WRITE, ProjectionWrite, write_of  # noqa: E402
 from streams.custom.result import Result  # noqa: E402
-from streams.custom.store import RedisViewStore  # noqa: E402
+from streams.custom.store import RedisProjectionStore  # noqa: E402
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
     ends its own.
 
     Args:
-        url, prefix, timeout: as for ``streams.custom.store.RedisViewStore``.
+        url, prefix, timeout: as for ``streams.custom.store.RedisProjectionStore``.
         name: whose places these are; two recorders of one name share them.
     """
 
@@ -58,7 +58,7 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
         self, url: str, prefix: str = "threadfold", *, name: str = "tracking", timeout: float = 5.0
     ) -> None:
         self._name = check_name("recorder", name)
-        self._store = RedisViewStore(url, prefix, timeout=timeout)
+        self._store = RedisProjectionStore(url, prefix, timeout=timeout)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="threadfold-recorder", daemon=True
@@ -125,7 +125,7 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
                 result.put(tenant, key, value)
         await self._insert(tracking, write_of(await result.changes(), {}))
 
-    async def _insert(self, tracking: Tracking, write: ViewWrite) -> None:
+    async def _insert(self, tracking: Tracking, write: ProjectionWrite) -> None:
         place, wanted = self._place(tracking.application_name), tracking.notification_id
         while True:
             before = await self._store.checkpoint(place)

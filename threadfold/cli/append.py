@@ -12,7 +12,7 @@ from projections.names import make_key
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
 from threadfold.cli.inputs import flat_event, open_lines, parse_object
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Drafter
 from threadfold.service.spill import Drafts, append_drafts
 
@@ -47,7 +47,7 @@ def append(tenant: str, conversation: str, file: Path | None, data: Path | None)
 async def _append(
     settings: Settings, tenant: str, conversation: str, lines: list[tuple[int, dict[str, Any]]]
 ) -> None:
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         drafter = Drafter(
             tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes
         )

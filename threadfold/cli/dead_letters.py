@@ -21,7 +21,7 @@ from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from streams.stack import Reach, reach
+from streams.stack import Stack, reach
 from threadfold.cli.common import Finite, data_option, load_settings, print_json, print_line, run
 
 FIRST_BYTES = 400
@@ -33,7 +33,7 @@ def dead_letters() -> None:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[tuple[Reach, DeadLetters]]:
+async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]:
     """The dead letters of a stack's live generation."""
     async with reach(settings) as stack:
         letters = KafkaLog(

@@ -183,7 +183,7 @@ async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: Re
     """Log ends against checkpoints; a partition that lags and does not move within :data:`PATIENCE`
     has no worker.
     """
-    ends = await log.tops()
+    ends = await log.last_records()
     first = await _checkpoints(generation, store)
     lag = _lag_of(ends, first)
     if not lag:

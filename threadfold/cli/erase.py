@@ -13,9 +13,9 @@ import orjson
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser, Receipt
-from threadfold.streaming.partial_store import Held
+from threadfold.streaming.partial_store import PartialStore
 
 
 @click.command()
@@ -45,8 +45,8 @@ def erase(tenant: str, conversation: str | None, user: str | None, data: Path | 
 async def _erase(
     settings: Settings, tenant: str, conversation: str | None, user: str | None
 ) -> list[Receipt]:
-    async with Backend(settings) as backend:
-        texts = Held(settings.redis, settings.topic_prefix, settings.partial_timeout)
+    async with ConversationService(settings) as backend:
+        texts = PartialStore(settings.redis, settings.topic_prefix, settings.partial_timeout)
         eraser = Eraser(backend, texts.forget)
         try:
             if conversation is not None:

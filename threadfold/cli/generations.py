@@ -20,9 +20,9 @@ from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport
 from streams.rebuild.rebuild import rebuild as rebuild_windows
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings, read_policy
-from streams.stack import Reach, reach
+from streams.stack import Stack, reach
 from threadfold.cli.common import (
     Finite,
     data_option,
@@ -145,7 +145,7 @@ class _Told(Exception):
 
 
 async def _rebuild(settings: Settings, asked: _Asked) -> None:
-    rest_collector()
+    tune_gc()
     async with reach(settings) as stack:
         if asked.dry_run:
             _reported(
@@ -178,7 +178,7 @@ async def _rebuild(settings: Settings, asked: _Asked) -> None:
         click.echo(f"generation {report.generation}{again}: {report.events} events folded, {state}")
 
 
-async def _build(stack: Reach, asked: _Asked, number: int | None, *, switch: bool) -> RebuildReport:
+async def _build(stack: Stack, asked: _Asked, number: int | None, *, switch: bool) -> RebuildReport:
     jobs = await _jobs(stack, asked, number)
     with metered("rebuild") as meter:
         return await rebuild_windows(
@@ -208,7 +208,7 @@ def _reported(document: dict[str, Any] | None, report: RebuildReport | None, ask
         say("nothing to compare: these are the live generation's rules")
 
 
-async def _report(stack: Reach, generation: Generation, asked: _Asked) -> dict[str, Any] | None:
+async def _report(stack: Stack, generation: Generation, asked: _Asked) -> dict[str, Any] | None:
     """What the generation's rules change for a sample of conversations; None where they are the
     live generation's.
     """
@@ -222,7 +222,7 @@ async def _report(stack: Reach, generation: Generation, asked: _Asked) -> dict[s
     return {"live": state.live, **preview.document(asked.price)}
 
 
-async def _jobs(stack: Reach, asked: _Asked, number: int | None) -> int:
+async def _jobs(stack: Stack, asked: _Asked, number: int | None) -> int:
     """How many processes fold: as many as were asked for, else as there are processors, but each
     with enough to do.
     """

@@ -23,7 +23,7 @@ from projections.names import Key, Position, check_name, partition_of
 from projections.policy.policy import Policy
 from projections.window.bodies import to_flat
 from streams.settings.settings import Settings
-from streams.stack import Reach, reach
+from streams.stack import Stack, reach
 from threadfold.cli.common import Finite, data_option, load_settings, run, say
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
@@ -238,7 +238,10 @@ async def _play(
             # What an earlier, interrupted play has appended must be in the windows before they can
             # tell what is missing.
             await _wait_applied(
-                stack, {p: end - 1 for p, end in (await stack.log.tops()).items()}, played, meter
+                stack,
+                {p: end - 1 for p, end in (await stack.log.last_records()).items()},
+                played,
+                meter,
             )
             waiting = iter([(c, copy) for copy in range(1, copies + 1) for c in conversations])
             pace = _Pace(rate)
@@ -255,7 +258,7 @@ async def _play(
 
 
 async def _play_one(
-    stack: Reach, conversation: Conversation, pace: _Pace, played: Played, meter: Meter
+    stack: Stack, conversation: Conversation, pace: _Pace, played: Played, meter: Meter
 ) -> None:
     start = await _present(stack, conversation)
     played.present += start
@@ -267,7 +270,7 @@ async def _play_one(
         meter(played.done, played.total)
 
 
-async def _present(stack: Reach, conversation: Conversation) -> int:
+async def _present(stack: Stack, conversation: Conversation) -> int:
     """How many of the conversation's records are in the log, by the window's recent ids (so: unless
     over 1,024 others followed).
     """
@@ -299,7 +302,7 @@ class _Pace:
         await asyncio.sleep(at - now)
 
 
-async def _wait_applied(stack: Reach, wanted: dict[int, int], played: Played, meter: Meter) -> None:
+async def _wait_applied(stack: Stack, wanted: dict[int, int], played: Played, meter: Meter) -> None:
     """Wait until the live generation's checkpoints reach the offsets wanted.
 
     Raises:

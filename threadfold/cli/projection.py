@@ -1,4 +1,4 @@
-"""``projection run|rebuild|verify|list|drop``: a team's own projections (``threadfold.views``)."""
+"""``projection run|rebuild|verify|list|drop``: a team's own projections (``threadfold.custom``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import click
 from projections.errors import InvalidProjection
 from streams.control.follower import State
 from streams.custom.projection import Projection, check_projection
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, run
 from threadfold.cli.progress import metered
 from threadfold.cli.tenants import open_control
-from threadfold.views import access
+from threadfold.custom import access
 
 
 def load_projection(name: str) -> Projection:
@@ -62,7 +62,7 @@ def load_projection(name: str) -> Projection:
 @click.group()
 def projection() -> None:
     """Run, rebuild, verify, list or drop your own projections: classes that inherit from
-    threadfold.views.Projection.
+    threadfold.custom.Projection.
     """
 
 
@@ -77,7 +77,7 @@ def run_(name: str, data: Path | None) -> None:
     live when they are complete.
     """
     settings, own = load_settings(data), load_projection(name)
-    rest_collector()
+    tune_gc()
     click.echo(f"running: {own.name}, version {own.version}")
     run(access.run(settings, own, signals=True))
 
@@ -99,7 +99,7 @@ def rebuild(ctx: click.Context, name: str, data: Path | None) -> None:
             return await access.rebuild(settings, own, signals=True, progress=meter)
 
     settings, own = load_settings(data), load_projection(name)
-    rest_collector()
+    tune_gc()
     report = run(work(settings, own))
     click.echo(
         f"generation {report.generation}:"
@@ -120,7 +120,7 @@ def verify(ctx: click.Context, name: str, data: Path | None) -> None:
     1 if any differs.
     """
     settings, own = load_settings(data), load_projection(name)
-    rest_collector()
+    tune_gc()
     report = run(access.verify(settings, own))
     for cell in report.differing:
         click.echo(f"differs: {cell}")

@@ -11,7 +11,7 @@ import orjson
 from projections.names import make_key
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.service.conversations import MAX_PAGE, Backend
+from threadfold.service.conversations import MAX_PAGE, ConversationService
 from threadfold.service.documents import FORMATS
 
 
@@ -41,7 +41,7 @@ def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None
 
 
 async def _context(settings: Settings, tenant: str, conversation: str, fmt: str) -> bytes:
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         return await backend.context(tenant, conversation, fmt=fmt)
 
 
@@ -75,5 +75,5 @@ def history(
 async def _history(
     settings: Settings, tenant: str, conversation: str, before: str | None, limit: int
 ) -> dict[str, Any]:
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         return await backend.history(tenant, conversation, before=before, limit=limit)

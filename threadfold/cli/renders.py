@@ -12,7 +12,7 @@ import orjson
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 
 @click.group()
@@ -68,12 +68,12 @@ def show(
 
 
 async def _show(settings: Settings, render_id: str, tenant: str | None) -> dict[str, Any]:
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         return await backend.ledger.show(render_id, tenant)
 
 
 async def _last(
     settings: Settings, tenant: str, conversation: str, count: int
 ) -> list[dict[str, Any]]:
-    async with Backend(settings) as backend:
+    async with ConversationService(settings) as backend:
         return await backend.ledger.last(tenant, conversation, count)

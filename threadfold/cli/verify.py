@@ -10,7 +10,7 @@ from streams.log.retention import check_whole
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
 from streams.recovery.snapshot_topic import KafkaSnapshots
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.stack import reach
 from threadfold.cli.common import data_option, load_settings, run
@@ -60,7 +60,7 @@ def verify(
 
 
 async def _verify(settings: Settings, sample: int | None, deep: bool, repair: bool) -> VerifyReport:
-    rest_collector()
+    tune_gc()
     async with reach(settings) as stack:
         await check_whole(stack.log, settings.topic("events"), accept=settings.accept_truncated_log)
         snapshots = KafkaSnapshots(settings, stack.log.partitions)

@@ -28,7 +28,7 @@ from threadfold.client.sse import ServerSent
 from threadfold.gateway.access import INSIDE, Caller
 from threadfold.gateway.app import create_gateway
 from threadfold.gateway.bodies import as_list
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 
 class DirectTransport:
@@ -46,12 +46,12 @@ class DirectTransport:
         self._tenant = tenant
         self._timeout = timeout
         self._starting = asyncio.Lock()
-        self._backend: Backend | None = None
+        self._backend: ConversationService | None = None
         self._routes: HttpTransport | None = None
         self._inside: FastAPI | None = None
         self._live: Any = None
         self._closed = False
-        self._calls: Mapping[str, Callable[[Backend, Call], Awaitable[bytes]]] = {
+        self._calls: Mapping[str, Callable[[ConversationService, Call], Awaitable[bytes]]] = {
             "append": self._append,
             "context": self._context,
             "history": self._history,
@@ -114,14 +114,14 @@ class DirectTransport:
                 await self._backend.stop()
             self._live = self._routes = self._backend = self._inside = None
 
-    async def _started(self) -> Backend:
+    async def _started(self) -> ConversationService:
         if self._backend is not None and not self._closed:
             return self._backend
         async with self._starting:
             if self._closed:
                 raise ClientClosed("the client is closed: make another one")
             if self._backend is None:
-                backend = Backend(self._settings)
+                backend = ConversationService(self._settings)
                 try:
                     await backend.start()
                 except BaseException:
@@ -148,7 +148,7 @@ class DirectTransport:
                 self._live = self._inside.state.live = live
             return self._live
 
-    async def _append(self, backend: Backend, call: Call) -> bytes:
+    async def _append(self, backend: ConversationService, call: Call) -> bytes:
         flats = as_list(call.body, "event")
         appended = await backend.append(self._tenant, [(call.conversation, flat) for flat in flats])
         if call.query.get("wait"):
@@ -161,7 +161,7 @@ class DirectTransport:
             shown = [{"id": item.id, "position": str(item.position)} for item in appended]
         return _json({"events": shown, "position": str(appended[-1].position)})
 
-    async def _context(self, backend: Backend, call: Call) -> bytes:
+    async def _context(self, backend: ConversationService, call: Call) -> bytes:
         query = call.query
         limit = query.get("max_tokens")
         if limit is not None and not 1 <= int(limit) <= 1 << 31:
@@ -179,7 +179,7 @@ class DirectTransport:
             after=None if after is None else str(after),
         )
 
-    async def _history(self, backend: Backend, call: Call) -> bytes:
+    async def _history(self, backend: ConversationService, call: Call) -> bytes:
         before = call.query.get("before")
         limit = int(call.query.get("limit", 50))
         return _json(
@@ -191,7 +191,7 @@ class DirectTransport:
             )
         )
 
-    async def _event(self, backend: Backend, call: Call) -> bytes:
+    async def _event(self, backend: ConversationService, call: Call) -> bytes:
         numbers = {
             name: int(call.query[name]) for name in ("offset", "limit") if name in call.query
         }
@@ -205,7 +205,7 @@ class DirectTransport:
         )
         return _json(found)
 
-    async def _partial(self, backend: Backend, call: Call) -> bytes:
+    async def _partial(self, backend: ConversationService, call: Call) -> bytes:
         body = call.body
         live = await self._lively()
         held = await live.partial(
@@ -214,7 +214,7 @@ class DirectTransport:
         return _json({"turn_id": body["turn_id"], "offset": held})
 
 
-def _inside(settings: Settings, backend: Backend) -> FastAPI:
+def _inside(settings: Settings, backend: ConversationService) -> FastAPI:
     """The gateway's application on this backend: no server ever sees it."""
     app = create_gateway(settings)
     app.state.connection.backend = backend

@@ -198,7 +198,7 @@ class Demo:
                 applied_at = now
             state, ends = (
                 (p.appended, p.applied, p.due, p.accepted, p.received),
-                await self.log.ends(),
+                await self.log.end_offsets(),
             )
             moved = now if state != before else moved
             calm = now if ends != last_ends or state != before else calm
@@ -224,7 +224,7 @@ class Demo:
         return last_lines(self.place.folder / "worker.log")
 
     async def _caught_up(self) -> bool:
-        ends = await self.log.ends()
+        ends = await self.log.end_offsets()
         return all(
             c is not None and not c.healing and c.offset + 1 == ends[p]
             for p, c in enumerate(await self.watch.checkpoints())
@@ -336,7 +336,7 @@ class Demo:
 
     async def _summaries_in_log(self) -> int:
         count = 0
-        for partition, end in (await self.log.ends()).items():
+        for partition, end in (await self.log.end_offsets()).items():
             async for raw in self.log.scan(partition, 0, end - 1):
                 if b"threadfold.summary.v1" in (raw.value or b""):
                     count += _is_summary(raw.value or b"")
@@ -363,7 +363,7 @@ class Demo:
         seconds = time.monotonic() - began
         after = {key: window.image() for key, window in (await self.watch.all_windows()).items()}
         same = sum(after.get(key) == image for key, image in before.items())
-        records = sum((await self.log.ends()).values())
+        records = sum((await self.log.end_offsets()).values())
         self.show.say(
             f"every partition is back after {seconds:.1f} s, from snapshots and a log of"
             f" {records:,} records"

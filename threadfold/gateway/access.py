@@ -18,7 +18,7 @@ from threadfold.gateway.problems import NotConnected
 from threadfold.gateway.tokens import Principal
 from threadfold.quotas import Quotas
 from threadfold.service.appended import Appended
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 INSIDE = "threadfold.caller"
 """The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no
@@ -36,7 +36,7 @@ class Caller(NamedTuple):
     """A request's tenant, the backend to serve it with, and the quotas to charge."""
 
     tenant: str
-    backend: Backend
+    backend: ConversationService
     quotas: Quotas | None = None
 
     def charge(self, appended: Sequence[Appended]) -> None:
@@ -51,13 +51,13 @@ class Connection:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.backend: Backend | None = None
+        self.backend: ConversationService | None = None
         self.quotas: Quotas | None = None
         self.credentials = Credentials(settings)
         self.reason = "it is starting"
         self.was_ready = False
 
-    def get(self) -> Backend:
+    def get(self) -> ConversationService:
         """The connected backend; raises :class:`NotConnected`."""
         if self.backend is None:
             raise NotConnected(f"the gateway is not connected yet: {self.reason}")

@@ -42,7 +42,7 @@ from threadfold.gateway.metrics import Measured, Metrics
 from threadfold.gateway.room import Room
 from threadfold.quotas import Quotas, SharedBuckets
 from threadfold.service.appended import Appended
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live
 
 logger = logging.getLogger(__name__)
@@ -169,7 +169,7 @@ async def _connect(settings: Settings, app: FastAPI, on_connected: Callable[[], 
     """Try until it is connected; after that the clients reconnect by themselves."""
     connection: Connection = app.state.connection
     while connection.backend is None:
-        backend = Backend(settings)
+        backend = ConversationService(settings)
         try:
             # The first count makes its tables, for half a second: not in the loop, and not while
             # somebody waits for an append.
@@ -194,7 +194,7 @@ async def _connect(settings: Settings, app: FastAPI, on_connected: Callable[[], 
     on_connected()
 
 
-def _quotas(settings: Settings, backend: Backend) -> Quotas:
+def _quotas(settings: Settings, backend: ConversationService) -> Quotas:
     default = settings.quota()
 
     def quota_of(name: str) -> Quota:
@@ -206,7 +206,9 @@ def _quotas(settings: Settings, backend: Backend) -> Quotas:
     return quotas
 
 
-def _charging(backend: Backend, quotas: Quotas) -> Callable[[str, Sequence[Appended]], None]:
+def _charging(
+    backend: ConversationService, quotas: Quotas
+) -> Callable[[str, Sequence[Appended]], None]:
     """What charges the texts in progress that were kept as messages: nobody's request appended
     them.
     """
@@ -235,7 +237,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
     return {"status": "ready", "generation": generation.number, "partitions": generation.partitions}
 
 
-async def _all_readable(backend: Backend, generation: int) -> None:
+async def _all_readable(backend: ConversationService, generation: int) -> None:
     checkpoints = await asyncio.gather(
         *(backend.store.checkpoint(generation, p) for p in range(backend.log.partitions))
     )

@@ -9,7 +9,7 @@ from fastapi import Request
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
 from projections.names import parse_position
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
 from threadfold.service.turns import not_in_force
 
@@ -81,7 +81,7 @@ def conditions_of(request: Request) -> Conditions:
 
 
 async def conflict(
-    backend: Backend, tenant: str, conversation: str, conditions: Conditions
+    backend: ConversationService, tenant: str, conversation: str, conditions: Conditions
 ) -> Conflict:
     """Why events with these conditions were rejected, as the window tells now."""
     meta = (await backend.window(tenant, conversation)).meta

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from streams.runtime.tasks import end_tasks
-from threadfold.streaming.sse_event import RETRY, Sent
+from threadfold.streaming.sse_event import RETRY, SseEvent
 
 logger = logging.getLogger(__name__)
 STALL = 30.0
@@ -34,7 +34,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        batches: AsyncIterator[list[Sent]],
+        batches: AsyncIterator[list[SseEvent]],
         close: Callable[[], None],
         stall: float = STALL,
         status_code: int = 200,

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from projections.errors import InvalidSettings
-from streams.runtime.tune_gc import rest_collector
+from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from threadfold.gateway.app import Gateway, create_gateway, end_streams
 from threadfold.gateway.credentials import check_exposure
@@ -56,7 +56,7 @@ def serve(settings: Settings) -> None:
             port cannot be listened on.
     """
     check_exposure(settings)
-    serve_app(create_gateway(settings, rest_collector), settings)
+    serve_app(create_gateway(settings, tune_gc), settings)
 
 
 def serve_app(

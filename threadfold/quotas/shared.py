@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, RedisError
 
 from projections.errors import RedisUnavailable
-from projections.redis.router import Node, Servers
+from projections.redis.router import Node, RedisRouter
 from threadfold.quotas.bucket import Settled
 
 
@@ -42,7 +42,7 @@ class SharedBuckets:
         """
         self._prefix = prefix
         self._timeout = timeout
-        self._servers = Servers(url, timeout=timeout, connections=2)
+        self._servers = RedisRouter(url, timeout=timeout, connections=2)
         self._source = files("threadfold.quotas").joinpath("bucket.lua").read_text()
         self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 

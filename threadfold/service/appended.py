@@ -8,7 +8,7 @@ from typing import NamedTuple
 from projections.fold.apply import id_hash_of
 from projections.names import Position
 from projections.window.meta import Parked
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 
 
 class Appended(NamedTuple):
@@ -37,7 +37,7 @@ class Applied(NamedTuple):
     status: str
 
 
-def applied_of(item: Appended, recents: Recents, parked: Parked | None = None) -> Applied:
+def applied_of(item: Appended, recents: RecentIds, parked: Parked | None = None) -> Applied:
     """What the fold made of it, as the window's recent ids tell; in a parked window it waits from
     where that is parked on.
     """

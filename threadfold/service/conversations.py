@@ -27,14 +27,14 @@ from projections.redis.store import RedisStore
 from projections.render.render import render_openai
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, Stored, stored_form
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 from streams.control.follower import Control, State
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.tracing import compaction_span
-from streams.recovery.hydrating_store import Reviving
+from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
@@ -55,7 +55,7 @@ again.
 """
 
 
-class Backend:
+class ConversationService:
     """Appending, waiting, windows and history. Start it before use (or ``async with``), stop it
     after.
     """
@@ -71,7 +71,7 @@ class Backend:
         self.settings = settings
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
-        self.store = Reviving(RedisStore(settings.redis, settings.topic_prefix))
+        self.store = HydratingStore(RedisStore(settings.redis, settings.topic_prefix))
         self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
         self._rules: Rules | None = None
         self._served: dict[int, int] = {}
@@ -85,7 +85,7 @@ class Backend:
         (``threadfold.streaming``).
         """
 
-    async def start(self) -> Backend:
+    async def start(self) -> ConversationService:
         """Connect to Kafka (Redis is connected to when it is first needed); returns itself.
 
         Raises:
@@ -126,7 +126,7 @@ class Backend:
         await self.control.stop()
         await self.store.inner.close()
 
-    async def __aenter__(self) -> Backend:
+    async def __aenter__(self) -> ConversationService:
         return await self.start()
 
     async def __aexit__(
@@ -232,7 +232,7 @@ class Backend:
             head = None if stored is None else decode_head(stored.fields[HEAD])
         if head is not None and head.erased:
             raise Erased(f"conversation {conversation} was erased")
-        recents = Recents() if stored is None else stored.recent_ids(key)
+        recents = RecentIds() if stored is None else stored.recent_ids(key)
         return [
             applied_of(item, recents, head.parked if head is not None else None)
             for item in appended
@@ -251,7 +251,7 @@ class Backend:
             WaitTimedOut: they do not within ``timeout`` seconds.
             KafkaUnavailable, RedisUnavailable: it cannot be told now.
         """
-        tops = await self.log.tops()
+        tops = await self.log.last_records()
         await asyncio.gather(
             *(self._waiting.reach(Position(p, tops[p] - 1), timeout) for p in partitions if tops[p])
         )
@@ -508,7 +508,7 @@ class Backend:
             self._served[partition] = max(self.served(partition), offset)
             return False
         # A topic made anew is shorter than what was served: then there is nothing to wait for.
-        before = min(before, (await self.log.tops())[partition] - 1)
+        before = min(before, (await self.log.last_records())[partition] - 1)
         self._served[partition] = max(before, offset)
         return offset < before
 

@@ -29,7 +29,7 @@ from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed
 from streams.log.history import pieces_backwards
 from streams.log.topics import topic_configs
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
@@ -67,7 +67,7 @@ class Eraser:
     """Erases conversations through a started backend."""
 
     def __init__(
-        self, backend: Backend, forget_partial: Callable[[Key], Awaitable[object]]
+        self, backend: ConversationService, forget_partial: Callable[[Key], Awaitable[object]]
     ) -> None:
         """Args: ``forget_partial`` deletes what was said so far of messages in progress."""
         self._backend = backend

@@ -31,7 +31,7 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.control.follower import Control
-from streams.encryption.payload_cipher import NotAuthentic, Seals, open_value
+from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.history import event_of, pieces_backwards, read_events
 from streams.log.log import KafkaLog, Log, Raw
 from streams.log.topics import partition_count
@@ -156,7 +156,7 @@ class Ledger:
             "record": called,
         }
         at = parse_position(called.position)
-        if (await self._log.ends())[at.partition] <= at.offset:
+        if (await self._log.end_offsets())[at.partition] <= at.offset:
             lost = f"the log does not reach to position {called.position}"
             return {
                 **shown,
@@ -377,7 +377,7 @@ def _tenant_of(raw: Raw) -> tuple[str, ...]:
     return () if named is None else (named.tenant,)
 
 
-def _stored(raw: Raw, seals: Seals) -> _Stored | None:
+def _stored(raw: Raw, seals: PayloadCipher) -> _Stored | None:
     """A record of the topic, None for what is not one of a call, or cannot be read any more."""
     named = parse_key(raw.key or b"")
     try:

@@ -25,7 +25,7 @@ from projections.storage.listing import Found, user_name
 from projections.storage.protocol import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.cursors import read_cursor, write_cursor
 from threadfold.service.pages import flat_event
 
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 async def conversations(
-    backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50
+    backend: ConversationService, tenant: str, *, before: str | None = None, limit: int = 50
 ) -> dict[str, Any]:
     """A page of the tenant's conversations, the one that was active last first, as
     ``{"conversations": […], "next_before"}``.
@@ -65,7 +65,7 @@ async def conversations(
 
 
 async def suspensions(
-    backend: Backend, tenant: str, *, before: str | None = None, limit: int = 50
+    backend: ConversationService, tenant: str, *, before: str | None = None, limit: int = 50
 ) -> dict[str, Any]:
     """A page of what waits for somebody in the tenant's conversations, as ``{"suspensions": […],
     "next_before"}``.
@@ -81,7 +81,7 @@ async def suspensions(
     return {"suspensions": list(chain.from_iterable(found)), "next_before": cursor}
 
 
-async def of_user(backend: Backend, tenant: str, user: str, limit: int) -> list[str]:
+async def of_user(backend: ConversationService, tenant: str, user: str, limit: int) -> list[str]:
     """The conversations that were opened with this ``user``, at most ``limit``, erased ones not
     among them. Raises like :func:`_page`.
     """
@@ -90,7 +90,12 @@ async def of_user(backend: Backend, tenant: str, user: str, limit: int) -> list[
 
 
 async def summaries(
-    backend: Backend, tenant: str, conversation: str, *, before: str | None = None, limit: int = 20
+    backend: ConversationService,
+    tenant: str,
+    conversation: str,
+    *,
+    before: str | None = None,
+    limit: int = 20,
 ) -> dict[str, Any]:
     """The summary in force and those it stands on, newest first, as ``{"summaries": [flat events],
     "next_before"}``.
@@ -98,7 +103,7 @@ async def summaries(
     Raises:
         InvalidRequest: ``limit`` is not 1 to 200. InvalidPosition: ``before`` is not a cursor of
         this list. UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as
-        ``Backend.window`` says.
+        ``ConversationService.window`` says.
     """
     _check_limit(limit)
     window = await backend.window(tenant, conversation)
@@ -133,7 +138,7 @@ async def summaries(
 
 
 async def _page(
-    backend: Backend, kind: str, tenant: str, before: str | None, limit: int
+    backend: ConversationService, kind: str, tenant: str, before: str | None, limit: int
 ) -> tuple[list[Place], str | None]:
     _check_limit(limit)
     about = f"{kind} {tenant}"
@@ -155,7 +160,9 @@ async def _page(
     return places[:limit], cursor
 
 
-async def _merged(backend: Backend, name: str, before: Found | None, limit: int) -> list[Place]:
+async def _merged(
+    backend: ConversationService, name: str, before: Found | None, limit: int
+) -> list[Place]:
     """The first of all partitions' lists, in one order."""
     generation = backend.control.state.live_generation.number
 
@@ -172,7 +179,9 @@ async def _merged(backend: Backend, name: str, before: Found | None, limit: int)
     return sorted(chain.from_iterable(parts), reverse=True)[:limit]
 
 
-async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Head | Stub | None]:
+async def _heads(
+    backend: ConversationService, tenant: str, places: list[Place]
+) -> list[Head | Stub | None]:
     """What is shown of each; one that sleeps is not woken for it."""
 
     async def head(place: Place) -> Head | Stub | None:
@@ -190,7 +199,7 @@ async def _heads(backend: Backend, tenant: str, places: list[Place]) -> list[Hea
     return list(await asyncio.gather(*map(head, places)))
 
 
-async def _suspended(backend: Backend, key: Key) -> list[dict[str, Any]]:
+async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, Any]]:
     window = await backend.window_or_none(key)
     if window is None:
         return []

@@ -18,7 +18,7 @@ from projections.errors import InvalidPosition
 from projections.events.types import present_form, short_type
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
-from streams.encryption.payload_cipher import Seals, open_value
+from streams.encryption.payload_cipher import PayloadCipher, open_value
 from streams.log.history import event_of, pieces_backwards
 from streams.log.log import Log, Raw
 from threadfold.service import cursors
@@ -138,7 +138,7 @@ async def _places(log: Log, window: Window, after: Place | None) -> AsyncIterato
         yield [Place(offset, span_of) for offset in piece]
 
 
-def flat_event(raw: Raw, key: Key, seals: Seals) -> dict[str, Any] | None:
+def flat_event(raw: Raw, key: Key, seals: PayloadCipher) -> dict[str, Any] | None:
     """A record as one flat object ``{"id", "type", "time", "position", …fields}``, None when it is
     no event of this conversation.
 

@@ -20,7 +20,7 @@ from projections.events.validation import explain
 from projections.names import check_name
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.appended import Appended
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Conditions, new_id
 
 SECONDS = 60
@@ -67,7 +67,11 @@ def read_wanted(body: object) -> Wanted:
 
 
 async def begin(
-    backend: Backend, tenant: str, conversation: str, body: object, charge: Charge = _free
+    backend: ConversationService,
+    tenant: str,
+    conversation: str,
+    body: object,
+    charge: Charge = _free,
 ) -> dict[str, Any]:
     """Begin a turn, or wait in the queue for it.
 
@@ -104,7 +108,7 @@ async def begin(
 
 
 async def renew(
-    backend: Backend,
+    backend: ConversationService,
     tenant: str,
     conversation: str,
     turn_id: str,
@@ -131,7 +135,7 @@ async def renew(
 
 
 async def end(
-    backend: Backend,
+    backend: ConversationService,
     tenant: str,
     conversation: str,
     turn_id: str,
@@ -153,7 +157,7 @@ async def end(
     return {"turn_id": turn_id, "position": position}
 
 
-async def shown(backend: Backend, tenant: str, conversation: str) -> dict[str, Any]:
+async def shown(backend: ConversationService, tenant: str, conversation: str) -> dict[str, Any]:
     """The turn in force and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} |
     None, "waiting": [turn ids]}``.
     """
@@ -167,13 +171,15 @@ async def shown(backend: Backend, tenant: str, conversation: str) -> dict[str, A
     return {"live": told, "waiting": [turn.turn_id for turn in turns.waiting]}
 
 
-async def standing(backend: Backend, tenant: str, conversation: str) -> Turns:
-    """The conversation's turns as its window has them; raises like ``Backend.window``."""
+async def standing(backend: ConversationService, tenant: str, conversation: str) -> Turns:
+    """The conversation's turns as its window has them; raises like
+    ``ConversationService.window``.
+    """
     return (await backend.window(tenant, conversation)).meta.turns or NONE
 
 
 async def _appended(
-    backend: Backend,
+    backend: ConversationService,
     tenant: str,
     conversation: str,
     flat: dict[str, Any],

@@ -3,6 +3,6 @@ over HTTP.
 """
 
 from threadfold.streaming.live import Live
-from threadfold.streaming.sse_event import Sent
+from threadfold.streaming.sse_event import SseEvent
 
-__all__ = ["Live", "Sent"]
+__all__ = ["Live", "SseEvent"]

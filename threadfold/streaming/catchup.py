@@ -17,7 +17,7 @@ from projections.names import Key, Position
 from projections.window.window import Window
 from streams.log.history import pieces_backwards
 from streams.log.log import Log, Row
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 SCAN = 10_000
 """Records of a partition that are scanned at its end; those of other conversations among them."""
@@ -60,7 +60,7 @@ class Missed:
 
 
 async def missed(
-    backend: Backend,
+    backend: ConversationService,
     key: Key,
     partition: int,
     after: int,

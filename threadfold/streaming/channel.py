@@ -16,13 +16,13 @@ from collections.abc import Callable
 from projections.errors import ThreadfoldError
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position
-from projections.window.recent_ids import Recents
-from streams.encryption.payload_cipher import Seals
+from projections.window.recent_ids import RecentIds
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import Row
 from threadfold.streaming.decoding import Told, told
-from threadfold.streaming.partial_text import Delta, Saying
+from threadfold.streaming.partial_text import Delta, PartialText
 from threadfold.streaming.reader import Reader
-from threadfold.streaming.sse_event import Sent
+from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.windows import AGAIN, State, Windows
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Channel:
         key: Key,
         partition: int,
         windows: Windows,
-        seals: Seals,
+        seals: PayloadCipher,
         next_of: Callable[[int], int],
         on_message: Callable[[Key, str, int], None],
     ) -> None:
@@ -61,8 +61,8 @@ class Channel:
         self.holds = 0
         """How many are interested in it that are no subscribers."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.recents = Recents()
-        self.saying = Saying()
+        self.recents = RecentIds()
+        self.saying = PartialText()
         self.torn: Callable[[], None] = lambda: None
         """Called when text in progress has to be read from Redis again."""
         self._windows = windows
@@ -216,7 +216,7 @@ class Channel:
         if self.readers:
             self._look_at_state()
 
-    def _say(self, sents: list[Sent]) -> None:
+    def _say(self, sents: list[SseEvent]) -> None:
         for sent in sents:
             self._broadcast(sent)
         if self.saying.torn:
@@ -229,7 +229,7 @@ class Channel:
         self._passing = None
         self._say([] if self._held else self.saying.passed(self._next_of(self.partition)))
 
-    def _broadcast(self, sent: Sent) -> None:
+    def _broadcast(self, sent: SseEvent) -> None:
         for reader in self.readers:
             reader.put(sent)
 

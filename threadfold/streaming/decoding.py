@@ -18,11 +18,11 @@ from projections.events.types import (
     short_type,
 )
 from projections.names import Key, Position, parse_position
-from streams.encryption.payload_cipher import NotAuthentic, Seals, Unsealed, open_value
+from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, Unsealed, open_value
 from streams.log.history import event_of
 from streams.log.log import Raw, Row
 from threadfold.service.pages import flat_event
-from threadfold.streaming.sse_event import Sent
+from threadfold.streaming.sse_event import SseEvent
 
 _HIDING = frozenset({"id", "time", "type", "position", "traceparent"})
 _PLAIN = Unsealed()
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     ``last``: the conversation is erased with it.
     """
 
-    sent: Sent
+    sent: SseEvent
     id: str
     judged: bool
     ends: str | None
@@ -58,7 +58,7 @@ _envelope = msgspec.json.Decoder(_Envelope)
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def opened(row: Row, partition: int, seals: Seals) -> Raw | None:
+def opened(row: Row, partition: int, seals: PayloadCipher) -> Raw | None:
     """The record with its payload readable; None where nobody can read it (any more). Raises
     ``KeyUnusable``.
     """
@@ -75,10 +75,11 @@ def opened(row: Row, partition: int, seals: Seals) -> Raw | None:
     )
 
 
-def told(sealed: Row, partition: int, key: Key, seals: Seals) -> Told | None:
+def told(sealed: Row, partition: int, key: Key, seals: PayloadCipher) -> Told | None:
     """What subscribers of the conversation ``key`` are told of a record, None for nothing.
 
-    ``seals`` are those of the log it was read from, which know the keys it needs (``Seals.ready``).
+    ``seals`` are those of the log it was read from, which know the keys it needs
+    (``PayloadCipher.ready``).
 
     The data is the flat event of ``threadfold.service.pages.flat_event``, joined from the record's
     own bytes where that is possible. Nothing is told of what is no event of the conversation, and
@@ -95,7 +96,7 @@ def told(sealed: Row, partition: int, key: Key, seals: Seals) -> Told | None:
     if type(event) is MessageEvent and event.data.role == "assistant":
         ends = event.data.status or "complete"
     return Told(
-        Sent("summary" if summary else "event", str(row.position), data),
+        SseEvent("summary" if summary else "event", str(row.position), data),
         event.id,
         judged,
         ends,
@@ -128,7 +129,9 @@ def _joined(value: bytes, at: Position) -> bytes | None:
     return _encode(head)[:-1] + (b"}" if fields == b"{}" else b"," + fields[1:])
 
 
-def told_summary(sealed: Row, partition: int, key: Key, seals: Seals) -> tuple[str, bytes] | None:
+def told_summary(
+    sealed: Row, partition: int, key: Key, seals: PayloadCipher
+) -> tuple[str, bytes] | None:
     """What a tenant is told of a record of its summaries topic: the kind of event and its data;
     None for nothing.
 
@@ -160,7 +163,7 @@ def told_summary(sealed: Row, partition: int, key: Key, seals: Seals) -> tuple[s
     )
 
 
-def previous_of(row: Row, key: Key, seals: Seals) -> int | None:
+def previous_of(row: Row, key: Key, seals: PayloadCipher) -> int | None:
     """The offset of the summary event before the one in this record; None when there is none, or
     the record is no summary.
     """

@@ -17,19 +17,19 @@ from projections.errors import (
 )
 from projections.fold.apply import id_hash_of
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
-from projections.window.recent_ids import Recents
+from projections.window.recent_ids import RecentIds
 from streams.runtime.tasks import end_tasks
 from threadfold.service.appended import Appended
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.service.turns import not_in_force
 from threadfold.streaming.catchup import SCAN, missed
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.decoding import told
-from threadfold.streaming.partial_store import Held, delta_of
+from threadfold.streaming.partial_store import PartialStore, delta_of
 from threadfold.streaming.partials import Partials
-from threadfold.streaming.pubsub import Hearing
+from threadfold.streaming.pubsub import PubSub
 from threadfold.streaming.reader import MOST, MOST_BYTES, SLOW, Reader
-from threadfold.streaming.sse_event import Sent
+from threadfold.streaming.sse_event import SseEvent
 from threadfold.streaming.subscription import Joined, Subscription
 from threadfold.streaming.summaries import Summaries, SummariesSubscription
 from threadfold.streaming.sweeper import Sweeper
@@ -57,7 +57,7 @@ class Live:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: ConversationService,
         *,
         heartbeat: float | None = None,
         most: int = MOST,
@@ -78,8 +78,8 @@ class Live:
             backend.log.seals,
         )
         timeout = backend.settings.partial_timeout
-        self._held = Held(backend.settings.redis, backend.settings.topic_prefix, timeout)
-        self._hearing = Hearing(
+        self._held = PartialStore(backend.settings.redis, backend.settings.topic_prefix, timeout)
+        self._hearing = PubSub(
             self._held.servers,
             f"{backend.settings.topic_prefix}:partials",
             self._heard,
@@ -187,7 +187,7 @@ class Live:
 
     async def conversation(
         self, tenant: str, conversation: str, after: str | None = None
-    ) -> AsyncIterator[Sent]:
+    ) -> AsyncIterator[SseEvent]:
         """A conversation's stream for callers in this process, without comments; one that falls
         behind goes on from where it was.
 
@@ -245,7 +245,7 @@ class Live:
 
     async def summaries(
         self, tenant: str, cursor: str | None = None, *, beginning: bool = False
-    ) -> AsyncIterator[Sent]:
+    ) -> AsyncIterator[SseEvent]:
         """A tenant's summaries for callers in this process, without comments; one that falls behind
         goes on from where it was.
 
@@ -408,7 +408,7 @@ class Live:
         await self._tail.join(str(key).encode(), channel, [partition])
         first = self._tail.next(partition)
         checkpoint, stored = await self.backend.stored(key)
-        recents = Recents() if stored is None else stored.recent_ids(key)
+        recents = RecentIds() if stored is None else stored.recent_ids(key)
         if first - SCAN <= checkpoint.offset + 1 < first:
             # The windows lag: what came since them are recent ids, too. Further behind, repeats may
             # be sent again.

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
 from projections.redis.address import shown
-from projections.redis.router import Script, Servers
+from projections.redis.router import RedisRouter, Script
 from threadfold.streaming import scripts
 from threadfold.streaming.partial_text import Delta
 
@@ -46,7 +46,7 @@ class Text(NamedTuple):
     text: str
 
 
-class Held:
+class PartialStore:
     """The texts in progress of a deployment. Every method raises :class:`RedisUnavailable` when
     Redis cannot be reached.
     """
@@ -56,7 +56,7 @@ class Held:
         self._url = url
         self._prefix = prefix
         self._timeout = timeout
-        self.servers = Servers(url, connections=32)
+        self.servers = RedisRouter(url, connections=32)
         self._append, self._read, self._claim = (
             Script(scripts.APPEND),
             Script(scripts.READ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from threadfold.streaming.sse_event import Sent
+from threadfold.streaming.sse_event import SseEvent
 
 _encode = msgspec.json.Encoder().encode
 MOST_AHEAD = 2_000
@@ -29,7 +29,7 @@ class Delta(msgspec.Struct, frozen=True):
     text: str
 
 
-class Saying:
+class PartialText:
     """The text in progress of one conversation. Every method returns what is to be sent, in
     order.
     """
@@ -51,14 +51,14 @@ class Saying:
         """
         return self._ahead[0].since if self._ahead else None
 
-    def so_far(self) -> list[Sent]:
+    def so_far(self) -> list[SseEvent]:
         """What somebody who joins now has to know: all that was said so far."""
         if self.turn is None:
             return []
         self._parts = ["".join(self._parts)]
         return [_said(self.turn, 0, self._parts[0])]
 
-    def delta(self, delta: Delta) -> list[Sent]:
+    def delta(self, delta: Delta) -> list[SseEvent]:
         """A piece came."""
         if delta.since <= self._over:
             return []
@@ -83,18 +83,18 @@ class Saying:
         self.chars += len(text)
         return [sent]
 
-    def held(self, turn: str, since: int, text: str) -> list[Sent]:
+    def held(self, turn: str, since: int, text: str) -> list[SseEvent]:
         """What Redis holds, after a subscription was made (again)."""
         self.torn = False
         return self.delta(Delta(turn, since, 0, text))
 
-    def message(self, offset: int, status: str) -> list[Sent]:
+    def message(self, offset: int, status: str) -> list[SseEvent]:
         """An assistant's message came in the log."""
         self._over = max(self._over, offset)
         sent = self._end(status) if self.turn is not None and self.since <= offset else []
         return sent + self._next()
 
-    def dropped(self, turn: str, since: int) -> list[Sent]:
+    def dropped(self, turn: str, since: int) -> list[SseEvent]:
         """A text ended without a message, as nothing had been said yet, or the conversation was
         erased.
         """
@@ -103,24 +103,24 @@ class Saying:
             return self._end("interrupted") + self._next()
         return []
 
-    def passed(self, upto: int) -> list[Sent]:
+    def passed(self, upto: int) -> list[SseEvent]:
         """The log has been read up to an offset (excluded)."""
         waits = self.waits_for
         if waits is None or upto < waits:
             return []
         return self._end("interrupted") + self._next()
 
-    def _next(self) -> list[Sent]:
+    def _next(self) -> list[SseEvent]:
         ahead, self._ahead = self._ahead, []
         return [sent for delta in ahead for sent in self.delta(delta)]
 
-    def _end(self, status: str) -> list[Sent]:
+    def _end(self, status: str) -> list[SseEvent]:
         if self.turn is None:
             return []
         data = _encode({"turn_id": self.turn, "offset": self.chars, "ended": status})
         self.turn, self.chars, self._parts = None, 0, []
-        return [Sent("partial", None, data)]
+        return [SseEvent("partial", None, data)]
 
 
-def _said(turn: str, offset: int, text: str) -> Sent:
-    return Sent("partial", None, _encode({"turn_id": turn, "offset": offset, "delta": text}))
+def _said(turn: str, offset: int, text: str) -> SseEvent:
+    return SseEvent("partial", None, _encode({"turn_id": turn, "offset": offset, "delta": text}))

@@ -29,10 +29,10 @@ from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.runtime.tasks import end_tasks
 from threadfold.service.appended import Appended
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.decoding import told
-from threadfold.streaming.partial_store import MOST_TEXT, Held, Text
+from threadfold.streaming.partial_store import MOST_TEXT, PartialStore, Text
 from threadfold.streaming.windows import Windows
 
 logger = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ class Partials:
 
     def __init__(
         self,
-        backend: Backend,
-        held: Held,
+        backend: ConversationService,
+        held: PartialStore,
         windows: Windows,
         hold: Callable[[Key], Awaitable[Channel]],
         release: Callable[[Channel], None],
@@ -188,7 +188,7 @@ class Partials:
         log = self._backend.log
         names = {str(key).encode(): key for key in wanted}
         found: dict[Key, int] = {}
-        end = (await log.ends())[partition]
+        end = (await log.end_offsets())[partition]
         async for raw in log.scan(partition, min(text.since for text in wanted.values()), end - 1):
             key = names.get(raw.key or b"")
             if key is not None and raw.offset >= wanted[key].since:
@@ -248,7 +248,9 @@ class Partials:
             raise Erased(f"conversation {key.conversation} was erased")
         # The channel first: no message from the beginning on is missed then.
         await self._watched(key)
-        return (await self._backend.log.ends())[partition_of(key, self._backend.log.partitions)]
+        return (await self._backend.log.end_offsets())[
+            partition_of(key, self._backend.log.partitions)
+        ]
 
     async def _note(self, key: Key, turn: str, since: int) -> None:
         writing = await self._watched(key)

@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from projections.errors import RedisUnavailable
-from projections.redis.router import Servers
+from projections.redis.router import RedisRouter
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ CONFIRMED = 5.0
 """Seconds within which Redis has to confirm a subscription."""
 
 
-class Hearing:
+class PubSub:
     """Calls back for each message of the channels joined. Used within one event loop; stop it
     after.
 
@@ -35,7 +35,7 @@ class Hearing:
 
     def __init__(
         self,
-        servers: Servers,
+        servers: RedisRouter,
         own: str,
         on_message: Callable[[str, bytes], None],
         on_lost: Callable[[str], None],

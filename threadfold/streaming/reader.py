@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from threadfold.streaming.sse_event import HEARTBEAT, Sent
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
 
 MOST = 5_000
 MOST_BYTES = 4 << 20
@@ -50,7 +50,7 @@ class Reader:
     ) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._queue: deque[Sent] = deque()
+        self._queue: deque[SseEvent] = deque()
         self._bytes = 0
         self._wake: asyncio.Future[None] | None = None
         self.still_allowed = still_allowed
@@ -67,7 +67,7 @@ class Reader:
         log again.
         """
 
-    def put(self, sent: Sent) -> None:
+    def put(self, sent: SseEvent) -> None:
         """Queue it; a subscriber that is too far behind ends here, with nothing left to it but the
         reason.
         """
@@ -105,7 +105,7 @@ class Reader:
             self.ended = reason
             self._notify()
 
-    async def take(self) -> list[Sent]:
+    async def take(self) -> list[SseEvent]:
         """What waits, up to about 256 KiB, as soon as there is anything; empty once it ended and
         nothing waits any more.
         """
@@ -115,7 +115,7 @@ class Reader:
                 await self._wake
             finally:
                 self._wake = None
-        taken: list[Sent] = []
+        taken: list[SseEvent] = []
         size = 0
         while self._queue and size < CHUNK:
             sent = self._queue.popleft()

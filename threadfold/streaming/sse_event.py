@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 
-class Sent:
+class SseEvent:
     """One thing that is sent to subscribers: the kind of event, its id to resume by (None: not to
     be resumed by), and its data as JSON.
 
@@ -45,9 +45,9 @@ class Sent:
         return f"Sent({self.event!r}, {self.id!r}, {self.data!r})"
 
 
-def comment(text: str) -> Sent:
+def comment(text: str) -> SseEvent:
     """A line that clients pass over."""
-    return Sent("", None, text.encode())
+    return SseEvent("", None, text.encode())
 
 
 HEARTBEAT = comment("heartbeat")

@@ -15,7 +15,7 @@ from threadfold.streaming.catchup import Missed
 from threadfold.streaming.channel import GONE, Channel
 from threadfold.streaming.decoding import told
 from threadfold.streaming.reader import CHUNK, Reader
-from threadfold.streaming.sse_event import HEARTBEAT, Sent, comment
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 from threadfold.streaming.windows import Windows
 
 
@@ -57,7 +57,7 @@ class Subscription:
         """Leave the channel; may be called more than once."""
         self._close()
 
-    async def batches(self) -> AsyncIterator[list[Sent]]:
+    async def batches(self) -> AsyncIterator[list[SseEvent]]:
         """What is sent, in order; comments (heart-beats, and the reason at the end) among it.
         Closes at its end.
         """
@@ -79,7 +79,7 @@ class Subscription:
         finally:
             self.close()
 
-    async def _past(self) -> AsyncIterator[list[Sent]]:
+    async def _past(self) -> AsyncIterator[list[SseEvent]]:
         while self._reader.ended is None:
             missed, upto = self._joined
             if missed is not None:
@@ -90,8 +90,8 @@ class Subscription:
             self._joined = await self._again(upto - 1)
         self._reader.joining = False
 
-    async def _told(self, missed: Missed) -> AsyncIterator[list[Sent]]:
-        batch: list[Sent] = []
+    async def _told(self, missed: Missed) -> AsyncIterator[list[SseEvent]]:
+        batch: list[SseEvent] = []
         size = 0
         chain: dict[int, None] = {}
         async for row in missed.rows():

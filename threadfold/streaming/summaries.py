@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from projections.errors import ThreadfoldError
 from projections.names import parse_key
-from streams.encryption.payload_cipher import Seals
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import KafkaLog, Row
 from streams.settings.settings import Settings
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import told_summary
 from threadfold.streaming.reader import CHUNK, Reader
-from threadfold.streaming.sse_event import HEARTBEAT, Sent, comment
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 from threadfold.streaming.tail import Tail
 
 
@@ -25,7 +25,7 @@ class Tenant:
     """The subscribers of one tenant's summaries in this process."""
 
     def __init__(
-        self, topic: str, name: str, next_of: Callable[[], list[int]], seals: Seals
+        self, topic: str, name: str, next_of: Callable[[], list[int]], seals: PayloadCipher
     ) -> None:
         self.name = name
         self._seals = seals
@@ -49,7 +49,7 @@ class Tenant:
 class Summaries:
     """The summaries topic for all subscribers of a process. Stop it after."""
 
-    def __init__(self, settings: Settings, partitions: int, seals: Seals) -> None:
+    def __init__(self, settings: Settings, partitions: int, seals: PayloadCipher) -> None:
         self.seals = seals
         self.topic = settings.topic("summaries")
         self.partitions = partitions
@@ -75,7 +75,7 @@ class Summaries:
         since = None if cursor is None else read_cursor(self.topic, tenant, self.partitions, cursor)
         if since is None and beginning:
             since = [0] * self.partitions
-        ends = await self._log.ends()
+        ends = await self._log.end_offsets()
         if since is None:
             since = [ends[p] for p in every]
         found = self._tenants.get(tenant)
@@ -108,7 +108,7 @@ class Summaries:
 
     async def between(
         self, tenant: str, since: list[int], upto: Sequence[int]
-    ) -> AsyncIterator[Sent]:
+    ) -> AsyncIterator[SseEvent]:
         """The tenant's in between, in bounded memory; ``since`` moves along. Raises
         ``KafkaUnavailable``.
         """
@@ -135,12 +135,12 @@ class SummariesSubscription:
         self._since = since
         self._upto = summaries.join(reader)
 
-    async def batches(self) -> AsyncIterator[list[Sent]]:
+    async def batches(self) -> AsyncIterator[list[SseEvent]]:
         """What is sent, comments among it."""
         reader = self._reader
         try:
             while reader.ended is None:
-                batch: list[Sent] = []
+                batch: list[SseEvent] = []
                 size = 0
                 async for sent in self._summaries.between(self._tenant, self._since, self._upto):
                     batch.append(sent)
@@ -178,10 +178,12 @@ def _sent(
     row: Row,
     partition: int,
     next_of: Callable[[], list[int]],
-    seals: Seals,
-) -> Sent | None:
+    seals: PayloadCipher,
+) -> SseEvent | None:
     key = parse_key(row.key or b"")
     found = None if key is None else told_summary(row, partition, key, seals)
     return (
-        None if found is None else Sent(found[0], write_cursor(topic, tenant, next_of()), found[1])
+        None
+        if found is None
+        else SseEvent(found[0], write_cursor(topic, tenant, next_of()), found[1])
     )

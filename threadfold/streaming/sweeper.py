@@ -12,7 +12,7 @@ import logging
 
 from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
-from threadfold.streaming.partial_store import Held, Text
+from threadfold.streaming.partial_store import PartialStore, Text
 from threadfold.streaming.partials import Partials
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class Sweeper:
     """
 
     def __init__(
-        self, held: Held, partials: Partials, partitions: int, *, every: float, claim: float
+        self, held: PartialStore, partials: Partials, partitions: int, *, every: float, claim: float
     ) -> None:
         self._held = held
         self._partials = partials

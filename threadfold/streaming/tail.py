@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from projections.errors import KafkaUnavailable
-from streams.encryption.payload_cipher import Seals
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
 from streams.log.log import Row
 from streams.runtime.tasks import end_tasks
@@ -56,7 +56,7 @@ class Tail:
         settings: Settings,
         topic: str,
         partitions: int,
-        seals: Seals,
+        seals: PayloadCipher,
         name_of: Callable[[bytes], bytes] = bytes,
     ) -> None:
         self._settings = settings

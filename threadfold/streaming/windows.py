@@ -19,12 +19,12 @@ from projections.render.read_header import view_of
 from projections.render.render import render_openai
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
 from projections.storage.protocol import stored_form
-from projections.window.meta import InForce
+from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 from streams.log.log import Log
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 from threadfold.streaming.decoding import previous_of
-from threadfold.streaming.sse_event import Sent
+from threadfold.streaming.sse_event import SseEvent
 
 logger = logging.getLogger(__name__)
 AGAIN = 0.2
@@ -38,13 +38,13 @@ class State(NamedTuple):
     """
 
     core: bytes
-    sent: Sent
+    sent: SseEvent
 
 
 class Windows:
     """Questions to the windows of one backend."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: ConversationService) -> None:
         self._backend = backend
         self._bases: dict[Key, tuple[bytes, Base]] = {}
 
@@ -186,7 +186,7 @@ def _state(
     log: Log,
     state: str,
     tokens: int,
-    summary: InForce | None,
+    summary: ActiveSummary | None,
     of: Head | Window,
 ) -> State:
     partition = partition_of(key, log.partitions)
@@ -201,7 +201,7 @@ def _state(
         "suspensions": [suspension_of(partition, s) for s in suspensions],
     }
     data = _encode({**core, "position": str(Position(partition, position))})
-    return State(_encode(core), Sent("state", None, data))
+    return State(_encode(core), SseEvent("state", None, data))
 
 
 async def _chain(log: Log, window: Window, down_to: int) -> list[int]:

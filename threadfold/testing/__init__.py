@@ -5,9 +5,18 @@ What they do not have: persistence, other processes, latency, outages. Whoever r
 against the real parts.
 """
 
-from threadfold.testing.memory_log import MemoryLog
-from threadfold.testing.memory_store import MemoryStore
-from threadfold.testing.memory_view import MemoryView
-from threadfold.testing.memory_view_store import MemoryViewStore
+from typing import Any
 
-__all__ = ["MemoryLog", "MemoryStore", "MemoryView", "MemoryViewStore"]
+from threadfold.renamed import renamed
+from threadfold.testing.memory_log import MemoryLog
+from threadfold.testing.memory_projection import MemoryProjection
+from threadfold.testing.memory_projection_store import MemoryProjectionStore
+from threadfold.testing.memory_store import MemoryStore
+
+__all__ = ["MemoryLog", "MemoryProjection", "MemoryProjectionStore", "MemoryStore"]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(
+        __name__, name, {"MemoryView": MemoryProjection, "MemoryViewStore": MemoryProjectionStore}
+    )

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 
 from projections.events.validation import Record
 from projections.names import Position, partition_of
-from streams.encryption.payload_cipher import Seals, Unsealed
+from streams.encryption.payload_cipher import PayloadCipher, Unsealed
 from streams.log.log import Raw, Row
 
 
@@ -19,14 +19,14 @@ class MemoryLog:
     loop; calls of several tasks may interleave.
     """
 
-    def __init__(self, partitions: int, *, seals: Seals | None = None) -> None:
+    def __init__(self, partitions: int, *, seals: PayloadCipher | None = None) -> None:
         """Args: ``partitions``, 1 or more, fixed for the instance's life; ``seals`` None seals
         nothing. Raises ``ValueError`` below 1.
         """
         if partitions < 1:
             raise ValueError(f"a log has 1 or more partitions, not {partitions}")
         self.partitions = partitions
-        self.seals: Seals = seals or Unsealed()
+        self.seals: PayloadCipher = seals or Unsealed()
         self._rows: list[list[Raw]] = [[] for _ in range(partitions)]
 
     async def append(self, records: Sequence[Record]) -> list[Position]:
@@ -87,16 +87,16 @@ class MemoryLog:
                 await self.seals.ready(rows[i : i + 100])
                 yield partition, rows[i : i + 100]
 
-    async def ends(self) -> dict[int, int]:
+    async def end_offsets(self) -> dict[int, int]:
         """For each partition the offset the next record will get."""
         return {partition: len(rows) for partition, rows in enumerate(self._rows)}
 
-    async def tops(self) -> dict[int, int]:
+    async def last_records(self) -> dict[int, int]:
         """For each partition the offset after its last record: here nothing else takes an
         offset.
         """
-        return await self.ends()
+        return await self.end_offsets()
 
-    async def begins(self) -> dict[int, int]:
+    async def beginning_offsets(self) -> dict[int, int]:
         """For each partition the offset of its first record: 0, as nothing is ever lost here."""
         return dict.fromkeys(range(self.partitions), 0)

@@ -17,10 +17,10 @@ pytest.importorskip(
 )
 
 from benchmarks import gateway_noisy, gateway_server, gateway_single
-from benchmarks.harness import Measured, Rounds, figures
+from benchmarks.harness import Measured, SnapshotWriter, figures
 from benchmarks.sides.http_load import call_all
 from benchmarks.sides.mixed_tenants import Talk
-from benchmarks.support.http import Asker, keep, raw
+from benchmarks.support.http import Caller, keep, raw
 from benchmarks.support.single import ROUTES, made
 from projections.events.validation import make_record
 from projections.names import Key
@@ -28,8 +28,8 @@ from projections.names import Key
 LATENCIES = {"ms_p50": 1.0, "ms_p99": 2.0}
 
 
-def taken(rounds: dict[str, list[float]]) -> Rounds:
-    found = Rounds(list(rounds))
+def taken(rounds: dict[str, list[float]]) -> SnapshotWriter:
+    found = SnapshotWriter(list(rounds))
     for name, values in rounds.items():
         found.taken[name] = [
             Measured(value, {"server": {"cores": 0.5}}, LATENCIES) for value in values
@@ -79,7 +79,7 @@ def test_a_servers_ratio_is_ours_over_it_by_route() -> None:
 
 
 def test_the_noisy_figure_is_the_worse_routes_p99_over_all_rounds_together() -> None:
-    rounds = Rounds(["ours", "alone"])
+    rounds = SnapshotWriter(["ours", "alone"])
     quick, slow = [1.0] * 99, [1.0] * 97
     for name, append, read in (
         ("alone", [*quick, 2.0], [*quick, 4.0]),
@@ -156,7 +156,7 @@ async def test_callers_ask_everything_once_and_a_status_that_is_not_expected_end
 async def test_an_asker_keeps_its_connection_and_gives_back_what_was_answered(
     server: tuple[str, list[bytes]],
 ) -> None:
-    asker = Asker(server[0], "Bearer key")
+    asker = Caller(server[0], "Bearer key")
     assert await asker.ask("POST", "/a", {"text": "é"}, If_Match='"1"') == (
         200,
         b'{"text": "\\u00e9"}',
@@ -177,7 +177,7 @@ def test_requests_in_a_file_are_the_ones_that_were_kept(tmp_path: Path) -> None:
 async def test_a_caller_of_the_mix_asks_for_every_route_within_some_turns_and_any_error_ends_the_run() -> (
     None
 ):
-    class Answering(Asker):
+    class Answering(Caller):
         async def ask(
             self, method: str, path: str, body: Any = None, **headers: str
         ) -> tuple[int, bytes]:

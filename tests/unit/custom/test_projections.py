@@ -19,15 +19,15 @@ from projections.errors import Healing, InvalidProjection, ProjectionFailed, Red
 from projections.events.validation import make_record
 from projections.names import Key
 from projections.storage.protocol import Applied, Checkpoint
-from streams.control.custom_projections import ViewGeneration, ViewRecord, take_record
-from streams.custom.fold import ViewPartition
-from streams.custom.persistence import ViewWrite
+from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord, take_record
+from streams.custom.fold import ProjectionPartition
+from streams.custom.persistence import ProjectionWrite
 from streams.custom.verify import verify_view
 from streams.encryption.payload_cipher import seal_event
 from streams.log.log import Raw
 from streams.partition.partition import Fenced, identity
-from threadfold.testing import MemoryLog, MemoryView, MemoryViewStore
-from threadfold.views import Event, Projection, Result
+from threadfold.custom import Event, Projection, Result
+from threadfold.testing import MemoryLog, MemoryProjection, MemoryProjectionStore
 
 ROOT = Path(__file__).resolve().parents[3]
 HELLO = {"type": "message", "role": "user", "content": "hello there"}
@@ -96,7 +96,7 @@ def test_the_pages_projection_is_that_of_the_example() -> None:
 
 
 async def test_documents_are_read_changed_and_deleted_within_and_across_batches() -> None:
-    view = MemoryView(Last())
+    view = MemoryProjection(Last())
     await view.append("acme", "c", HELLO, {**HELLO, "content": "second"})
     await view.append("acme", "c", {**HELLO, "content": "third"})
     await view.append("acme", "d", HELLO)
@@ -110,7 +110,7 @@ async def test_documents_are_read_changed_and_deleted_within_and_across_batches(
 
 async def test_an_event_has_what_the_envelope_says_and_its_data_as_a_dictionary() -> None:
     projection = Each()
-    view = MemoryView(projection)
+    view = MemoryProjection(projection)
     await view.append(
         "acme",
         "c",
@@ -133,7 +133,7 @@ async def test_an_event_has_what_the_envelope_says_and_its_data_as_a_dictionary(
 
 async def test_repeats_are_passed_over_unless_every_record_is_wanted() -> None:
     for once, expected in ((True, 2), (False, 4)):
-        view = MemoryView(Each(once))
+        view = MemoryProjection(Each(once))
         first, second = {**HELLO, "id": "a"}, {**HELLO, "id": "b"}
         await view.append("acme", "c", first, first, second)
         await view.append("acme", "c", first)
@@ -142,9 +142,9 @@ async def test_repeats_are_passed_over_unless_every_record_is_wanted() -> None:
 
 
 async def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
-    view = MemoryView(Each())
+    view = MemoryProjection(Each())
     await view.append("acme", "c", HELLO)
-    number = next(n for n, end in (await view.log.ends()).items() if end)
+    number = next(n for n, end in (await view.log.end_offsets()).items() if end)
     good = view.log._rows[number][0].value
     for key, value in (
         (None, good),
@@ -169,7 +169,7 @@ class Broken(Projection):
 
 
 async def test_an_error_names_its_event_and_nothing_of_its_batch_is_written() -> None:
-    view = MemoryView(Broken())
+    view = MemoryProjection(Broken())
     await view.append("acme", "c", HELLO)
     with pytest.raises(
         ProjectionFailed,
@@ -214,7 +214,7 @@ class Odd(Projection):
 )
 async def test_what_is_no_value_is_refused_by_name(what: str, said: str) -> None:
     with pytest.raises(InvalidProjection, match=f"projection odd.*{said}"):
-        await MemoryView(Odd(what)).append("acme", "c", HELLO)
+        await MemoryProjection(Odd(what)).append("acme", "c", HELLO)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_name_or_version_that_cannot_be_is_refused(name: Any, version: Any) ->
     projection = Each()
     projection.name, projection.version = name, version
     with pytest.raises(InvalidProjection, match=r"its (name|version) is"):
-        MemoryView(projection)
+        MemoryProjection(projection)
 
 
 def test_a_projection_without_an_apply_of_its_own_is_refused() -> None:
@@ -233,7 +233,7 @@ def test_a_projection_without_an_apply_of_its_own_is_refused() -> None:
         name = "idle"
 
     with pytest.raises(InvalidProjection, match="projection idle: Idle has no method apply"):
-        MemoryView(Idle())
+        MemoryProjection(Idle())
 
 
 class ByBatch(Projection):
@@ -244,7 +244,7 @@ class ByBatch(Projection):
 
 
 async def test_verify_finds_what_depends_on_how_batches_are_cut() -> None:
-    view = MemoryView(ByBatch(), partitions=1)
+    view = MemoryProjection(ByBatch(), partitions=1)
     for _ in range(3):
         await view.append("acme", "c", HELLO)
     report = await view.verify()
@@ -252,7 +252,7 @@ async def test_verify_finds_what_depends_on_how_batches_are_cut() -> None:
 
 
 async def test_verify_finds_values_that_are_wrong_missing_or_too_many() -> None:
-    view = MemoryView(Last(), partitions=1)
+    view = MemoryProjection(Last(), partitions=1)
     for name in "abc":
         await view.append("acme", name, HELLO)
     there = view.store._places["last:1:0"].values["acme"]
@@ -272,7 +272,11 @@ async def test_values_of_several_partitions_are_added_or_merged_or_refused() -> 
         def merge(self, values: list[Any]) -> Any:
             return sorted(values)
 
-    counted, refused, merged = MemoryView(Each()), MemoryView(Texts()), MemoryView(Merged())
+    counted, refused, merged = (
+        MemoryProjection(Each()),
+        MemoryProjection(Texts()),
+        MemoryProjection(Merged()),
+    )
     for view in (counted, refused, merged):
         for number in range(12):
             await view.append("acme", f"c{number}", HELLO)
@@ -287,9 +291,9 @@ async def rows(log: MemoryLog, number: int = 0) -> list[Raw]:
 
 
 async def test_a_former_owner_is_fenced_and_a_batch_counts_once_whoever_writes_it() -> None:
-    view = MemoryView(Each(), partitions=1)
+    view = MemoryProjection(Each(), partitions=1)
     await view.append("acme", "c", HELLO, HELLO, HELLO)
-    old, new = (ViewPartition(view.projection, 2, 0, view.store, view.log) for _ in range(2))
+    old, new = (ProjectionPartition(view.projection, 2, 0, view.store, view.log) for _ in range(2))
     records = await rows(view.log)
     await old.process(records[:1])
     await new.begin(old.checkpoint, -1)
@@ -306,14 +310,14 @@ async def test_a_former_owner_is_fenced_and_a_batch_counts_once_whoever_writes_i
         await new.check()
 
 
-class Failing(MemoryViewStore):
+class Failing(MemoryProjectionStore):
     """A store whose answers get lost, after it wrote or before."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.rng = random.Random(seed)
 
-    async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
+    async def apply(self, place: str, checkpoint: Checkpoint, write: ProjectionWrite) -> Applied:
         if self.rng.random() < 0.3:
             raise RedisUnavailable("no answer")
         answer = await super().apply(place, checkpoint, write)
@@ -324,12 +328,12 @@ class Failing(MemoryViewStore):
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_whatever_answers_get_lost_each_event_counts_once(seed: int) -> None:
-    view, store = MemoryView(Each(once=False), partitions=1), Failing(seed)
+    view, store = MemoryProjection(Each(once=False), partitions=1), Failing(seed)
     for number in range(40):
         await view.append("acme", f"c{number % 3}", HELLO)
     records, lost = await rows(view.log), 0
     while (await store.checkpoint("each:9:0") or Checkpoint()).offset < 39:
-        part = ViewPartition(view.projection, 9, 0, store, view.log)
+        part = ProjectionPartition(view.projection, 9, 0, store, view.log)
         try:
             stored = await store.checkpoint(part.place)
             await part.begin(stored or Checkpoint(), -1)
@@ -343,7 +347,7 @@ async def test_whatever_answers_get_lost_each_event_counts_once(seed: int) -> No
 
 async def test_of_a_payload_whose_key_is_gone_the_envelope_stays() -> None:
     projection = Each()
-    view = MemoryView(projection, partitions=1)
+    view = MemoryProjection(projection, partitions=1)
     record = make_record(
         Key("acme", "c"), {**HELLO, "id": "x"}, where="it", now="2026-01-31T12:00:00Z", new_id="x"
     )
@@ -355,20 +359,20 @@ async def test_of_a_payload_whose_key_is_gone_the_envelope_stays() -> None:
 
 
 async def test_a_lost_partition_is_not_read_as_an_empty_one() -> None:
-    view = MemoryView(Each(), partitions=2)
+    view = MemoryProjection(Each(), partitions=2)
     await view.append("acme", "c", HELLO)
     view.store.lose_everything()
     with pytest.raises(Healing, match="folded anew"):
         await view._view.get("acme", "all")
     with pytest.raises(Healing, match="verify it when that is done"):
-        await verify_view(view.log, view.store, MemoryViewStore(), view.projection, 1)
+        await verify_view(view.log, view.store, MemoryProjectionStore(), view.projection, 1)
 
 
 def test_of_two_records_written_on_top_of_the_same_one_the_first_counts() -> None:
-    first = ViewRecord(1, 1, {1: ViewGeneration(1, (0,))})
+    first = ProjectionRecord(1, 1, {1: ProjectionGeneration(1, (0,))})
     begun = first.begun(2, {0: 5})
-    assert (begun.live, begun.generations[2]) == (1, ViewGeneration(2, (5,)))
-    views: dict[str, ViewRecord] = {}
+    assert (begun.live, begun.generations[2]) == (1, ProjectionGeneration(2, (5,)))
+    views: dict[str, ProjectionRecord] = {}
     for record in (first, begun, first.switched(1), begun.switched(2)):
         take_record(views, "v", msgspec.json.encode(record))
     assert views["v"] == begun.switched(2)

@@ -34,7 +34,7 @@ from tests.support.histories import RULES
 from tests.unit.custom.test_projections import Last
 from threadfold.service.pages import flat_event
 from threadfold.streaming.decoding import told
-from threadfold.testing import MemoryView
+from threadfold.testing import MemoryProjection
 
 ACME = Key("acme", "c")
 
@@ -113,7 +113,7 @@ def test_an_outdated_event_is_folded_shown_streamed_and_projected_as_todays() ->
 
 @pytest.mark.usefixtures("v0")
 async def test_a_projection_of_ones_own_gets_it_as_todays() -> None:
-    view = MemoryView(Last(), partitions=1)
+    view = MemoryProjection(Last(), partitions=1)
     view.log.put(0, b"acme/c", value("threadfold.message.v0", OLD))
     assert await view.get("acme", "c") == {"text": "written long ago", "count": 1}
 
@@ -122,12 +122,12 @@ async def test_a_projection_of_ones_own_gets_it_as_todays() -> None:
 def test_a_sealed_outdated_event_is_lifted_once_it_is_open() -> None:
     kid, key = b"k" * 12, AESGCM(b"s" * 32)
 
-    class Seals(Unsealed):
+    class PayloadCipher(Unsealed):
         def data_key(self, conversation: bytes, kid: bytes) -> AESGCM:
             return key
 
     sealed = seal_event(value("threadfold.message.v0", OLD), kid, key)
-    opened = open_value(Seals(), b"acme/c", sealed)
+    opened = open_value(PayloadCipher(), b"acme/c", sealed)
     assert opened is not None
     assert decode_event(opened) == decode_event(value("threadfold.message.v1", NEW))
     shut = flat_event(Raw(Position(0, 5), b"acme/c", sealed, 1), ACME, Unsealed())

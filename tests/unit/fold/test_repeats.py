@@ -14,7 +14,7 @@ from projections.fold.summary_acceptance import why_not
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.conversation_state import Kind, entry_offsets
-from projections.window.recent_ids import LIMIT, Recents
+from projections.window.recent_ids import LIMIT, RecentIds
 from projections.window.window import Window
 from streams.compaction.requests import piece_offsets, request_for
 from tests.support.talks import summary_of
@@ -80,13 +80,13 @@ async def test_a_request_names_no_repeat_in_what_a_rollback_abandoned() -> None:
 
 
 def test_offsets_between_two_are_told_as_far_back_as_none_has_left() -> None:
-    recents = Recents()
+    recents = RecentIds()
     for i in range(LIMIT + 6):
         recents.add(b"%08d" % i, 3 * i, rejected=i % 2 == 0)
     assert recents.between(17, 18) is None, "ids up to offset 15 have left"
     assert recents.between(18, 24) == [18, 21, 24]
     assert recents.between(19, 20) == []
-    assert Recents().between(0, 10) == []
+    assert RecentIds().between(0, 10) == []
 
 
 async def test_a_summary_that_passes_over_what_a_rollback_abandoned_or_left_is_refused() -> None:

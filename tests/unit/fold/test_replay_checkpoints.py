@@ -12,7 +12,7 @@ from projections.events import types as events
 from projections.fold.apply import Status, apply
 from projections.fold.outcomes import History
 from projections.fold.replay import Logged, history_from, replay
-from projections.fold.replay_checkpoints import Waypoints
+from projections.fold.replay_checkpoints import ReplayCheckpoints
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 
@@ -29,7 +29,10 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
     looked = 0
     for seed in range(6):
         log = random_log(seed, 120).log
-        window, points = Window(KEY, PARTITION, RULES), Waypoints(KEY, PARTITION, RULES, copies)
+        window, points = (
+            Window(KEY, PARTITION, RULES),
+            ReplayCheckpoints(KEY, PARTITION, RULES, copies),
+        )
         for i, (offset, event) in enumerate(log):
             outcome = apply(window, offset, event)
             if outcome.status is Status.NEEDS_HISTORY and outcome.target is None:
@@ -40,7 +43,7 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
                 assert summed(points.history(window, outcome.target)) == summed(expected), (
                     f"seed {seed}, offset {offset}"
                 )
-                enough = Waypoints(KEY, PARTITION, RULES, copies, every=7)
+                enough = ReplayCheckpoints(KEY, PARTITION, RULES, copies, every=7)
                 enough.extend(log[:i], upto=outcome.target)
                 assert summed(enough.history(window, outcome.target)) == summed(expected), (
                     f"seed {seed}, offset {offset}"
@@ -72,7 +75,11 @@ def test_many_deep_rollbacks_of_a_long_conversation_take_no_time_that_grows_with
                 ),
             )
         )
-    window, points, histories = Window(KEY, PARTITION, RULES), Waypoints(KEY, PARTITION, RULES), 0
+    window, points, histories = (
+        Window(KEY, PARTITION, RULES),
+        ReplayCheckpoints(KEY, PARTITION, RULES),
+        0,
+    )
     begun = time.process_time()
     for offset, event in log:
         outcome = apply(window, offset, event)

@@ -14,10 +14,10 @@ from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.storage.protocol import Checkpoint
 from streams.log.log import Raw
-from streams.log.rollback_cache import Histories
-from streams.log.text_cache import RecentLog
+from streams.log.rollback_cache import RollbackCache
+from streams.log.text_cache import TextCache
 from streams.partition.partition import Partition
-from streams.projector.effect_sink import Silence
+from streams.projector.effect_sink import NullSink
 from tests.support.histories import RULES
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
@@ -53,9 +53,16 @@ async def folded(
 ) -> tuple[MemoryStore, list[bytes | None]]:
     for key, value in talks.rows:
         log.put(NUMBER, key, value)
-    store, recent = MemoryStore(), RecentLog(log, streamed, read)
+    store, recent = MemoryStore(), TextCache(log, streamed, read)
     partition = Partition(
-        NUMBER, 1, store, recent, RULES, learn=learn, voice=Silence(), fetch=Histories(kept).fetch
+        NUMBER,
+        1,
+        store,
+        recent,
+        RULES,
+        learn=learn,
+        voice=NullSink(),
+        fetch=RollbackCache(kept).fetch,
     )
     partition.adopt(Checkpoint())
     async for _, rows in recent.stream({NUMBER: (0, len(talks.rows) - 1)}):
@@ -123,12 +130,12 @@ async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_event
     log = MemoryLog(4)
     for key, value in talks.rows:
         log.put(NUMBER, key, value)
-    histories, store = Histories(), MemoryStore()
+    histories, store = RollbackCache(), MemoryStore()
     rows: Sequence[Raw] = [raw async for raw in log.scan(NUMBER, 0, len(talks.rows) - 1)]
     for _ in range(2):
         # The second time the histories hold events that are still to come.
         partition = Partition(
-            NUMBER, 1, store, log, RULES, learn=learn, voice=Silence(), fetch=histories.fetch
+            NUMBER, 1, store, log, RULES, learn=learn, voice=NullSink(), fetch=histories.fetch
         )
         partition.adopt(Checkpoint())
         await partition.fold(rows)

@@ -7,7 +7,7 @@ import pytest
 from projections.errors import TooMuchPoison
 from projections.names import Position
 from streams.partition.effects import DeadLetter
-from streams.partition.failure_share import LEAST, WINDOW, PoisonShare
+from streams.partition.failure_share import LEAST, WINDOW, FailureShare
 
 
 def dead(*offsets: int, kind: str = "record") -> list[DeadLetter]:
@@ -15,7 +15,7 @@ def dead(*offsets: int, kind: str = "record") -> list[DeadLetter]:
 
 
 def test_too_large_a_share_is_told_with_the_share_the_last_position_and_its_cause() -> None:
-    share = PoisonShare(0.1, {})
+    share = FailureShare(0.1, {})
     share.count(0, range(100), dead(*range(0, LEAST - 1)))
     with pytest.raises(
         TooMuchPoison,
@@ -25,15 +25,15 @@ def test_too_large_a_share_is_told_with_the_share_the_last_position_and_its_caus
 
 
 def test_a_few_bad_records_at_the_begin_are_no_share() -> None:
-    PoisonShare(0.0, {}).count(0, range(LEAST - 1), dead(*range(LEAST - 1)))
+    FailureShare(0.0, {}).count(0, range(LEAST - 1), dead(*range(LEAST - 1)))
 
 
 def test_what_waits_in_parked_conversations_is_no_poison() -> None:
-    PoisonShare(0.1, {}).count(0, range(100), dead(*range(100), kind="waiting"))
+    FailureShare(0.1, {}).count(0, range(100), dead(*range(100), kind="waiting"))
 
 
 def test_the_share_is_of_the_last_records_only() -> None:
-    share = PoisonShare(0.1, {})
+    share = FailureShare(0.1, {})
     share.count(0, range(1000), dead(*range(0, 1000, 10)))
     share.count(0, range(1000, 1000 + WINDOW), [])
     share.count(0, range(3000, 3100), dead(*range(3000, 3100)))
@@ -42,7 +42,7 @@ def test_the_share_is_of_the_last_records_only() -> None:
 
 
 def test_a_batch_that_is_folded_twice_and_what_was_let_pass_before_a_restart_count_once() -> None:
-    share = PoisonShare(0.5, {1: 500})
+    share = FailureShare(0.5, {1: 500})
     for _ in range(5):
         share.count(0, range(40), dead(*range(15)))
     share.count(1, range(500), dead(*range(500)))
@@ -51,11 +51,11 @@ def test_a_batch_that_is_folded_twice_and_what_was_let_pass_before_a_restart_cou
 
 
 def test_a_share_of_one_never_stops() -> None:
-    PoisonShare(1.0, {}).count(0, range(5000), dead(*range(5000)))
+    FailureShare(1.0, {}).count(0, range(5000), dead(*range(5000)))
 
 
 def test_in_a_log_that_was_made_anew_the_same_offsets_are_counted_again() -> None:
-    share = PoisonShare(0.5, {})
+    share = FailureShare(0.5, {})
     share.count(0, range(1000), [])
     share.forget(0)
     with pytest.raises(TooMuchPoison):

@@ -21,9 +21,9 @@ from projections.storage.protocol import Checkpoint
 from projections.window.tool_calls import call_hash
 from projections.window.trace_steps import Cut
 from streams.log.log import Raw
-from streams.partition.effects import Spoken, Voice
+from streams.partition.effects import Effects, EffectSink
 from streams.partition.partition import Partition
-from streams.projector.effect_sink import Silence
+from streams.projector.effect_sink import NullSink
 from streams.projector.tracing import compaction_span
 from threadfold.testing import MemoryLog, MemoryStore
 
@@ -45,14 +45,17 @@ class Ear:
         assert (partition, key) == (0, KEY)
         self.cuts.append(cut)
 
-    async def speak(self, partition: int, spoken: Spoken, batch: Sequence[Raw]) -> None:
+    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
         assert {offset for _, offset, _ in spoken.loops} <= {raw.offset for raw in batch}
         self.heard += spoken.loops
         self.checkpoints.append(await self.store.checkpoint(1, partition))
 
 
 async def folded(
-    store: MemoryStore, voice: Voice, flats: Sequence[dict[str, Any]], rules: Rules | None = None
+    store: MemoryStore,
+    voice: EffectSink,
+    flats: Sequence[dict[str, Any]],
+    rules: Rules | None = None,
 ) -> Partition:
     log = MemoryLog(1)
 
@@ -87,7 +90,7 @@ async def test_a_loop_is_spoken_of_with_the_offset_of_its_message_before_the_che
 
 
 async def test_a_candidate_folds_the_same_and_says_nothing() -> None:
-    made = await folded(MemoryStore(), Silence(), CALLS)
+    made = await folded(MemoryStore(), NullSink(), CALLS)
     assert made.checkpoint.offset == 3 and made.counts.applied == 4
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from projections.names import Position
 from streams.log.log import Raw, Row
-from streams.partition.queue import Feed
+from streams.partition.queue import PartitionQueue
 from tests.support.worker import until
 
 
@@ -43,7 +43,7 @@ async def test_an_idle_feed_takes_each_row_at_once_and_a_busy_one_takes_what_cam
     None
 ):
     work = Work()
-    feed = Feed(work, batch_rows=100, batch_bytes=10**6)
+    feed = PartitionQueue(work, batch_rows=100, batch_bytes=10**6)
     feed.start("feed")
     for i in range(3):
         feed.put(rows(i, 1))
@@ -62,7 +62,7 @@ async def test_an_idle_feed_takes_each_row_at_once_and_a_busy_one_takes_what_cam
 
 async def test_a_batch_is_bounded_by_rows_and_by_bytes_but_for_one_large_row() -> None:
     work = Work()
-    feed = Feed(work, batch_rows=10, batch_bytes=1_000)
+    feed = PartitionQueue(work, batch_rows=10, batch_bytes=1_000)
     work.go.clear()
     feed.put([*rows(0, 25, 1), *rows(25, 3, 400), *rows(28, 1, 5_000), *rows(29, 1, 1)])
     work.go.set()
@@ -82,7 +82,7 @@ async def test_a_batch_is_bounded_by_rows_and_by_bytes_but_for_one_large_row() -
 
 async def test_a_full_feed_says_so_until_there_is_room() -> None:
     work = Work()
-    feed = Feed(work, batch_rows=10, batch_bytes=10_000)
+    feed = PartitionQueue(work, batch_rows=10, batch_bytes=10_000)
     feed.put(rows(0, 19))
     assert not feed.full
     feed.put(rows(19, 1))
@@ -97,7 +97,7 @@ async def test_a_full_feed_says_so_until_there_is_room() -> None:
 
 async def test_a_closed_feed_ends_after_the_batch_at_hand_and_drops_the_rest() -> None:
     work = Work()
-    feed = Feed(work, batch_rows=2, batch_bytes=10**6)
+    feed = PartitionQueue(work, batch_rows=2, batch_bytes=10**6)
     work.go.clear()
     feed.put(rows(0, 6))
     feed.start("feed")

@@ -45,7 +45,7 @@ class ShortLog(MemoryLog):
     def lose_tail(self, end: int) -> None:
         del self._rows[0][end:]
 
-    async def begins(self) -> dict[int, int]:
+    async def beginning_offsets(self) -> dict[int, int]:
         return {0: self.first}
 
 

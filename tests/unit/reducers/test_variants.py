@@ -17,7 +17,7 @@ from projections.policy.policy import Rules
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.bodies import message_body, result_body
 from projections.window.conversation_state import AT_ONCE, Entry, Form, Kind
-from projections.window.variants import Shaper, reducer_of, soft_trimmed
+from projections.window.variants import Variants, reducer_of, soft_trimmed
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.stories import Story
 
@@ -44,8 +44,8 @@ CALLABLES = {
 }
 
 
-def shaper() -> Shaper:
-    return Shaper(lambda offset: f"3-{offset}", "o200k_base", CALLABLES)
+def shaper() -> Variants:
+    return Variants(lambda offset: f"3-{offset}", "o200k_base", CALLABLES)
 
 
 def shaped(

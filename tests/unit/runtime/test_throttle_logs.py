@@ -11,7 +11,7 @@ import aiokafka  # noqa: F401 (its loggers)
 import pytest
 
 from streams.runtime import throttle_logs
-from streams.runtime.throttle_logs import Damped, damp
+from streams.runtime.throttle_logs import ThrottledLogs, damp
 
 
 def line(
@@ -24,7 +24,7 @@ def line(
 def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(throttle_logs.time, "monotonic", lambda: now)
-    one = Damped(by_form=False)
+    one = ThrottledLogs(by_form=False)
     assert [one.filter(line("node %d is away", 1)) for _ in range(5)] == [
         True,
         False,
@@ -40,19 +40,19 @@ def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.Monk
 
 
 def test_of_a_library_it_is_the_form_that_counts() -> None:
-    theirs = Damped(by_form=True)
+    theirs = ThrottledLogs(by_form=True)
     assert [theirs.filter(line("node %d is away", n)) for n in range(3)] == [True, False, False]
 
 
 def test_tracebacks_what_is_critical_and_what_only_informs_pass() -> None:
-    one = Damped(by_form=True)
+    one = ThrottledLogs(by_form=True)
     for given in ({"failed": True}, {"level": logging.CRITICAL}, {"level": logging.INFO}):
         assert [one.filter(line("text", **given)) for _ in range(3)] == [True] * 3  # type: ignore[arg-type]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle_logs, "MOST", 10)
-    one = Damped(by_form=False)
+    one = ThrottledLogs(by_form=False)
     for n in range(1000):
         assert one.filter(line("text %d", n))
     assert len(one._said) <= 10

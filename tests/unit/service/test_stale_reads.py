@@ -7,7 +7,7 @@ import pytest
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
 from streams.settings.settings import Settings
-from threadfold.service.conversations import Backend
+from threadfold.service.conversations import ConversationService
 
 
 class Ends:
@@ -16,7 +16,7 @@ class Ends:
     def __init__(self, end: int) -> None:
         self.end = end
 
-    async def tops(self) -> dict[int, int]:
+    async def last_records(self) -> dict[int, int]:
         return {0: self.end}
 
 
@@ -25,13 +25,17 @@ def at(offset: int) -> Checkpoint:
 
 
 @pytest.fixture
-def backend() -> Backend:
-    made = Backend(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"))
+def backend() -> ConversationService:
+    made = ConversationService(
+        Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    )
     made.log = Ends(200)  # type: ignore[assignment]
     return made
 
 
-async def test_of_reads_side_by_side_the_older_one_may_be_answered_last(backend: Backend) -> None:
+async def test_of_reads_side_by_side_the_older_one_may_be_answered_last(
+    backend: ConversationService,
+) -> None:
     first, second = backend.served(0), backend.served(0)
     await backend.check_served(0, at(105), second)
     assert (await backend.check_served(0, at(100), first)).offset == 100
@@ -39,7 +43,7 @@ async def test_of_reads_side_by_side_the_older_one_may_be_answered_last(backend:
 
 
 async def test_a_read_that_began_after_another_was_served_must_not_be_older(
-    backend: Backend,
+    backend: ConversationService,
 ) -> None:
     await backend.check_served(0, at(105), backend.served(0))
     with pytest.raises(Healing):
@@ -47,7 +51,9 @@ async def test_a_read_that_began_after_another_was_served_must_not_be_older(
     assert (await backend.check_served(0, at(105), backend.served(0))).offset == 105
 
 
-async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(backend: Backend) -> None:
+async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(
+    backend: ConversationService,
+) -> None:
     await backend.check_served(0, at(105), backend.served(0))
     backend.log.end = 50  # type: ignore[attr-defined]
     assert (await backend.check_served(0, at(49), backend.served(0))).offset == 49

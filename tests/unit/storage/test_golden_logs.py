@@ -25,7 +25,7 @@ from projections.storage.snapshots import (
     stamp_of,
 )
 from projections.window.meta import VERSION as FOLD
-from streams.control.custom_projections import ViewRecord
+from streams.control.custom_projections import ProjectionRecord
 from streams.control.follower import Generation
 from streams.encryption.payload_cipher import is_sealed
 from streams.settings.quotas import ApiKey, Tenant
@@ -160,7 +160,7 @@ def test_the_control_topics_records_are_written_as_this_release_wrote_them(prese
         "generation": Generation,
         "tenant": Tenant,
         "key": ApiKey,
-        "view": ViewRecord,
+        "view": ProjectionRecord,
     }
     seen = set()
     for key, value in present.records("control"):

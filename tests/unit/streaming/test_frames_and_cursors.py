@@ -16,7 +16,7 @@ from threadfold.service.pages import flat_event
 from threadfold.streaming.cursor import read_cursor, write_cursor
 from threadfold.streaming.decoding import told, told_summary
 from threadfold.streaming.reader import SLOW, Reader
-from threadfold.streaming.sse_event import HEARTBEAT, Sent, comment
+from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 
 KEY = Key("acme", "c1")
 PLAIN = Unsealed()
@@ -31,8 +31,8 @@ def raw(flat: dict[str, object] | None = None, value: bytes | None = None, offse
 
 
 def test_frames_stand_as_the_standard_says() -> None:
-    assert Sent("event", "2-7", b"{}").frame == b"event: event\nid: 2-7\ndata: {}\n\n"
-    assert Sent("state", None, b"{}").frame == b"event: state\ndata: {}\n\n"
+    assert SseEvent("event", "2-7", b"{}").frame == b"event: event\nid: 2-7\ndata: {}\n\n"
+    assert SseEvent("state", None, b"{}").frame == b"event: state\ndata: {}\n\n"
     assert comment("bye").frame == b": bye\n\n"
 
 
@@ -121,7 +121,7 @@ async def test_a_reader_that_falls_behind_ends_with_the_reason_and_nothing_else(
         reader.join(-1)
         reader.joining = False
         for _ in range(4):
-            reader.put(Sent("event", "1-1", b"0123456789"))
+            reader.put(SseEvent("event", "1-1", b"0123456789"))
         assert reader.ended == SLOW
         assert await reader.take() == []
 
@@ -129,20 +129,20 @@ async def test_a_reader_that_falls_behind_ends_with_the_reason_and_nothing_else(
 async def test_one_message_of_any_size_may_wait_and_joining_readers_overflow_instead() -> None:
     reader = Reader(2, 10)
     reader.join(-1)
-    reader.put(Sent("event", "1-1", b"x" * 100))
+    reader.put(SseEvent("event", "1-1", b"x" * 100))
     assert not reader.overflowed
-    reader.put(Sent("event", "1-2", b"x"))
+    reader.put(SseEvent("event", "1-2", b"x"))
     assert reader.overflowed
     assert reader.ended is None
     reader.join(5)
-    reader.put(Sent("event", "1-3", b"y"))
+    reader.put(SseEvent("event", "1-3", b"y"))
     assert [sent.id for sent in await reader.take()] == ["1-3"]
 
 
 async def test_a_heart_beat_comes_only_in_silence_and_what_waits_comes_before_the_end() -> None:
     reader = Reader()
     reader.beat(1.0, 5.0)
-    reader.put(Sent("event", "1-1", b"{}"))
+    reader.put(SseEvent("event", "1-1", b"{}"))
     reader.beat(6.5, 5.0)
     reader.end("bye")
     assert [sent.id for sent in await reader.take()] == ["1-1"]

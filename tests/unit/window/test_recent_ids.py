@@ -7,7 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.window.recent_ids import BLOCK, LIMIT, Recents, Seen, first_block
+from projections.window.recent_ids import BLOCK, LIMIT, RecentIds, Seen, first_block
 
 
 def hash_of(i: int) -> bytes:
@@ -15,7 +15,7 @@ def hash_of(i: int) -> bytes:
 
 
 def test_an_id_is_found_with_its_first_offset_and_whether_it_was_skipped() -> None:
-    recents = Recents()
+    recents = RecentIds()
     recents.add(hash_of(1), 7)
     recents.add(hash_of(2), 9, rejected=True)
     assert recents.find(hash_of(1)) == Seen(7, False)
@@ -24,7 +24,7 @@ def test_an_id_is_found_with_its_first_offset_and_whether_it_was_skipped() -> No
 
 
 def test_the_oldest_of_more_than_1024_is_forgotten() -> None:
-    recents = Recents()
+    recents = RecentIds()
     for i in range(LIMIT + 3):
         recents.add(hash_of(i), i)
     assert [recents.find(hash_of(i)) is None for i in (0, 1, 2, 3)] == [True, True, True, False]
@@ -35,7 +35,7 @@ def test_the_oldest_of_more_than_1024_is_forgotten() -> None:
 
 
 def test_a_match_that_does_not_begin_at_a_record_is_no_match() -> None:
-    recents = Recents()
+    recents = RecentIds()
     first, second = hash_of(1)[:8], hash_of(2)[:8]
     recents.add(first, 0)
     recents.add(second, 1)
@@ -46,7 +46,7 @@ def test_a_match_that_does_not_begin_at_a_record_is_no_match() -> None:
 
 
 def test_ids_are_known_and_unknown_rightly_over_many_thousands() -> None:
-    recents = Recents()
+    recents = RecentIds()
     for i in range(5 * LIMIT):
         assert recents.find(hash_of(i)) is None
         recents.add(hash_of(i), 3 * i)
@@ -64,17 +64,17 @@ def test_ids_are_known_and_unknown_rightly_over_many_thousands() -> None:
     )
 )
 def test_packed_records_read_back(items: list[tuple[int, int, bool]]) -> None:
-    recents = Recents()
+    recents = RecentIds()
     for i, offset, rejected in items:
         recents.add(hash_of(i), offset, rejected=rejected)
-    again = Recents(recents.packed())
+    again = RecentIds(recents.packed())
     assert all(again.find(hash_of(i)) == Seen(offset, rejected) for i, offset, rejected in items)
     assert again.packed() == recents.packed() and again.added == len(items)
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=12))
 def test_the_blocks_a_store_was_given_hold_the_newest_records(batches: list[int]) -> None:
-    recents, stored, added = Recents(), {}, 0
+    recents, stored, added = RecentIds(), {}, 0
     for size in batches:
         before = added
         for _ in range(size):
@@ -83,12 +83,12 @@ def test_the_blocks_a_store_was_given_hold_the_newest_records(batches: list[int]
         for n in range(max(first_block(added), before // BLOCK), -(-added // BLOCK)):
             stored[n] = recents.block_of(n)
         stored = {n: block for n, block in stored.items() if n >= first_block(added)}
-        again = Recents.from_blocks([stored[n] for n in sorted(stored)], added)
+        again = RecentIds.from_blocks([stored[n] for n in sorted(stored)], added)
         assert (again.packed(), again.added) == (recents.packed(), added)
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    recents = Recents()
+    recents = RecentIds()
     recents.add(hash_of(1), 1)
     other = recents.copy()
     other.add(hash_of(2), 2)

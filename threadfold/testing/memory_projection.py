@@ -9,16 +9,16 @@ from uuid import uuid4
 
 from projections.events.validation import Intake
 from projections.names import make_key
-from streams.control.custom_projections import ViewGeneration, ViewRecord
-from streams.custom.fold import ViewPartition
+from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord
+from streams.custom.fold import ProjectionPartition
 from streams.custom.projection import Projection, check_projection
-from streams.custom.verify import ViewReport, verify_view
+from streams.custom.verify import ProjectionReport, verify_view
+from threadfold.custom.reader import ProjectionReader
 from threadfold.testing.memory_log import MemoryLog
-from threadfold.testing.memory_view_store import MemoryViewStore
-from threadfold.views.view import View
+from threadfold.testing.memory_projection_store import MemoryProjectionStore
 
 
-class MemoryView:
+class MemoryProjection:
     """A projection, a log and its results in this process: append events, read values, verify.
     Nothing is kept, nothing waits.
 
@@ -30,17 +30,19 @@ class MemoryView:
         """Raises InvalidProjection for a name or version that cannot be."""
         self.projection = check_projection(projection)
         self.log = MemoryLog(partitions)
-        self.store = MemoryViewStore()
+        self.store = MemoryProjectionStore()
         self._parts = [
-            ViewPartition(projection, 1, number, self.store, self.log)
+            ProjectionPartition(projection, 1, number, self.store, self.log)
             for number in range(partitions)
         ]
-        record = ViewRecord(1, 1, {1: ViewGeneration(projection.version, (0,) * partitions)})
+        record = ProjectionRecord(
+            1, 1, {1: ProjectionGeneration(projection.version, (0,) * partitions)}
+        )
 
-        async def records(fresh: bool) -> ViewRecord:
+        async def records(fresh: bool) -> ProjectionRecord:
             return record
 
-        self._view = View(projection, self.store, records)
+        self._view = ProjectionReader(projection, self.store, records)
 
     async def append(self, tenant: str, conversation: str, *events: Mapping[str, Any]) -> None:
         """Append events as on HTTP (``{"type": "message", "role": "user", "content": "…"}``),
@@ -59,7 +61,7 @@ class MemoryView:
 
     async def catch_up(self) -> None:
         """Apply what was put into :attr:`log` by other means."""
-        for part, end in zip(self._parts, (await self.log.ends()).values(), strict=True):
+        for part, end in zip(self._parts, (await self.log.end_offsets()).values(), strict=True):
             await part.process(
                 [
                     raw
@@ -70,18 +72,18 @@ class MemoryView:
                 await part.begin(part.checkpoint, -1)
 
     async def get(self, tenant: str, key: str) -> Any | None:
-        """The value under a key, as ``View.get`` gives it."""
+        """The value under a key, as ``ProjectionReader.get`` gives it."""
         await self.catch_up()
         return await self._view.get(tenant, key)
 
     async def all(self, tenant: str) -> dict[str, Any]:
-        """A tenant's values, as ``View.all`` gives them."""
+        """A tenant's values, as ``ProjectionReader.all`` gives them."""
         await self.catch_up()
         return await self._view.all(tenant)
 
-    async def verify(self) -> ViewReport:
+    async def verify(self) -> ProjectionReport:
         """Fold all again in other batches, and compare: what differs depends on more than the
         events.
         """
         await self.catch_up()
-        return await verify_view(self.log, self.store, MemoryViewStore(), self.projection, 1)
+        return await verify_view(self.log, self.store, MemoryProjectionStore(), self.projection, 1)

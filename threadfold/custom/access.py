@@ -11,19 +11,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from projections.errors import TopicMismatch, UnknownProjection
-from streams.control.custom_projections import ViewRecord, change_record, record_of
+from streams.control.custom_projections import ProjectionRecord, change_record, record_of
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.custom.persistence import place_of
 from streams.custom.projection import Projection, check_projection
-from streams.custom.runner import ViewRunner
-from streams.custom.store import RedisViewStore
-from streams.custom.verify import ViewReport, verify_view
+from streams.custom.runner import ProjectionRunner
+from streams.custom.store import RedisProjectionStore
+from streams.custom.verify import ProjectionReport, verify_view
 from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.testing.memory_view_store import MemoryViewStore
+from threadfold.testing.memory_projection_store import MemoryProjectionStore
 
 Progress = Callable[[int, int], None]
 
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 
     control: Control
     log: KafkaLog
-    store: RedisViewStore
+    store: RedisProjectionStore
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ async def opened(settings: Settings) -> AsyncIterator[Parts]:
             control.state.live_generation.check_partitions(settings.topic("events"), partitions)
         log = KafkaLog(settings, partitions, seals=keys)
         stack.push_async_callback(log.stop)
-        store = RedisViewStore(settings.redis, settings.topic_prefix)
+        store = RedisProjectionStore(settings.redis, settings.topic_prefix)
         stack.push_async_callback(store.close)
         yield Parts(control, log, store)
 
@@ -66,12 +66,12 @@ async def run(settings: Settings, projection: Projection, *, signals: bool = Fal
     SIGTERM or SIGINT comes.
 
     A raised version is built beside the live one, which is served until the new one is complete.
-    Raises as ``ViewRunner.run`` says.
+    Raises as ``ProjectionRunner.run`` says.
     """
     check_projection(projection)
     async with opened(settings) as parts:
         await _until_done(
-            ViewRunner(settings, parts.control, parts.log, parts.store, projection), signals
+            ProjectionRunner(settings, parts.control, parts.log, parts.store, projection), signals
         )
 
 
@@ -98,7 +98,9 @@ async def rebuild(
     """
     check_projection(projection)
     async with opened(settings) as parts:
-        runner = ViewRunner(settings, parts.control, parts.log, parts.store, projection, anew=True)
+        runner = ProjectionRunner(
+            settings, parts.control, parts.log, parts.store, projection, anew=True
+        )
         runner.on_progress = progress
         await _until_done(runner, signals)
         return Rebuilt(
@@ -108,7 +110,7 @@ async def rebuild(
 
 async def verify(
     settings: Settings, projection: Projection, *, progress: Progress | None = None
-) -> ViewReport:
+) -> ProjectionReport:
     """Compare all values with a fold of the log from zero, while traffic runs.
 
     Raises:
@@ -129,7 +131,7 @@ async def verify(
                 " live, or run this one first"
             )
         return await verify_view(
-            parts.log, parts.store, MemoryViewStore(), projection, number, progress
+            parts.log, parts.store, MemoryProjectionStore(), projection, number, progress
         )
 
 
@@ -141,7 +143,7 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
         UnknownProjection: there are none of that name.
     """
     async with opened(settings) as parts:
-        if not parts.control.state.views.get(name, ViewRecord()).generations:
+        if not parts.control.state.views.get(name, ProjectionRecord()).generations:
             raise UnknownProjection(
                 f"no projection {name} has results here: see `threadfold projection list`"
             )
@@ -166,7 +168,7 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
         return sorted(gone)
 
 
-async def _until_done(runner: ViewRunner, signals: bool) -> None:
+async def _until_done(runner: ProjectionRunner, signals: bool) -> None:
     loop = asyncio.get_running_loop()
     caught = (signal.SIGTERM, signal.SIGINT) if signals else ()
     for number in caught:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from projections.storage.protocol import Applied, Checkpoint, Verdict
-from streams.custom.persistence import Hash, ViewWrite
+from streams.custom.persistence import Hash, ProjectionWrite
 from streams.custom.result import Cell
 
 
@@ -17,9 +17,9 @@ class _Place:
     ids: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
 
 
-class MemoryViewStore:
-    """A :class:`streams.custom.persistence.ViewStore` kept in this process, for tests; it passes
-    the same suite as the one in Redis.
+class MemoryProjectionStore:
+    """A :class:`streams.custom.persistence.ProjectionStore` kept in this process, for tests; it
+    passes the same suite as the one in Redis.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class MemoryViewStore:
             for key in list(values):
                 yield Cell(tenant, key.decode())
 
-    async def apply(self, place: str, checkpoint: Checkpoint, write: ViewWrite) -> Applied:
+    async def apply(self, place: str, checkpoint: Checkpoint, write: ProjectionWrite) -> Applied:
         """Write a batch and the checkpoint, all of it or nothing, if ``checkpoint.revision`` is the
         revision in force ("" for none).
         """

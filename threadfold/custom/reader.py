@@ -12,16 +12,16 @@ import msgspec
 from projections.errors import Healing
 from projections.names import check_name
 from projections.storage.protocol import Checkpoint
-from streams.control.custom_projections import ViewRecord, record_of
+from streams.control.custom_projections import ProjectionRecord, record_of
 from streams.control.follower import Control
-from streams.custom.persistence import ViewStore, place_of
+from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.custom.result import Cell
-from streams.custom.store import RedisViewStore
+from streams.custom.store import RedisProjectionStore
 from streams.settings.settings import Settings
 
 
-class View:
+class ProjectionReader:
     """The results of the live generation. A value is as of its partition's checkpoint: what was
     appended a moment ago may not be in it.
     """
@@ -29,8 +29,8 @@ class View:
     def __init__(
         self,
         projection: Projection,
-        store: ViewStore,
-        records: Callable[[bool], Awaitable[ViewRecord]],
+        store: ProjectionStore,
+        records: Callable[[bool], Awaitable[ProjectionRecord]],
     ) -> None:
         """Args: ``records`` gives the projection's record, read anew from the control topic when it
         is asked so (True).
@@ -41,18 +41,20 @@ class View:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings, projection: Projection) -> AsyncIterator[View]:
+    async def open(
+        cls, settings: Settings, projection: Projection
+    ) -> AsyncIterator[ProjectionReader]:
         """A view with connections of its own, closed at the end; raises KafkaUnavailable."""
         async with AsyncExitStack() as stack:
             control, store = (
                 Control(settings.require()),
-                RedisViewStore(settings.redis, settings.topic_prefix),
+                RedisProjectionStore(settings.redis, settings.topic_prefix),
             )
             stack.push_async_callback(store.close)
             await control.start()
             stack.push_async_callback(control.stop)
 
-            async def records(fresh: bool) -> ViewRecord:
+            async def records(fresh: bool) -> ProjectionRecord:
                 if fresh:
                     await control.sync()
                 return record_of(control, projection.name)
