@@ -20,7 +20,7 @@ from projections.redis.store import RedisStore
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.partition import Fenced, Partition
 from streams.projector import timers
-from streams.projector.timers import AGAIN_MS
+from streams.projector.timers import AGAIN_MS, fire_timers
 from streams.settings.settings import Settings
 from tests.contract.test_partition import NUMBER, Parts
 from tests.support.talks import Talks
