@@ -46,9 +46,10 @@ bench: setup ## measure figures beside their peers, one JSON line each, and say 
 	@.ci/setup bench
 	@$(VENV)/python -m benchmarks $(FIGURE) $(BENCH_ARGS)
 
-lint: setup ## ruff: rules and formatting
+lint: setup ## ruff: rules and formatting; import-linter: which way imports go
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
+	$(VENV)/lint-imports --no-logo
 
 types: setup ## mypy, strict
 	$(VENV)/mypy

@@ -28,7 +28,6 @@ from aiokafka.errors import KafkaError
 from projections.errors import Conflict, TenantExists, TopicMismatch, UnknownTenant
 from projections.names import check_name
 from projections.policy.policy import Rules
-from streams.compaction.summarizers.registry import known_summarizers
 from streams.control.state import Generation as Generation
 from streams.control.state import State as State
 from streams.log.clients import (
@@ -68,7 +67,7 @@ class Control:
         self.settings = settings
         self.state = State()
         self.state.callables = load_callables(settings.callables)
-        self.state.summarizers = known_summarizers(settings)
+        self.state.summarizers = settings.summarizer_names
         self.topic = settings.topic("control")
         self._producer = SharedProducer(settings)
         self._consumer: AIOKafkaConsumer | None = None

@@ -21,7 +21,7 @@ from projections.names import check_name
 from projections.policy.policy import check_deployment
 from projections.redis.address import read_address
 from streams.settings.callables import read_callables
-from streams.settings.endpoints import EndpointSettings, read_endpoints
+from streams.settings.endpoints import CHEAP, EXTRACTIVE, EndpointSettings, read_endpoints
 from streams.settings.quotas import Quota, read_quota
 
 PREFIX = "THREADFOLD_"
@@ -243,6 +243,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                     " joined by commas"
                 )
         return self
+
+    @property
+    def summarizer_names(self) -> frozenset[str]:
+        """The summarizers a policy may name: the endpoints configured, ``extractive``, and
+        ``cheap``, which stands for ``extractive`` where no endpoint has that name.
+        """
+        return frozenset((EXTRACTIVE, CHEAP, *self.summarizers))
 
     def topic(self, name: str) -> str:
         """The full name of a topic: ``events`` → ``threadfold.events``."""

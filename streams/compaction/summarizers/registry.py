@@ -22,13 +22,6 @@ second at most) and the append.
 """
 
 
-def known_summarizers(settings: Settings) -> frozenset[str]:
-    """The names a policy may use: the endpoints configured, ``extractive``, and ``cheap``, which
-    means it where it is not configured.
-    """
-    return frozenset((EXTRACTIVE, CHEAP, *settings.summarizers))
-
-
 class Summarizers:
     """The summarisers of one process: they share one HTTP session, and each endpoint's breaker is
     shared by all its calls.

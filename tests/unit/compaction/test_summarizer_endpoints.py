@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from projections.errors import InvalidPolicy, InvalidSettings
-from streams.compaction.summarizers.registry import Summarizers, known_summarizers
+from streams.compaction.summarizers.registry import Summarizers
 from streams.settings.endpoints import EndpointSettings
 from streams.settings.settings import Settings
 from threadfold.cli.configuration import write_config
@@ -143,9 +143,9 @@ def test_a_key_is_looked_up_when_a_worker_starts_and_its_absence_is_said() -> No
 
 
 def test_the_known_names_are_those_configured_and_the_two_that_always_hold() -> None:
-    assert known_summarizers(Settings()) == {"extractive", "cheap"}
+    assert Settings().summarizer_names == {"extractive", "cheap"}
     settings = Settings.load(env={}, summarizers={"deep": GOOD})
-    assert known_summarizers(settings) == {"extractive", "cheap", "deep"}
+    assert settings.summarizer_names == {"extractive", "cheap", "deep"}
     summarizers = Summarizers(settings, {})
     assert summarizers.get("cheap").name == "extractive" and summarizers.get("deep").name == "deep"
     with pytest.raises(InvalidPolicy, match=r"'gpt'.*cheap, deep, extractive"):
