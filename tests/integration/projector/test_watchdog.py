@@ -40,7 +40,7 @@ WORKER = (
 )
 SILENT = f"""
 import asyncio
-from streams import projector
+from streams.projector import projector
 
 async def silent(self, consumer):
     # What aiokafka was seen to do: the fetcher has ended, and whoever asks for records is given none, for ever.
