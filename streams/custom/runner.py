@@ -28,7 +28,7 @@ from projections.errors import (
     ThreadfoldError,
 )
 from projections.storage.protocol import Checkpoint
-from streams.control.custom_projections import ProjectionRecord, change_record
+from streams.control.custom_projections import ProjectionRecord
 from streams.control.follower import Control
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
@@ -151,7 +151,7 @@ class ProjectionRunner:
             number = max(after.generations)
             return after
 
-        record = await change_record(self.control, self.projection.name, begin)
+        record = await self.control.change_projection(self.projection.name, begin)
         if number is None or number not in record.generations:
             raise InvalidProjection(
                 f"projection {self.projection.name}: its record was deleted while it started: start"
@@ -229,8 +229,7 @@ class ProjectionRunner:
         if complete and number == record.live:
             self.stop()
         elif complete:
-            await change_record(
-                self.control,
+            await self.control.change_projection(
                 self.projection.name,
                 lambda before: (
                     before.switched(number)
