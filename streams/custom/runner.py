@@ -15,9 +15,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import IllegalStateError, KafkaError
-
 from projections.errors import (
     CorruptWindow,
     InvalidProjection,
@@ -33,7 +30,16 @@ from streams.control.follower import Control
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
-from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    IllegalStateError,
+    KafkaError,
+    TopicPartition,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
