@@ -189,9 +189,9 @@ PARENT = """
 import asyncio, sys
 import msgspec
 from projections.redis.store import RedisStore
+from streams.rebuild.build import Bounds
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
-from streams.rebuild.build import Bounds
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 
