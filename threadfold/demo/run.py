@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiokafka import TopicPartition
-
 from projections.events import types as events
 from projections.events.types import Undecodable, decode_event
 from projections.names import Key
@@ -24,7 +22,7 @@ from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
 from streams.control.follower import Control
-from streams.log.clients import kafka_errors, make_consumer, start_client
+from streams.log.clients import TopicPartition, kafka_errors, make_consumer, start_client
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
