@@ -52,7 +52,7 @@ class Meta(Struct, array_like=True):
     conversation's length.
 
     ``last`` is the offset of the last event that conditions see
-    (``projections.fold.apply.conditions.moves``); ``turns`` is None where there are none.
+    (``projections.fold.conditions.moves``); ``turns`` is None where there are none.
     ``parked`` is None for a window that folds on.
     """
 

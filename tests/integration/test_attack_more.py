@@ -28,7 +28,7 @@ from streams.maintenance.verify import verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
-from tests.integration.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
+from tests.integration.service.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
 from tests.support.commands import start
 from tests.support.gateway_process import SCOPES
 from tests.support.grep import raw_records

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.test_streams import Pair, pair, say
+from tests.integration.streaming.test_streams import Pair, pair, say
 from tests.support.streaming import subscribed
 from tests.support.worker import until
 from threadfold.client import AsyncClient, Conflict, Gone, Invalid, Retries

@@ -25,9 +25,9 @@ from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.conftest import fresh_settings
-from tests.integration.test_healing import differing, flush
-from tests.integration.test_outages import all_applied, messages
-from tests.integration.test_pipeline import POLICY
+from tests.integration.projector.test_outages import all_applied, messages
+from tests.integration.projector.test_pipeline import POLICY
+from tests.integration.recovery.test_healing import differing, flush
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until

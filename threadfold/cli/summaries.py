@@ -7,12 +7,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from projections.names import check_name, parse_key
 from streams.control.key_ring import KeyRing
 from streams.encryption.payload_cipher import NotAuthentic, open_value
-from streams.log.clients import kafka_errors, make_consumer, start_client
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    TopicPartition,
+    kafka_errors,
+    make_consumer,
+    start_client,
+)
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, flush, load_settings, print_line, run
