@@ -203,6 +203,13 @@ class WindowStore(Protocol):
         absent.
         """
 
+    async def head(
+        self, generation: int, partition: int, key: Key
+    ) -> tuple[Checkpoint | None, Stored | None]:
+        """Checkpoint, and of a window its head (of one that sleeps its stub) and its recent ids, as
+        of one moment.
+        """
+
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
