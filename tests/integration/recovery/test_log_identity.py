@@ -216,15 +216,15 @@ async def changed(
 async def test_a_topics_id_is_another_one_when_it_was_made_anew(settings: Settings) -> None:
     async with admin_client(settings) as admin:
         name = settings.topic("events")
-        first = await topic_id(admin._client, name)
+        first = await topic_id(admin, name)
         assert first is not None
-        assert await topic_id(admin._client, name) == first
-        assert await topic_id(admin._client, settings.topic("control")) not in (None, first)
-        assert await topic_id(admin._client, settings.topic("nowhere")) is None
+        assert await topic_id(admin, name) == first
+        assert await topic_id(admin, settings.topic("control")) not in (None, first)
+        assert await topic_id(admin, settings.topic("nowhere")) is None
         await make_anew(settings)
 
         async def another() -> bool:
-            return await topic_id(admin._client, name) not in (None, first)
+            return await topic_id(admin, name) not in (None, first)
 
         await until(another)
 
