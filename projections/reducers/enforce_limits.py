@@ -15,7 +15,7 @@ later, so a fold that goes back to an earlier entry is the same fold, stopped th
 
 Readers therefore never wait for a summariser, and between cuts a render only grows at its end.
 Shortenings made while a summary is due are taken back when it is accepted
-(``projections.fold.apply.summary_effects``), so that it makes no difference how late it came.
+(``projections.fold.summary_effects``), so that it makes no difference how late it came.
 """
 
 from __future__ import annotations
