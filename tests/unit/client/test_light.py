@@ -17,6 +17,7 @@ from threadfold.client import AsyncClient as FullAsyncClient
 ROOT = Path(__file__).resolve().parents[3]
 CLIENT = ROOT / "clients" / "python"
 HEAVY = ("projections", "streams", "threadfold", "aiokafka", "redis", "faust", "numpy", "fastapi")
+FORMER = "threadfold.adapters"
 MAX_BYTES = 30_000_000
 
 
@@ -57,7 +58,7 @@ def test_names_of_the_former_places_work_and_warn() -> None:
     ):
         assert import_module("threadfold.client").NotFound is threadfold_client.NotFound
     with pytest.warns(DeprecationWarning, match=r"threadfold\.adapters\.openai is called"):
-        old = import_module("threadfold.adapters.openai")
+        old = import_module(f"{FORMER}.openai")
     assert old is import_module("threadfold_client.adapters.openai")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
