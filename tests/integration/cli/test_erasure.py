@@ -88,7 +88,7 @@ async def test_a_conversation_is_sealed_summarised_rotated_and_erased_by_command
         for args, code, said in (
             (("erase", "vault", "unknown"), 1, "not known"),
             (("erase", "vault", "--user", "nobody"), 1, "not known"),
-            (("erase", "vault"), 2, "name a conversation"),
+            (("erase", "vault"), 2, "give a conversation"),
             (("context", "vault", "c1"), 1, "was erased"),
         ):
             ran = await cli(*args, *at)
