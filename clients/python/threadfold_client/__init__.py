@@ -1,10 +1,10 @@
-"""The client: conversations over HTTP, or straight from Kafka and Redis, asynchronous and
-synchronous, with the same interface.
+"""The client of threadfold: conversations over HTTP, asynchronous and synchronous, with the same
+methods and errors.
 """
 
-from threadfold.client.aio import AsyncClient
-from threadfold.client.calls import Call, Retries, Transport
-from threadfold.client.errors import (
+from threadfold_client.aio import AsyncClient
+from threadfold_client.calls import Call, Retries, Transport
+from threadfold_client.errors import (
     ClientClosed,
     ClientError,
     Conflict,
@@ -19,7 +19,7 @@ from threadfold.client.errors import (
     Unauthenticated,
     Unavailable,
 )
-from threadfold.client.models import (
+from threadfold_client.models import (
     Appended,
     AppendedEvent,
     Context,
@@ -27,11 +27,11 @@ from threadfold.client.models import (
     StreamEvent,
     TurnInfo,
 )
-from threadfold.client.partial import PartialWriter
-from threadfold.client.sse import ServerSent, SseParser
-from threadfold.client.subscription import Subscription
-from threadfold.client.sync import Client
-from threadfold.client.turn import Turn
+from threadfold_client.partial import PartialWriter
+from threadfold_client.sse import ServerSent, SseParser
+from threadfold_client.subscription import Subscription
+from threadfold_client.sync import Client, SyncSubscription, SyncTurn, SyncWriter
+from threadfold_client.turn import Turn
 
 __all__ = [
     "Appended",
@@ -57,6 +57,9 @@ __all__ = [
     "SseParser",
     "StreamEvent",
     "Subscription",
+    "SyncSubscription",
+    "SyncTurn",
+    "SyncWriter",
     "TooLarge",
     "Transport",
     "Turn",

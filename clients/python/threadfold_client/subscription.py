@@ -1,5 +1,5 @@
-"""Subscriptions that outlive their connections: resumed after the last id, nothing skipped, nothing
-given twice.
+"""Subscriptions that outlive their connections: each resumes after the last id, skips nothing and
+gives nothing twice.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import Any
 
 import msgspec
 
-from threadfold.client.calls import Call, Retries, Transport
-from threadfold.client.errors import ClientClosed, ClientError, Fault, RateLimited, Unavailable
-from threadfold.client.models import StreamEvent
-from threadfold.client.sse import ServerSent
+from threadfold_client.caller import Caller
+from threadfold_client.calls import Call
+from threadfold_client.errors import ClientClosed, ClientError, Fault, RateLimited, Unavailable
+from threadfold_client.models import StreamEvent
+from threadfold_client.sse import ServerSent
 
 REMEMBERED = 4096
 """How many events back a repeat is noticed."""
 MAX_TURNS = 256
-"""Messages in progress whose length is known at once; of one beyond, a new connection may tell its
+"""Messages in progress whose length is remembered; of one more, a new connection may give the
 beginning again.
 """
 STEADY = 5.0
-"""Seconds a connection has to last for the next failure to count as a first one."""
+"""Seconds after which a connection is steady: its failure counts as the first one."""
 
 
 class Seen:
@@ -46,41 +47,43 @@ class Seen:
 
 
 class PartialTexts:
-    """Cuts what was told already from deltas: on joining again, a message in progress is told from
-    its beginning.
+    """Cuts repeated text from deltas: a new connection gets a message in progress from its
+    beginning.
     """
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, int] = OrderedDict()
+        self._lengths: OrderedDict[str, int] = OrderedDict()
 
-    def take(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        """The part of the delta that is new, None where nothing is; one that begins behind what is
-        held comes as it is.
+    def new_part(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        """The part of the delta that is new, None where nothing is; a delta that begins beyond
+        what is known comes as it is.
         """
         turn, offset = str(data.get("turn_id")), int(data.get("offset") or 0)
         if "ended" in data:
-            self._held.pop(turn, None)
+            self._lengths.pop(turn, None)
             return data
         delta = str(data.get("delta") or "")
-        known = turn in self._held
-        held = self._held.get(turn, 0)
+        known = turn in self._lengths
+        length = self._lengths.get(turn, 0)
         end = offset + len(delta)
-        self._held[turn] = max(held, end)
-        self._held.move_to_end(turn)
-        if len(self._held) > MAX_TURNS:
-            self._held.popitem(last=False)
-        if not known or offset >= held:
+        self._lengths[turn] = max(length, end)
+        self._lengths.move_to_end(turn)
+        if len(self._lengths) > MAX_TURNS:
+            self._lengths.popitem(last=False)
+        if not known or offset >= length:
             return data
-        return {**data, "offset": held, "delta": delta[held - offset :]} if end > held else None
+        return (
+            {**data, "offset": length, "delta": delta[length - offset :]} if end > length else None
+        )
 
 
 class Subscription:
     """One subscription as an async iterator of :class:`StreamEvent`; ``last_id`` is where another
     may resume.
 
-    It connects again by itself when a connection ends, breaks or is refused for a while (429, 5xx),
-    and goes on as long as it is iterated; what can never succeed (another 4xx) raises. ``make``
-    gives the call that resumes after an id, ``identity`` what makes two events the same.
+    It connects again by itself when a connection ends, breaks or is refused for a while (429, 5xx).
+    It goes on as long as it is iterated. ``make`` gives the call that resumes after an id,
+    ``identity`` what makes two events the same.
 
     Raises:
         ClientError: the subscription is refused for good.
@@ -88,16 +91,14 @@ class Subscription:
 
     def __init__(
         self,
-        transport: Transport,
+        caller: Caller,
         make: Callable[[str | None], Call],
         identity: Callable[[StreamEvent], Hashable | None],
         after: str | None,
-        retries: Retries,
     ) -> None:
-        self._transport = transport
+        self._caller = caller
         self._make = make
         self._identity = identity
-        self._retries = retries
         self.last_id = after
         self._seen = Seen()
         self._texts = PartialTexts()
@@ -130,9 +131,10 @@ class Subscription:
             begun = time.monotonic()
             asked: float | None = None
             try:
-                async with aclosing(self._transport.stream(self._make(self.last_id))) as source:  # type: ignore[type-var]
+                source = self._caller.transport.stream(self._make(self.last_id))
+                async with aclosing(source):  # type: ignore[type-var]
                     async for sent in source:
-                        event = self._taken(sent)
+                        event = self._event(sent)
                         if event is not None:
                             yield event
                 failures = 0 if time.monotonic() - begun > STEADY else failures + 1
@@ -146,10 +148,12 @@ class Subscription:
                     raise
                 asked = error.retry_after
                 failures = 1 if time.monotonic() - begun > STEADY else failures + 1
-            await asyncio.sleep(self._retries.delay(max(1, failures), asked))
+            await asyncio.sleep(self._caller.retries.delay(max(1, failures), asked))
 
-    def _taken(self, sent: ServerSent) -> StreamEvent | None:
-        """What is given of a sent event; ``last_id`` moves on with everything that has an id."""
+    def _event(self, sent: ServerSent) -> StreamEvent | None:
+        """The event to give for a sent one, None for a repeat; ``last_id`` moves on with every
+        id.
+        """
         if not sent.event:
             self.last_id = sent.id
             return None
@@ -165,19 +169,18 @@ class Subscription:
         elif (
             sent.event == "state" and self.last_id is None and isinstance(data.get("position"), str)
         ):
-            # Joined without a place: from now on means from here, also when the connection breaks
-            # before anything is said.
+            # Joined without a place: a break before the first event resumes here.
             self.last_id = data["position"]
         if sent.event == "partial":
-            rest = self._texts.take(data)
-            return None if rest is None else StreamEvent("partial", None, rest)
+            new = self._texts.new_part(data)
+            return None if new is None else StreamEvent("partial", None, new)
         key = self._identity(event)
         return event if key is None or self._seen.add(key) else None
 
 
 def conversation_identity(event: StreamEvent) -> Hashable | None:
-    """Two events of a conversation are the same when their kind and position are; what has none is
-    told again.
+    """Two events of a conversation are the same if their kind and position are; one without a
+    position is always new.
     """
     return None if event.id is None else (event.event, event.id)
 

@@ -18,8 +18,8 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from threadfold.adapters.content import converted, plain_text, restored
-from threadfold.adapters.kept import keep, kept
+from threadfold_client.adapters.content import converted, plain_text, restored
+from threadfold_client.adapters.kept import keep, kept
 
 PROVIDER = "langchain"
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
@@ -30,7 +30,7 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
     """One message as a flat event; :func:`to_message` gives it back equal.
 
     Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of
-    a system message the text.
+    a system message only the text.
     """
     made = converted(message.content)
     if isinstance(message, ToolMessage):
@@ -62,8 +62,8 @@ def to_event(message: BaseMessage) -> dict[str, Any]:
 
 
 def to_message(flat: dict[str, Any]) -> BaseMessage:
-    """The message of a flat event as the window gives it; the plain form where its text was
-    shortened since.
+    """The message of a rendered event; in the plain form if it was shortened, so that what was kept
+    does not fit any more.
     """
     what = kept(flat, PROVIDER)
     if isinstance(what, dict):
@@ -73,7 +73,7 @@ def to_message(flat: dict[str, Any]) -> BaseMessage:
             (message,) = messages_from_dict([document])
         except (ValueError, KeyError, TypeError):
             return _plain(flat)
-        # A call whose text was shortened away has no result any more: no provider takes it.
+        # A call that was left out has no result any more: no provider takes it.
         calls = len(getattr(message, "tool_calls", ()))
         return message if calls == len(flat.get("tool_calls") or ()) else _plain(flat)
     return _plain(flat)
@@ -151,5 +151,5 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    """JSON values of anything a message may carry; what has no form in JSON becomes its text."""
+    """JSON values of anything a message may have; what has no form in JSON becomes its text."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))

@@ -19,7 +19,7 @@ class Converted(NamedTuple):
 
 
 def converted(content: Any) -> Converted:
-    """Take a content apart. A part of a kind that events have not is in the holes only, whole."""
+    """Divide a content. A part of a kind that events do not have is in the holes only, whole."""
     if isinstance(content, str):
         return Converted(content, None)
     parts: list[dict[str, Any]] = []
@@ -37,7 +37,7 @@ def converted(content: Any) -> Converted:
 
 def restored(content: Any, holes: list[dict[str, Any]] | None) -> Any:
     """The original content, from the event's (parts, or a text) and the holes; raises ValueError
-    where they do not fit together.
+    if they do not fit.
     """
     if holes is None:
         return plain_text(content)
@@ -54,7 +54,7 @@ def restored(content: Any, holes: list[dict[str, Any]] | None) -> Any:
             continue
         part = next(parts, None)
         if part is None or part["type"] not in hole:
-            raise ValueError("the content is not the one that was taken apart")
+            raise ValueError("the content does not fit what was kept of it")
         rest = hole[part["type"]]
         found.append(part["text"] if rest is True else _filled(part, rest))
     return found

@@ -1,7 +1,7 @@
 """openai-agents: a session whose items are a conversation's bounded window.
 
-from threadfold import AsyncClient
-from threadfold.adapters.openai_agents import ThreadfoldSession
+from threadfold_client import AsyncClient
+from threadfold_client.adapters.openai_agents import ThreadfoldSession
 
 session = ThreadfoldSession("conversation-1", AsyncClient(url, key))
 result = await Runner.run(agent, "hello", session=session)
@@ -11,29 +11,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from threadfold.adapters.agents_items import PROVIDER, items_of, to_events, to_items
-from threadfold.adapters.extras import needs_asynchronous, require
-from threadfold.adapters.kept import shown_messages
-from threadfold.adapters.sessions import SessionLog
-from threadfold.client import AsyncClient, Conflict
+from threadfold_client import AsyncClient, Conflict
+from threadfold_client.adapters.agents_items import PROVIDER, items_of, to_events, to_items
+from threadfold_client.adapters.extras import needs_asynchronous, require
+from threadfold_client.adapters.kept import shown_messages
+from threadfold_client.adapters.sessions import SessionLog
 
 POPS = 5
-"""Attempts to take an item off while others append."""
+"""Attempts to take an item back while others append."""
 
 
 class ThreadfoldSession:
     """openai-agents' ``Session`` protocol over one conversation.
 
-    ``get_items`` gives the bounded window and not the whole log: the summary (as an assistant's
-    message), then what stands verbatim, always valid to send. ``add_items`` returns once the window
-    holds the items. Sessions of the same id, in any process, see the same.
+    ``get_items`` gives the bounded window, not the whole log: the summary (as an assistant's
+    message), then the verbatim tail; it is always valid to send. ``add_items`` returns once the
+    window holds the items. Sessions of one id, in any process, share the conversation.
 
     Args:
         session_id: the conversation.
-        client: it is not closed by the session.
+        client: the session does not close it.
         max_tokens: a limit of this reader's own.
         session_settings: openai-agents' ``SessionSettings`` (``limit``: the newest so many items).
-        fence: a turn's fencing token, given with everything appended.
+        fence: a turn's fencing token, sent with every append.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class ThreadfoldSession:
         return items if most is None else items[-most:] if most > 0 else []
 
     async def add_items(self, items: list[Any]) -> None:
-        """Append items; they are one list in the log, with nothing of others in between."""
+        """Append items as one list; nothing of others comes in between."""
         if items:
             await self._log.add(to_events(items))
 
     async def pop_item(self) -> Any | None:
-        """Take the newest item back, by a rollback, and return it; None where there is none.
+        """Take the newest item back, by a rollback, and return it; None without any.
 
         Raises:
             Conflict: others kept appending; or the conversation did not begin as a session, and
@@ -96,5 +96,5 @@ class ThreadfoldSession:
         return None
 
     async def clear_session(self) -> None:
-        """Go back to the beginning; the log keeps what was said."""
+        """Go back to the beginning; the log keeps everything."""
         await self._log.clear()

@@ -25,8 +25,8 @@ def new_id() -> str:
 
 
 def with_id(item: Mapping[str, Any] | Any) -> Any:
-    """The event or message, with an id of its own where it has none; the one given is not changed,
-    what is no object is left alone.
+    """A copy of the event or message, with a new id if it has none; what is no object is returned
+    as it is.
     """
     if not isinstance(item, Mapping):
         return item

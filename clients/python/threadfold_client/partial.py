@@ -1,5 +1,5 @@
-"""Assistant text in progress: deltas go out as the model says them, and the whole becomes a message
-at the end.
+"""Assistant text in progress: deltas are sent as the model gives them, and the whole becomes a
+message at the end.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from threadfold.client.calls import Call
-from threadfold.client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
-from threadfold.client.models import Appended
+from threadfold_client.calls import Call
+from threadfold_client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
+from threadfold_client.models import Appended
 
 MAX_DELTA = 64_000
-"""Characters sent at once; while a request is under way, what is written joins into the next."""
+"""Characters in one request."""
 
 Send = Callable[[Call], Awaitable[bytes]]
 Append = Callable[[dict[str, Any]], Awaitable[Appended]]
@@ -25,14 +25,12 @@ class PartialWriter:
     """Writes one message in progress. Made by ``AsyncClient.partial``; best used with ``async
     with``.
 
-    ``write`` does not wait for the network: one request is under way at a time, and what is written
-    meanwhile goes out together with the next, so a fast model is not slowed down. Each says from
-    which character on it is, so that it may be sent again. Readers who miss text in progress miss
-    nothing that lasts: where the service is away for a while, ``trouble`` holds the error and the
-    text is sent with what comes next; only what refuses this writer (a turn that is over, an erased
-    conversation) raises.
+    ``write`` does not wait for the network. One request is under way at a time; text written
+    meanwhile goes out with the next one. Each request names its first character, so it may be
+    repeated. While the service is away, ``trouble`` holds the error and the text waits for the next
+    request. Only a refusal of this writer raises: its turn is over, or the conversation was erased.
 
-    Leaving the ``async with`` without :meth:`finish` keeps what was said as an interrupted message.
+    Leaving the ``async with`` without :meth:`finish` keeps the text as an interrupted message.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class PartialWriter:
         self._refused: ClientError | None = None
         self._sending: asyncio.Task[None] | None = None
         self._ending = False
-        self._told_again = False
+        self._restarted = False
 
     @property
     def text(self) -> str:
@@ -63,8 +61,8 @@ class PartialWriter:
         """Add text.
 
         Raises:
-            ClientError: an earlier part was refused for good: by a turn that is over, or a
-                conversation that was erased.
+            ClientError: an earlier part was refused for good: the turn is over, or the
+                conversation was erased.
         """
         if self._refused is not None:
             raise self._refused
@@ -73,21 +71,18 @@ class PartialWriter:
         self._text.append(delta)
         self._length += len(delta)
         if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(
-                self._send_what_is_there(), name=f"partial-{self.turn_id}"
-            )
-        await asyncio.sleep(
-            0
-        )  # a model that answers at once must not keep the sending task from running
+            self._sending = asyncio.create_task(self._send_unsent(), name=f"partial-{self.turn_id}")
+        # A model that answers at once must not keep the sending task from running.
+        await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Wait until all that was written is sent, or found not to be sendable now; raises like
+        """Wait until all text is sent, or ``trouble`` says why it cannot be sent now; raises like
         :meth:`write`.
         """
         while self._sent < self._length and self._refused is None:
             if self._sending is None or self._sending.done():
                 self._sending = asyncio.create_task(
-                    self._send_what_is_there(), name=f"partial-{self.turn_id}"
+                    self._send_unsent(), name=f"partial-{self.turn_id}"
                 )
             await asyncio.wait([self._sending])
             if self.trouble is not None:
@@ -95,7 +90,7 @@ class PartialWriter:
         if self._refused is not None:
             raise self._refused
 
-    async def finish(self, message: dict[str, Any] | None = None, **fields: Any) -> Appended:
+    async def finish(self, /, message: dict[str, Any] | None = None, **fields: Any) -> Appended:
         """End it with its message: the text written, with ``fields`` (model, usage, tool_calls), or
         a whole ``message`` event in its place.
 
@@ -116,7 +111,7 @@ class PartialWriter:
         return self.appended
 
     async def interrupt(self) -> Appended | None:
-        """End it as an interrupted message of what was said so far; None where nothing was."""
+        """End it as an interrupted message of the text so far; None without any."""
         await self._settle()
         if not self._length or self.appended is not None:
             return self.appended
@@ -137,17 +132,17 @@ class PartialWriter:
             except ClientError as failed:
                 if error is None:
                     raise
-                error.add_note(f"what was said so far could not be kept: {failed}")
+                error.add_note(f"the text so far could not be kept: {failed}")
         else:
             await self._settle()
 
     async def _settle(self) -> None:
-        """Let a request under way end; what is still unsent is in the message that comes."""
+        """Let a request under way end; unsent text is in the message that follows."""
         self._ending = True
         if self._sending is not None and not self._sending.done():
             await asyncio.wait([self._sending])
 
-    async def _send_what_is_there(self) -> None:
+    async def _send_unsent(self) -> None:
         while self._sent < self._length and not self._ending:
             delta = self.text[self._sent : self._sent + MAX_DELTA]
             body = {"turn_id": self.turn_id, "delta": delta, "offset": self._sent}
@@ -157,22 +152,22 @@ class PartialWriter:
                 self.trouble = error
                 return
             except Conflict as error:
-                if not self._sent or self._told_again:
+                if not self._sent or self._restarted:
                     self._refused = error
                     return
-                # The service may have lost what it held: told from the beginning, what it has is
-                # passed over.
-                self._sent, self._told_again = 0, True
+                # The service may have lost the text: send it from the beginning, it ignores what
+                # it has.
+                self._sent, self._restarted = 0, True
                 continue
             except ClientError as error:
                 self._refused = error
                 return
-            self.trouble, self._told_again = None, False
-            held = answer.get("offset") if isinstance(answer, dict) else None
-            # The service tells how much it holds: less where it was started anew meanwhile, and
-            # then it gets the rest again.
+            self.trouble, self._restarted = None, False
+            known = answer.get("offset") if isinstance(answer, dict) else None
+            # The service answers how much it has: less after a restart, and then it gets the rest
+            # again.
             self._sent = (
-                min(held, self._length)
-                if isinstance(held, int) and 0 <= held != self._sent
+                min(known, self._length)
+                if isinstance(known, int) and 0 <= known != self._sent
                 else self._sent + len(delta)
             )

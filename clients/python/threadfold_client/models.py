@@ -1,6 +1,4 @@
-"""What the client gives back: typed where the contract fixes the fields, with the document itself
-beside it.
-"""
+"""The answers of the client: typed where the contract fixes the fields."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ TurnPolicy = Literal["queue", "reject", "interrupt"]
 
 
 class AppendedEvent(msgspec.Struct, frozen=True):
-    """An event that is safe in the log. ``status`` (applied, duplicate or rejected) only where the
-    call waited for the fold.
+    """An event that is safe in the log; ``status`` (applied, duplicate or rejected) only if the
+    call waited for the window.
     """
 
     id: str
@@ -25,7 +23,7 @@ class AppendedEvent(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The answer to an append, in the order of what was sent; ``position`` is the last one's
+    """The answer to an append, in the order of its events; ``position`` is the last one's
     (``positions`` by conversation).
     """
 

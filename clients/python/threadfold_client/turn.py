@@ -1,4 +1,4 @@
-"""A run on a conversation as a context manager: begun with a lease, ended on exit."""
+"""A turn on a conversation as a context manager: begun with a lease, ended on exit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from threadfold.client.errors import ClientError, Conflict
-from threadfold.client.models import TurnInfo
+from threadfold_client.errors import ClientError, Conflict
+from threadfold_client.models import TurnInfo
 
 MOST_WAIT = 10.0
 """Seconds that one request waits for a queued turn to begin."""
@@ -19,13 +19,11 @@ End = Callable[[int | None], Awaitable[None]]
 
 
 class Turn:
-    """A turn; ``fencing_token``, ``turn_id`` and ``status`` are there once entered. Give the token
-    to appends and partial text.
+    """A turn; ``fencing_token`` and ``status`` are set once it is entered. Give the token to
+    appends and partial text.
 
-    The lease runs out after its seconds: ``renew`` a longer run.
-
-    With the policy ``queue`` entering waits until the turns before are over, at most ``wait``
-    seconds.
+    The lease ends after its seconds: ``renew`` it for a longer run. With the policy ``queue``,
+    entering waits until the turns before it are over, at most ``wait`` seconds.
 
     Raises:
         Conflict: another turn holds the conversation (policy ``reject``, or queued for longer than
@@ -42,9 +40,7 @@ class Turn:
 
     @property
     def fencing_token(self) -> int:
-        """What proves that this turn still holds the conversation; raises RuntimeError before it
-        began.
-        """
+        """The proof that this turn holds the conversation; raises RuntimeError before it began."""
         if self.info is None or self.info.fencing_token is None:
             raise RuntimeError("the turn has not begun: enter it with `async with`")
         return self.info.fencing_token
@@ -88,9 +84,7 @@ class Turn:
         try:
             await asyncio.shield(self.end())
         except Conflict:
-            # it was over already: interrupted, or its lease ran out; what it appended after that
-            # was refused
-            return
+            return  # it was interrupted, or its lease ended: later appends were refused
         except ClientError as failed:
             if error is None:
                 raise

@@ -1,11 +1,10 @@
 """LangChain: a chat message history that is a conversation's bounded window.
 
-from threadfold import Client
-from threadfold.adapters.langchain import ThreadfoldChatMessageHistory
+from threadfold_client import Client
+from threadfold_client.adapters.langchain import ThreadfoldChatMessageHistory
 
-history = ThreadfoldChatMessageHistory("conversation-1", Client(url, key)) chain =
-RunnableWithMessageHistory(model, lambda session_id: ThreadfoldChatMessageHistory(session_id,
-client))
+client = Client(url, key)
+chain = RunnableWithMessageHistory(model, lambda id: ThreadfoldChatMessageHistory(id, client))
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from threadfold.adapters.extras import require
+from threadfold_client.adapters.extras import require
 
 require("langchain_core", "langchain")
 
 from langchain_core.chat_history import BaseChatMessageHistory  # noqa: E402
 
-from threadfold.adapters.kept import shown_messages  # noqa: E402
-from threadfold.adapters.langchain_messages import PROVIDER, to_event, to_messages  # noqa: E402
-from threadfold.adapters.sessions import SessionLog  # noqa: E402
-from threadfold.client import AsyncClient, Client  # noqa: E402
+from threadfold_client import AsyncClient, Client  # noqa: E402
+from threadfold_client.adapters.kept import shown_messages  # noqa: E402
+from threadfold_client.adapters.langchain_messages import PROVIDER, to_event, to_messages  # noqa: E402
+from threadfold_client.adapters.sessions import SessionLog  # noqa: E402
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -35,13 +34,15 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
     """LangChain's ``BaseChatMessageHistory`` over one conversation.
 
     ``messages`` is the bounded window: system text, the summary (as an assistant's message), then
-    what stands verbatim. Adding returns once the window holds the messages. ``clear`` goes back to
-    the beginning; the log keeps what was said.
+    the verbatim tail. Adding returns once the window holds the messages. ``clear`` goes back to the
+    beginning; the log keeps everything.
 
     Args:
-        session_id: the conversation. client: a ``Client`` serves both halves of the interface; an
-        ``AsyncClient`` the asynchronous one only, in its own loop. max_tokens: a limit of this
-        reader's own. fence: a turn's fencing token, given with everything appended.
+        session_id: the conversation.
+        client: a ``Client`` serves both halves of the interface; an ``AsyncClient`` only the
+            asynchronous one, in its own loop.
+        max_tokens: a limit of this reader's own.
+        fence: a turn's fencing token, sent with every append.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc
         return await self._await(self._read())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages; they are one list in the log, with nothing of others in between."""
+        """Append messages as one list; nothing of others comes in between."""
         self._run(self._add(messages))
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:

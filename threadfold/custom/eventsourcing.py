@@ -1,7 +1,7 @@
-"""eventsourcing (the library): a tracking recorder over the store of one's own projections, so that
-its runners keep their place in Redis.
+"""eventsourcing (the library): a tracking recorder over the store of custom projections. It keeps
+the places of the library's runners in Redis.
 
-from threadfold.adapters.eventsourcing import ThreadfoldTrackingRecorder
+from threadfold.custom.eventsourcing import ThreadfoldTrackingRecorder
 
 recorder = ThreadfoldTrackingRecorder("redis://localhost:6379/0", name="counters")
 recorder.save(Tracking("orders", 21), {("acme", "open"): 4})      # the value and the place, both or
@@ -18,9 +18,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from threadfold.adapters.extras import require
+from threadfold_client.adapters.extras import require
 
-require("eventsourcing", "eventsourcing")
+require("eventsourcing", "eventsourcing", "threadfold")
 
 from eventsourcing.persistence import (  # noqa: E402
     IntegrityError,
@@ -40,14 +40,13 @@ T = TypeVar("T")
 
 
 class ThreadfoldTrackingRecorder(TrackingRecorder):
-    """``eventsourcing``'s ``TrackingRecorder``: for each upstream application the last notification
-    that was taken in.
+    """``eventsourcing``'s ``TrackingRecorder``: the last processed notification of each upstream
+    application.
 
-    It is one checkpoint an application, in the hash tag of its values, written by the same fenced
-    script as a projection's: of two writers of one notification the second gets ``IntegrityError``,
-    in one process or in several. What Redis loses is lost with its values together, so a runner
-    begins again from what is left. Methods may be called from any thread; ``close`` (or ``with``)
-    ends its own.
+    Each application has one checkpoint, in the hash tag of its values, written by the same fenced
+    script as a projection's. Of two writers of one notification the second gets ``IntegrityError``,
+    in one process or in several. Redis loses places and values together, so a runner begins again
+    from what is left. Methods may be called from any thread; ``close`` (or ``with``) ends its own.
 
     Args:
         url, prefix, timeout: as for ``streams.custom.store.RedisProjectionStore``.
@@ -85,7 +84,7 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
             self._loop.close()
 
     def insert_tracking(self, tracking: Tracking) -> None:
-        """Record that a notification was taken in.
+        """Record that a notification was processed.
 
         Raises:
             IntegrityError: it, or a later one of its application, is recorded already.

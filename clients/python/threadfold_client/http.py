@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from threadfold.client.calls import Call
-from threadfold.client.errors import ClientClosed, Fault, Invalid, Unavailable, of_response
-from threadfold.client.sse import ServerSent, SseParser, StreamTooLong
+from threadfold_client.calls import Call
+from threadfold_client.errors import ClientClosed, Fault, Invalid, Unavailable, of_response
+from threadfold_client.sse import ServerSent, SseParser, StreamTooLong
 
 CONNECT = 5.0
 """Seconds to connect, and to wait for a free connection of the pool."""
@@ -92,12 +92,11 @@ class HttpTransport:
                         status=response.status_code,
                     )
                 async for chunk in response.aiter_bytes():
-                    held = parser.last_id
+                    before = parser.last_id
                     for event in parser.feed(chunk):
                         yield event
-                    if parser.last_id is not None and parser.last_id != held:
-                        # A block of nothing but an id: where to resume from, before anything was
-                        # said.
+                    if parser.last_id is not None and parser.last_id != before:
+                        # A block of nothing but an id: where to resume before the first event.
                         yield ServerSent("", parser.last_id, "")
             finally:
                 await response.aclose()
@@ -132,7 +131,7 @@ class HttpTransport:
             raise _unsendable(call, error) from None
 
     def _broken(self, error: httpx.HTTPError) -> Unavailable:
-        # Only where no connection came about is it certain that nothing was done.
+        # Without a connection it is certain that nothing was done.
         unknown = not isinstance(
             error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
         )
@@ -147,7 +146,7 @@ class HttpTransport:
 
 
 def _unsendable(call: Call, error: Exception) -> Invalid:
-    """What no attempt can send: a header's value with a line break, say."""
+    """The error of a call that no attempt can send, like a header with a line break."""
     return Invalid(f"{call.method} {call.path} cannot be sent: {error}")
 
 
@@ -155,4 +154,4 @@ def _encode(body: Any) -> bytes:
     try:
         return msgspec.json.encode(body)
     except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:
-        raise Invalid(f"what was given cannot be written as JSON: {error}") from None
+        raise Invalid(f"the body cannot be written as JSON: {error}") from None

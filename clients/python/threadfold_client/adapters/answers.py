@@ -1,18 +1,18 @@
-"""What a model's answer is once it is in the conversation, and its entry in the ledger."""
+"""A model's answer in the conversation, and its record in the ledger."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any, NamedTuple
 
-from threadfold.client import Appended, AsyncClient, ClientError, Context
+from threadfold_client import Appended, AsyncClient, ClientError, Context
 
 logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """An answer that was appended: the event, its place, the context it answers, and its record in
-    the ledger (None without one).
+    """An appended answer: its event, where it was appended, the context it answers, and the id of
+    its record in the ledger (None without one).
     """
 
     event: dict[str, Any]
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """The answer's text."""
         content = self.event.get("content")
         if isinstance(content, list):
             return "".join(part["text"] for part in content if part["type"] == "text")
@@ -30,11 +30,11 @@ class Answer(NamedTuple):
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
-        """The calls it asks for, as ``{"id", "name", "arguments"}``."""
+        """Its calls, as ``{"id", "name", "arguments"}``."""
         return list(self.event.get("tool_calls") or [])
 
 
-async def recorded(
+async def record_answer(
     client: AsyncClient,
     conversation: str,
     context: Context,
@@ -42,9 +42,7 @@ async def recorded(
     model: str,
     latency_ms: float,
 ) -> str | None:
-    """Record the call; an answer that is in the conversation does not fail for its entry in the
-    ledger, which is logged instead.
-    """
+    """Record the call; a failure is logged, as the answer is in the conversation already."""
     try:
         return await client.record_call(
             conversation,

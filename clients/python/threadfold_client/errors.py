@@ -1,25 +1,20 @@
-"""The errors of the client: one class for each kind of problem document, whichever transport it
-came over.
-"""
+"""The errors of the client: one class for each kind of problem document, over every transport."""
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from projections.errors import ThreadfoldError
 
-
-class ClientError(ThreadfoldError):
+class ClientError(Exception):
     """A call that failed.
 
     ``status`` is the HTTP status (0 where no answer came), ``type`` the problem's short name like
-    ``invalid-event``, ``title`` and ``detail`` its words, ``retry_after`` the seconds the service
-    asked to wait, or None. ``unknown`` says that it cannot be told whether the call took effect:
-    repeat it with the same ids.
+    ``invalid-event``, ``title`` and ``detail`` its texts, ``retry_after`` the seconds the service
+    asked to wait, or None. ``unknown`` is true if the call may have taken effect: repeat it with
+    the same ids.
     """
 
     def __init__(
@@ -39,11 +34,10 @@ class ClientError(ThreadfoldError):
         self.title = title
         self.retry_after = retry_after
         self.unknown = unknown
-        self.problem = status or 503
 
 
 class Malformed(ClientError):
-    """400: the request was not understood at all."""
+    """400: the request is not understood at all."""
 
 
 class Unauthenticated(ClientError):
@@ -59,11 +53,11 @@ class NotFound(ClientError):
 
 
 class Conflict(ClientError):
-    """409: something else came first: another event after the expected position, another turn, a
-    fencing token that is over.
+    """409: something else came first: an event after the expected position, another turn, the end
+    of the turn of a fencing token.
 
-    ``unknown`` is true where an earlier attempt of the same call got no answer: then what came
-    first may be that attempt.
+    ``unknown`` is true if an earlier attempt of the same call got no answer: then what came first
+    may be that attempt.
     """
 
 
@@ -92,7 +86,7 @@ class Unavailable(ClientError):
 
 
 class Fault(ClientError):
-    """Any other answer: a fault of the service, or something in between that is not threadfold."""
+    """Any other answer: a fault of the service, or of something between it and the client."""
 
 
 class ClientClosed(ClientError):
@@ -115,8 +109,8 @@ BY_STATUS: dict[int, type[ClientError]] = {
     503: Unavailable,
     504: Unavailable,
 }
-# What a gateway answers in this way was refused before anything was done.
-_NOTHING_DONE = frozenset({"overloaded", "not-connected"})
+NOTHING_DONE = frozenset({"overloaded", "not-connected"})
+"""The problem types of a 5xx after which nothing was done."""
 _URN = "urn:threadfold:problem:"
 
 
@@ -134,21 +128,7 @@ def of_response(status: int, body: bytes, retry_after: str | None) -> ClientErro
         type=kind,
         title=str(document.get("title") or phrase),
         retry_after=_seconds(retry_after),
-        unknown=status >= 500 and kind not in _NOTHING_DONE,
-    )
-
-
-def of_product(error: ThreadfoldError) -> ClientError:
-    """The same for an error that threadfold raised in this process."""
-    name = type(error).__name__
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-    return BY_STATUS.get(error.problem, Fault)(
-        str(error),
-        status=error.problem,
-        type=words.replace(" ", "-"),
-        title=words.capitalize(),
-        retry_after=1.0 if error.problem == 503 else None,
-        unknown=error.problem >= 500 and words.replace(" ", "-") not in _NOTHING_DONE,
+        unknown=status >= 500 and kind not in NOTHING_DONE,
     )
 
 
@@ -161,9 +141,7 @@ def _document(body: bytes) -> dict[str, Any]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; the form with a date is not one that threadfold sends, and is passed
-    over.
-    """
+    """Retry-After in seconds; threadfold does not send the form with a date, which is ignored."""
     try:
         return max(0.0, float(header)) if header else None
     except ValueError:

@@ -1,14 +1,14 @@
-"""Calls without HTTP in between: for services inside the platform that may reach Kafka and Redis
-themselves.
+"""The transport of a client that reaches Kafka and Redis itself: for services inside the platform.
 
 Appends, contexts, history, single events, streams and partial text go to the backend as they are.
-All other calls are served by the gateway's own routes, called in this process without a socket, so
-that they mean the same here and there.
+All other calls go to the gateway's own routes, in this process and without a socket, so they mean
+the same over both transports.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -21,14 +21,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from projections.errors import ThreadfoldError
 from projections.names import make_key
 from streams.settings.settings import Settings
-from threadfold.client.calls import Call
-from threadfold.client.errors import ClientClosed, ClientError, Invalid, Unavailable, of_product
-from threadfold.client.http import HttpTransport
-from threadfold.client.sse import ServerSent
 from threadfold.gateway.access import INSIDE, Caller
 from threadfold.gateway.app import create_gateway
 from threadfold.gateway.bodies import as_list
 from threadfold.service.conversations import ConversationService
+from threadfold_client.calls import Call
+from threadfold_client.errors import (
+    BY_STATUS,
+    NOTHING_DONE,
+    ClientClosed,
+    ClientError,
+    Fault,
+    Invalid,
+    Unavailable,
+)
+from threadfold_client.http import HttpTransport
+from threadfold_client.sse import ServerSent
 
 
 class DirectTransport:
@@ -69,14 +77,13 @@ class DirectTransport:
             if plain is None:
                 assert self._routes is not None
                 if call.name == "partial" or call.method == "DELETE":
-                    await (
-                        self._lively()
-                    )  # text in progress is what these routes need beside the backend
+                    # Beside the backend these routes need the text in progress.
+                    await self._lively()
                 return await self._routes.request(call)
             async with asyncio.timeout(self._timeout):
                 return await plain(backend, call)
         except ThreadfoldError as error:
-            raise _client_error(error) from None
+            raise client_error(error) from None
         except TimeoutError:
             raise Unavailable(
                 f"Kafka or Redis did not answer within {self._timeout:g} s; unknown whether it took"
@@ -100,7 +107,7 @@ class DirectTransport:
                 async for sent in source:
                     yield ServerSent(sent.event, sent.id, sent.data.decode())
         except ThreadfoldError as error:
-            raise _client_error(error) from None
+            raise client_error(error) from None
 
     async def close(self) -> None:
         """Stop the backend; calls under way fail."""
@@ -230,8 +237,18 @@ def _as(caller: Caller, app: ASGIApp) -> ASGIApp:
     return serve
 
 
-def _client_error(error: ThreadfoldError) -> ClientError:
-    return error if isinstance(error, ClientError) else of_product(error)
+def client_error(error: ThreadfoldError) -> ClientError:
+    """The client's error for one that threadfold raised in this process."""
+    name = type(error).__name__
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    return BY_STATUS.get(error.problem, Fault)(
+        str(error),
+        status=error.problem,
+        type=words.replace(" ", "-"),
+        title=words.capitalize(),
+        retry_after=1.0 if error.problem == 503 else None,
+        unknown=error.problem >= 500 and words.replace(" ", "-") not in NOTHING_DONE,
+    )
 
 
 def _json(document: object) -> bytes:

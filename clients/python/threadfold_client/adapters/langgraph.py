@@ -1,10 +1,11 @@
-"""LangGraph: hooks that append what a graph says and give its model the bounded window, beside
+"""LangGraph: hooks that append a graph's messages and give its model the bounded window, beside
 LangGraph's own checkpointer.
 
-    from threadfold.adapters.langgraph import ThreadfoldMemory
+    from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
-    memory = ThreadfoldMemory(AsyncClient(url, key)) agent = create_react_agent(model, tools,
-    pre_model_hook=memory.before_model, post_model_hook=memory.after_model, checkpointer=saver)
+    memory = ThreadfoldMemory(AsyncClient(url, key))
+    hooks = {"pre_model_hook": memory.before_model, "post_model_hook": memory.after_model}
+    agent = create_react_agent(model, tools, checkpointer=saver, **hooks)
 
 docs/decisions/0017-langgraph.md says why this is no checkpointer.
 """
@@ -15,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from threadfold.adapters.extras import needs_asynchronous, require
+from threadfold_client.adapters.extras import needs_asynchronous, require
 
 require("langgraph", "langgraph")
 require("langchain_core", "langgraph")
@@ -23,17 +24,17 @@ require("langchain_core", "langgraph")
 from langchain_core.messages import BaseMessage, RemoveMessage  # noqa: E402
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # noqa: E402
 
-from threadfold.adapters.kept import shown_messages  # noqa: E402
-from threadfold.adapters.langchain_messages import to_event, to_messages  # noqa: E402
+from threadfold_client.adapters.kept import shown_messages  # noqa: E402
+from threadfold_client.adapters.langchain_messages import to_event, to_messages  # noqa: E402
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-    from threadfold.client import AsyncClient
+    from threadfold_client import AsyncClient
 
 MAX_MESSAGES = 500
-"""Messages of a state that are looked at where it is not known which of them were appended: ids
-make repeats harmless that far back.
+"""Messages of a state that are appended again if it is unknown which of them were: their ids make
+the repeats harmless.
 """
 MAX_THREADS = 10_000
 
@@ -41,14 +42,15 @@ MAX_THREADS = 10_000
 class ThreadfoldMemory:
     """Hooks for a graph whose state has ``messages`` (``MessagesState``, ``create_react_agent``).
 
-    A thread's id is its conversation. Each message is appended under an id made of its own, so a
-    node that runs again (a retry, a resumed interrupt, another process) appends nothing twice. A
-    fork from an earlier checkpoint is not a rollback: give it a thread of its own.
+    A thread's id is its conversation. Each message's event id is made of its own id, so a node that
+    runs again (a retry, a resumed interrupt, another process) appends nothing twice. A fork from an
+    earlier checkpoint is not a rollback: give it a thread of its own.
 
     Args:
-        client: used in the loop the graph runs in. max_tokens: a limit of this reader's own.
+        client: used in the loop the graph runs in.
+        max_tokens: a limit of this reader's own.
         trim_state: replace the state's messages by the window as well, so that checkpoints stay
-        bounded, too.
+            bounded.
     """
 
     def __init__(
@@ -61,8 +63,8 @@ class ThreadfoldMemory:
         self._last: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
 
     async def before_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        """Append what the state has that the log has not, and give the window: as
-        ``llm_input_messages``, or in place of the state's.
+        """Append the state's new messages and give the window: as ``llm_input_messages``, or in
+        place of the state's.
         """
         conversation = _thread(config)
         position = await self.append(conversation, state["messages"])
@@ -70,8 +72,8 @@ class ThreadfoldMemory:
         if not self._trim_state:
             return {"llm_input_messages": window}
         for i, message in enumerate(window):
-            # What was shortened or summarised has no message of the state any more; an id of this
-            # kind is never appended.
+            # A shortened or summarised message is none of the state's; an id of this kind is never
+            # appended.
             message.id = message.id or f"{_WINDOW}{i}"
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *window]}
 
@@ -81,9 +83,7 @@ class ThreadfoldMemory:
         return {}
 
     async def append(self, conversation: str, messages: Sequence[BaseMessage]) -> str | None:
-        """Append those of a state's messages that are new; returns the position of the last one
-        known of, None where there is none.
-        """
+        """Append a state's new messages; returns the last known position, None without any."""
         fresh = [
             m for m in self._unsent(conversation, messages) if not (m.id or "").startswith(_WINDOW)
         ]

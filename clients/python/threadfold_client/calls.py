@@ -1,4 +1,4 @@
-"""What a transport carries: one call as data, and when a failed one may be repeated."""
+"""A call as data, the transports that carry it, and when a failed one may be repeated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from threadfold.client.errors import ClientError, RateLimited, Unavailable
-from threadfold.client.sse import ServerSent
+from threadfold_client.errors import ClientError, RateLimited, Unavailable
+from threadfold_client.sse import ServerSent
 
 CallName = Literal[
     "append", "context", "history", "event", "partial", "stream", "summaries", "other"
@@ -19,9 +19,9 @@ CallName = Literal[
 class Call:
     """One call, as the HTTP contract has it: path and query under ``/v1``, ``body`` as JSON values.
 
-    ``name`` is for transports that need no HTTP for some calls; those take ``conversation``,
-    ``body`` and ``query``. ``repeat`` says when a failed attempt may be followed by another:
-    ``always`` where a repeat changes nothing, ``refused`` where it would do the thing twice.
+    ``name`` is for transports that need no HTTP for some calls; those use ``conversation``,
+    ``body`` and ``query``. ``repeat`` is when a failed attempt may be repeated: ``always`` if a
+    repeat changes nothing, ``refused`` (only after a refusal) if it would act twice.
     """
 
     method: str
@@ -35,8 +35,8 @@ class Call:
 
 
 class Transport(Protocol):
-    """How calls reach threadfold: over HTTP, or straight to Kafka and Redis. One attempt each;
-    repeating is the client's part.
+    """How calls reach threadfold: over HTTP, or another way. It makes one attempt a call; the
+    client repeats.
     """
 
     async def request(self, call: Call) -> bytes:
@@ -73,7 +73,7 @@ class Retries:
 
 
 def may_repeat(call: Call, error: ClientError) -> bool:
-    """Whether another attempt may succeed and can do no harm: 4xx are never repeated but 429."""
+    """Whether another attempt may succeed and can do no harm; of the 4xx only 429 is repeated."""
     if isinstance(error, RateLimited):
         return True
     return isinstance(error, Unavailable) and (call.repeat == "always" or not error.unknown)

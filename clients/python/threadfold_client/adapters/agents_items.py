@@ -1,8 +1,8 @@
 """Items of openai-agents (the Responses format) as events, and back. Pure.
 
-What the model says between two inputs (reasoning, a message, calls, hosted tools' items) is one
-assistant message with its calls, as every other provider's format has it; how it was divided into
-items is kept beside it (``threadfold.adapters.kept``).
+The model's output between two inputs (reasoning, a message, calls, hosted tools' items) is one
+assistant message with its calls, as in every other provider's format. Its division into items is
+kept beside it (``threadfold_client.adapters.kept``).
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from threadfold.adapters.content import converted, plain_text, restored
-from threadfold.adapters.kept import keep, kept
+from threadfold_client.adapters.content import converted, plain_text, restored
+from threadfold_client.adapters.kept import keep, kept
 
 PROVIDER = "openai-agents"
 _CALL = ("type", "call_id", "name", "arguments")
 
 
 def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
-    """The items as flat events, in order; reading them back with :func:`to_items` gives the same
-    items.
+    """The items as flat events, in order; :func:`to_items` gives the same items back.
 
-    Of a function's output only ``call_id`` and ``output`` are kept, of system and developer
-    messages their text: they stand in lanes that hold nothing else.
+    Of a function's output only ``call_id`` and ``output`` are kept; of system and developer
+    messages only the text.
     """
     events: list[dict[str, Any]] = []
     for group in _groups([dict(item) for item in items]):
@@ -40,7 +39,7 @@ def to_events(items: Sequence[Any]) -> list[dict[str, Any]]:
                 {"type": "tool.result", "tool_call_id": first.get("call_id"), "content": content}
             )
         elif _is_message(first) and first["role"] != "assistant":
-            events.append(_said(first))
+            events.append(_input(first))
         else:
             events.append(_assistant(group))
     return events
@@ -52,8 +51,8 @@ def to_items(flats: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def items_of(flat: dict[str, Any]) -> list[dict[str, Any]]:
-    """The items of one; where its text was shortened since, what was kept does not fit any more,
-    and the plain form is given.
+    """The items of one; in the plain form if its text was shortened, so that what was kept does
+    not fit any more.
     """
     what = kept(flat, PROVIDER)
     if isinstance(what, list):
@@ -69,8 +68,8 @@ def _is_message(item: dict[str, Any]) -> bool:
 
 
 def _groups(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Items that are one event: an input or a function's output alone, and runs of what the model
-    said, with one message each at most.
+    """The items of each event: an input or a function's output alone, or a run of the model's
+    items with one message at most.
     """
     run: list[dict[str, Any]] = []
     for item in items:
@@ -88,7 +87,7 @@ def _groups(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield run
 
 
-def _said(item: dict[str, Any]) -> dict[str, Any]:
+def _input(item: dict[str, Any]) -> dict[str, Any]:
     made = converted(item.get("content"))
     flat = {"type": "message", "role": item["role"], "content": made.content}
     if item["role"] != "user":

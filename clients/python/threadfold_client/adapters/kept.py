@@ -1,9 +1,9 @@
-"""What a framework's message has and an event has no field for: kept beside the text, and found
-again in the bounded window.
+"""Fields of a framework's message that an event does not have: kept beside its text, and read back
+from the bounded window.
 
-It travels as a ``reasoning`` part with the framework as its provider and JSON as its signature:
-such parts are kept with their message as long as that is in the window, no model's provider is ever
-sent another one's, and they cost no tokens. Results of tools have none.
+They are a ``reasoning`` part with the framework as its provider and JSON as its signature. Such a
+part stays with its message as long as that is in the window. It is sent to no model and costs no
+tokens. Results of tools have none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from threadfold.client import AsyncClient, NotFound
+from threadfold_client import AsyncClient, NotFound
 
 
 def keep(flat: dict[str, Any], provider: str, what: Any) -> dict[str, Any]:
@@ -34,13 +34,13 @@ def keep(flat: dict[str, Any], provider: str, what: Any) -> dict[str, Any]:
 
 
 def kept(flat: dict[str, Any], provider: str) -> Any:
-    """What was kept with this message of the window for the framework, None where nothing was."""
+    """What was kept with this message for the framework, None without any."""
     for part in flat.get("reasoning") or ():
         if part.get("provider") == provider and part.get("signature"):
             try:
                 return msgspec.json.decode(part["signature"])
             except msgspec.DecodeError:
-                return None  # another producer's: the text alone has to do
+                return None  # another producer's: only the text can be used
     return None
 
 

@@ -1,9 +1,9 @@
 """The OpenAI SDK: its responses as events, a context as its arguments, and an answer streamed to
-readers while the model gives it.
+readers as it comes.
 
-from threadfold.adapters.openai import respond
+from threadfold_client.adapters.openai import respond
 
-answer = await respond(threadfold, "conversation-1", AsyncOpenAI(), model="gpt-5")
+answer = await respond(client, "conversation-1", AsyncOpenAI(), model="gpt-5")
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from threadfold.adapters.answers import Answer, recorded
-from threadfold.adapters.extras import needs_asynchronous, require
+from threadfold_client.adapters.answers import Answer, record_answer
+from threadfold_client.adapters.extras import needs_asynchronous, require
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-    from threadfold.client import AsyncClient, Context
+    from threadfold_client import AsyncClient, Context
 
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 
@@ -37,10 +37,10 @@ def request_of(context: Context) -> dict[str, Any]:
 
 
 def event_of(completion: ChatCompletion) -> dict[str, Any]:
-    """A completion's first choice as a flat event, with its calls, the model's name and the usage
-    it reported.
+    """A completion's first choice as a flat event, with its calls, the model's name and the
+    reported usage.
 
-    A refusal is its text. Audio and what else an event has no field for is left out.
+    A refusal becomes its text. Audio and other things without a field in an event are left out.
     """
     message = completion.choices[0].message
     calls = [
@@ -55,8 +55,8 @@ def event_of(completion: ChatCompletion) -> dict[str, Any]:
 
 @dataclass
 class Collector:
-    """Puts a stream's chunks together. ``add`` gives the text of each, ``event`` the whole as
-    :func:`event_of` would give it.
+    """Joins a stream's chunks. ``add`` returns the text of each, ``event`` the whole as
+    :func:`event_of` does.
     """
 
     model: str = ""
@@ -65,7 +65,7 @@ class Collector:
     _calls: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, chunk: ChatCompletionChunk) -> str:
-        """Take a chunk and return the text in it, empty for none."""
+        """Add a chunk; returns its text, empty without any."""
         self.model = chunk.model or self.model
         self.usage = chunk.usage or self.usage
         for choice in chunk.choices:
@@ -74,7 +74,7 @@ class Collector:
         return ""
 
     def event(self) -> dict[str, Any]:
-        """All that came, as one flat event."""
+        """The chunks so far as one flat event."""
         calls = [
             (id_, name, arguments) for _, (id_, name, arguments) in sorted(self._calls.items())
         ]
@@ -109,13 +109,13 @@ async def respond(
     record the call in the ledger.
 
     Args:
-        after: a position the context shall include, as the append of the user's message answered.
-        max_tokens: a limit for the context; the model's own limit for its answer goes into
-        ``options``. turn_id, fence: of the turn this is part of, if any. options: further arguments
-        of ``chat.completions.create`` (tools, temperature, …).
+        after: a position the context includes, as the append of the user's message answered.
+        max_tokens: a limit for the context; the limit for the answer is one of ``options``.
+        turn_id, fence: of the turn this is part of, if any.
+        options: further arguments of ``chat.completions.create`` (tools, temperature, …).
 
-    Where the stream breaks off, what was said so far is kept as an interrupted message, and the
-    SDK's own error is raised.
+    If the stream breaks off, the text so far is kept as an interrupted message, and the SDK's own
+    error is raised.
     """
     require("openai", "openai")
     needs_asynchronous(client, "respond")
@@ -135,7 +135,7 @@ async def respond(
         latency_ms = (time.perf_counter() - begun) * 1000
         event = collector.event()
         appended = await writer.finish(event)
-    render_id = await recorded(client, conversation, context, event, model, latency_ms)
+    render_id = await record_answer(client, conversation, context, event, model, latency_ms)
     return Answer(event, appended, context, render_id)
 
 

@@ -1,5 +1,5 @@
-"""A conversation used as a framework's session: begun with an event to go back to, cleared and
-popped by rollbacks.
+"""A conversation as a framework's session: it begins with an event to go back to; rollbacks clear
+it and pop from it.
 """
 
 from __future__ import annotations
@@ -7,20 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from projections.names import parse_position
-from threadfold.client import Appended, AsyncClient, Conflict, NotFound
+from threadfold_client import Appended, AsyncClient, Conflict, NotFound
 
 OPENED = "session-opened"
-"""The id of the event a session's conversation begins with: the place to which clearing it goes
-back.
-"""
+"""The id of the event that a session's conversation begins with; clearing goes back to it."""
 MAX_ITEMS = 500
 
 
 class SessionLog:
-    """One conversation's events as a session sees them. Several may be used on one conversation, in
-    any process.
-    """
+    """One conversation's events as a session; several may share a conversation, in any process."""
 
     def __init__(
         self, client: AsyncClient, conversation: str, channel: str, fence: int | None = None
@@ -58,10 +53,9 @@ class SessionLog:
 
     async def clear(self) -> None:
         """Go back to the beginning. A conversation that did not begin as a session keeps its first
-        event: there is nothing before it.
+        event.
 
-        The log keeps what was said, as it does with every rollback; erasing a conversation is
-        something else (``AsyncClient.erase``).
+        The log keeps everything, as with every rollback. ``AsyncClient.erase`` erases.
         """
         if self._beginning is None:
             try:
@@ -75,8 +69,8 @@ class SessionLog:
             )
 
     async def last(self) -> tuple[dict[str, Any], str | None, str | None] | None:
-        """The newest message or result, the position of the event before it (None: there is none),
-        and the window's position.
+        """The newest message or result, the position of the event before it (None without one), and
+        the window's position.
         """
         try:
             window = await self.client.context(self.conversation, format="events")
@@ -84,11 +78,8 @@ class SessionLog:
             return None
         before: str | None = None
         found: tuple[dict[str, Any], str | None] | None = None
-        # The listing has pinned text first and the summary where its span was: the log's order
-        # tells what is newest.
-        for event in sorted(
-            window.messages, key=lambda event: parse_position(_place(event)).offset
-        ):
+        # Pinned text comes first, and the summary in place of its span: sort by the log's order.
+        for event in sorted(window.messages, key=lambda event: _order(_place(event))):
             if event["type"] in ("message", "tool.result"):
                 found = (event, before)
             before = _place(event)
@@ -97,7 +88,7 @@ class SessionLog:
     async def replace_last(
         self, before: str, rest: Sequence[dict[str, Any]], expect: str | None
     ) -> None:
-        """Go back to ``before``, and append what stays of what stood behind it.
+        """Go back to ``before``, and append the rest of what stood behind it.
 
         Raises:
             Conflict: something else was appended since position ``expect``.
@@ -122,11 +113,15 @@ def _place(event: dict[str, Any]) -> str:
     return str(event["to"] if event["type"] == "summary" else event["position"])
 
 
+def _order(position: str) -> int:
+    """The order of a position among those of its conversation."""
+    return int(position.rpartition("-")[2])
+
+
 def _check(answer: Appended) -> None:
     for event in answer.events:
         if event.status == "rejected":
             raise Conflict(
-                f"event {event.id} was rejected when it was folded: the turn is over, or what it"
-                " names is not there",
+                f"event {event.id} was rejected: its turn is over, or what it names is missing",
                 status=409,
             )
