@@ -9,29 +9,26 @@ later, so a fold that goes back to an earlier entry is the same fold, stopped th
   (``compaction.requested``) is due;
 3. the token mark is passed: where the free shortenings bring the tail down to the low-water mark
    they are made, else a summary is due, and where none can be asked for they are made for what they
-   save; (as well as when a summary is accepted: ``Window.refold``);
+   save; (as well as when a summary is accepted: ``projections.fold.append.refold``);
 4. the tail is over what may be held (twice the budget, or the room under the ceiling): tool results
    are shortened, then the oldest groups are left out, down to the low-water mark.
 
 Readers therefore never wait for a summariser, and between cuts a render only grows at its end.
 Shortenings made while a summary is due are taken back when it is accepted
-(``projections.fold.apply.summary_effects``), so that it makes no difference how late it came.
+(``projections.fold.summary_effects``), so that it makes no difference how late it came.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from projections.policy.profiles import CompactResults, SummarizeResults
-from projections.window.conversation_state import Kind
-from projections.window.due import Due, due_span, kept_offsets, span_to
+from projections.reducers.due import due_span, kept_offsets, span_to
+from projections.reducers.reduction import CLOSED, Reduction
+from projections.reducers.variants import Variants
+from projections.window.entry import Kind
 from projections.window.groups import Group, group_tail
-from projections.window.reducers import CLOSED, Reduction
+from projections.window.meta import Due
+from projections.window.window import MAX_TAIL_BYTES, Window
 
-if TYPE_CHECKING:
-    from projections.window.window import Window
-
-MAX_TAIL_BYTES = 16 << 20
 FAIR = 8
 """A free cut that does not reach the low-water mark is made when it saves one part in so many of
 the mark.
@@ -39,8 +36,8 @@ the mark.
 
 
 def enforce_limits(window: Window, n: int) -> None:
-    """See what follows from the first ``n`` entries of the tail; the window's sums and lanes are as
-    they stand after them.
+    """See what follows from the first ``n`` entries of the tail; the window's statistics and state
+    are as they stand after them.
     """
     limits = window.limits
     entry = window.tail[n - 1]
@@ -52,15 +49,15 @@ def enforce_limits(window: Window, n: int) -> None:
     ):
         # The span would cover what waits for somebody now: no summary of it could be taken while
         # that lasts.
-        window.meta.due = None
+        window.mark_due(None)
     if limits.counted:
         if window.shown_messages > limits.messages or window.shown_turns > limits.turns:
             _pass_counts(window, n)
         if entry.kind == Kind.CLOSED and window.policy.profile == "sliding":
             _empty(window, n)
     if entry.kind == Kind.COMPACT and window.meta.due is None and window.policy.pays:
-        window.meta.due = due_span(
-            window.tail[:n], window.lanes, window.policy, window.covered_to, asked=True
+        window.mark_due(
+            due_span(window.tail[:n], window.lanes, window.policy, window.covered_to, asked=True)
         )
     if window.meta.due is None and window.tail_tokens + window.held_tokens > window.limits.mark:
         _pass_mark(window, n)
@@ -72,10 +69,15 @@ def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Red
     return Reduction(
         group_tail(window.tail[:n]) if groups is None else groups,
         window.policy,
-        window.shaper(),
+        Variants.of(window),
         window.tail[n - 1].offset,
         window.lanes.waiting(),
     )
+
+
+def _note(window: Window, n: int, cut: Reduction) -> None:
+    if cut.changed:
+        window.note_reductions(n)
 
 
 def _pass_counts(window: Window, n: int) -> None:
@@ -84,9 +86,9 @@ def _pass_counts(window: Window, n: int) -> None:
     if policy.cuts == "stable":
         cut = _reduction(window, n)
         cut.limit()
-        window.changed(n, cut.changed)
+        _note(window, n, cut)
     if sliding and window.meta.due is None:
-        window.meta.due = _what_left(window, n)
+        window.mark_due(_what_left(window, n))
 
 
 def _what_left(window: Window, n: int) -> Due | None:
@@ -104,7 +106,7 @@ def _what_left(window: Window, n: int) -> Due | None:
     stays = [
         e.offset
         for g in groups
-        if g.messages() and not g.head.form.startswith("pair:")
+        if g.messages() and not g.head.variant.startswith("pair:")
         for e in g.entries
         if e.offset not in kept
     ]
@@ -129,12 +131,12 @@ def _empty(window: Window, n: int) -> None:
     for group in cut.groups:
         if not cut.waits(group):
             cut.leave_out(group, CLOSED)
-    window.changed(n, cut.changed)
+    _note(window, n, cut)
     if window.meta.due is None and window.policy.pays:
         tail = window.tail[:n]
         reason = "idle" if window.lanes.closed == "idle" else "explicit"
-        window.meta.due = span_to(
-            tail, group_tail(tail), window.lanes, n - 1, reason, window.covered_to
+        window.mark_due(
+            span_to(tail, group_tail(tail), window.lanes, n - 1, reason, window.covered_to)
         )
 
 
@@ -162,12 +164,8 @@ def _pass_mark(window: Window, n: int) -> None:
     if policy.pays and window.tail_messages:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
-            window.meta.due = due_span(
-                window.tail if n == len(window.tail) else window.tail[:n],
-                window.lanes,
-                policy,
-                window.covered_to,
-            )
+            tail = window.tail if n == len(window.tail) else window.tail[:n]
+            window.mark_due(due_span(tail, window.lanes, policy, window.covered_to))
     if window.meta.due is None and saved and saved * FAIR >= mark:
         shorten(window, n)
 
@@ -187,7 +185,7 @@ def shorten(window: Window, n: int) -> None:
     if window.policy.cuts == "stable" and _can_save(window):
         cut = _reduction(window, n)
         cut.shorten()
-        window.changed(n, cut.changed)
+        _note(window, n, cut)
 
 
 def _overflow(window: Window, n: int) -> None:
@@ -206,4 +204,4 @@ def _overflow(window: Window, n: int) -> None:
             cut.changed = changed
             break
         size = sum(len(entry.body) for entry in window.tail[:n])
-    window.changed(n, cut.changed)
+    _note(window, n, cut)

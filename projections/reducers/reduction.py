@@ -23,11 +23,11 @@ from projections.policy.profiles import (
     Reducer,
     SummarizeResults,
 )
-from projections.window.conversation_state import Entry, Kind
+from projections.reducers.variants import Variants
+from projections.window.bodies import result_text
+from projections.window.entry import LEFT_OUT, Entry, Kind
 from projections.window.groups import Group, Link
-from projections.window.variants import Variants, result_text
 
-LEFT_OUT = "leave_out_oldest"
 CLOSED = "session_closed"
 _COMPACT = "compact_tool_results"
 _decode = msgspec.json.decode
@@ -44,7 +44,7 @@ class Reduction:
 
     groups: list[Group]
     policy: Policy
-    shaper: Variants
+    variants: Variants
     at: int
     waiting: set[Link]
     exact: bool = False
@@ -60,7 +60,7 @@ class Reduction:
             self._compact(reducer)
         elif isinstance(reducer, SummarizeResults):
             for result, tool in self._results():
-                self._shape(result, f"head:{reducer.top}", tool)
+                self._shorten(result, f"head:{reducer.top}", tool)
 
     def shorten(self) -> None:
         """The shortenings that save tokens: trimming of tool results, then the policy's reducers of
@@ -87,15 +87,15 @@ class Reduction:
         for result, tool in results:
             # Bytes of JSON are at least as many as the characters they hold: most results need not
             # be looked into.
-            if (result.forms and not result.form.startswith("clip:")) or len(result.body) <= min(
-                policy.soft_trim_chars, policy.hard_clear_chars
-            ):
+            if (result.variants and not result.variant.startswith("clip:")) or len(
+                result.body
+            ) <= min(policy.soft_trim_chars, policy.hard_clear_chars):
                 continue
             size = len(result_text(_decode(result.body)))
             if size > policy.hard_clear_chars:
-                self._shape(result, "clear", tool)
+                self._shorten(result, "clear", tool)
             elif size > policy.soft_trim_chars:
-                self._shape(result, f"soft:{policy.soft_trim_chars}", tool)
+                self._shorten(result, f"soft:{policy.soft_trim_chars}", tool)
 
     def leave_out_oldest(self, most: int) -> None:
         """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
@@ -117,13 +117,13 @@ class Reduction:
         """
         shown = group.shown_calls()
         pinned = [i for i, result in group.results.items() if result.pinned and i in shown]
-        if group.held or (pinned and group.head.form.startswith("pair:")):
+        if group.held or (pinned and group.head.variant.startswith("pair:")):
             return
         for i, result in group.results.items():
             if i not in pinned:
                 self._leave_out(result, reducer)
         if pinned:
-            self._shape(
+            self._shorten(
                 group.head, f"pair:{','.join(map(str, sorted(pinned)))}:{reducer}", "", always=True
             )
         else:
@@ -134,7 +134,6 @@ class Reduction:
         return group.waits(self.waiting)
 
     # -- parts
-    # ------------------------------------------------------------------------------------------
 
     def _shown(self) -> list[Group]:
         return [group for group in self.groups if group.messages()]
@@ -166,10 +165,11 @@ class Reduction:
             self._drop_calls(reducer.keep_last_n)
             return
         text = DEFAULT_TEMPLATE if reducer.replacement == "template" else reducer.replacement
-        form = "call:" + text[len(CALLABLE) :] if text.startswith(CALLABLE) else f"text:{text}"
+        named = text.startswith(CALLABLE)
+        variant = f"call:{text[len(CALLABLE) :]}" if named else f"text:{text}"
         for result, tool in self._results(reducer.keep_last_n):
-            if not result.form.startswith(("text:", "call:")):
-                self._shape(result, form, tool)
+            if not result.variant.startswith(("text:", "call:")):
+                self._shorten(result, variant, tool)
 
     def _drop_calls(self, keep_last_n: int) -> None:
         """Calls and their results go, all of a message or none; a message left empty goes, too."""
@@ -187,7 +187,7 @@ class Reduction:
                     if not result.pinned:
                         self._leave_out(result, _COMPACT)
                 if kept or result_text(_decode(group.head.body)).strip():
-                    self._shape(group.head, "only:" + ",".join(map(str, kept)), "", always=True)
+                    self._shorten(group.head, "only:" + ",".join(map(str, kept)), "", always=True)
                 else:
                     self._leave_out(group.head, _COMPACT)
 
@@ -219,24 +219,17 @@ class Reduction:
                 self.leave_out(group, reducer)
 
     def _leave_out(self, entry: Entry, reducer: str) -> None:
-        self._shape(entry, f"out:{reducer}", "", always=True)
+        self._shorten(entry, f"out:{reducer}", "", always=True)
 
-    def _shape(self, entry: Entry, form: str, tool: str, *, always: bool = False) -> None:
-        """Put an entry into a form, if that is shorter (or ``always``)."""
-        if entry.form == form or entry.out:
+    def _shorten(self, entry: Entry, variant: str, tool: str, *, always: bool = False) -> None:
+        """Put an entry into another variant, if that is shorter (or ``always``)."""
+        if entry.variant == variant or entry.out:
             return
-        chars = entry.chars
-        body = self.shaper.shaped(entry.body, form, entry, tool, entry.forms)
-        tokens = min(entry.tokens, self.shaper.tokens(body)) if body else 0
-        if body == entry.body or (tokens >= entry.tokens and not always):
-            entry.chars = chars
-            return
-        entry.full = entry.full if entry.forms else entry.tokens
-        entry.forms = (*entry.forms, (self.at, form, tokens))
-        entry.tokens, entry.body = tokens, body
-        if form.startswith(("out:", "pair:")):
-            entry.reasoning = b""
-        self.changed = True
+        body, chars = self.variants.make(entry.body, variant, entry, tool, entry.variants)
+        tokens = min(entry.tokens, self.variants.tokens(body)) if body else 0
+        if body != entry.body and (tokens < entry.tokens or always):
+            entry.shorten(self.at, variant, body, tokens, chars)
+            self.changed = True
 
 
 def newest(groups: list[Group]) -> list[Group]:

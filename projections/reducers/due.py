@@ -10,32 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from projections.policy.policy import Policy
-from projections.window.conversation_state import (
-    RENDERED,
-    ConversationState,
-    Entry,
-    Kind,
-    entry_offsets,
-)
+from projections.reducers.reduction import newest
+from projections.window.conversation_state import ConversationState
+from projections.window.entry import RENDERED, Entry, Kind
 from projections.window.groups import Group, group_tail
-from projections.window.reducers import newest
-
-
-class Due(Struct, array_like=True, frozen=True):
-    """A span that waits for its summary: first and last offset (both included), why, the offset at
-    which it was marked, and what is kept.
-
-    ``kept`` are offsets of entries in between that are not covered.
-    """
-
-    first: int
-    last: int
-    reason: str
-    at: int = -1
-    kept: tuple[int, ...] = ()
+from projections.window.meta import Due
 
 
 def due_span(
@@ -139,7 +119,7 @@ def places(tail: Sequence[Entry], due: Due, after: int) -> list[int]:
         if entry.offset in kept or entry.kind == Kind.ABANDONED:
             continue
         far = max(far, reach.get(entry.offset, -1))
-        found += [o for o in entry_offsets(entry) or () if far <= o and after < o <= due.last]
+        found += [o for o in entry.offsets() or () if far <= o and after < o <= due.last]
     return found
 
 
