@@ -57,7 +57,7 @@ from projections.policy.policy import Rules
 from projections.render.read_header import lead_of, view_of
 from projections.render.render import render_openai
 from projections.window.bodies import to_flat
-from projections.window.conversation_state import RENDERED
+from projections.window.entry import RENDERED
 from projections.window.trace_steps import Step
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
