@@ -230,10 +230,7 @@ class ConversationService:
             return []
         key = make_key(tenant, conversation)
         await self._waiting.reach(max(item.position for item in appended), timeout)
-        partition = partition_of(key, self.log.partitions)
-        _, stored = await self._of_live(
-            partition, lambda generation: self.store.head(generation, partition, key)
-        )
+        _, stored = await self.stored_head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
         head, recents = _head_of(key, stored.fields), stored.recent_ids(key)
@@ -399,6 +396,13 @@ class ConversationService:
             lambda generation: self.store.read(generation, partition, [key], recents=recents),
         )
         return checkpoint, found[0]
+
+    async def stored_head(self, key: Key) -> tuple[Checkpoint, Stored | None]:
+        """The same, of the window its head and its recent ids alone; raises like :meth:`stored`."""
+        partition = partition_of(key, self.log.partitions)
+        return await self._of_live(
+            partition, lambda generation: self.store.head(generation, partition, key)
+        )
 
     async def head(self, key: Key) -> Head:
         """The head of a conversation's window: its counters, its turns, what is read first.
