@@ -40,13 +40,9 @@ WORKER = (
 )
 SILENT = f"""
 import asyncio
-<<<<<<< HEAD
 from aiokafka import AIOKafkaConsumer
 from streams.log import clients
 from streams.settings.settings import Settings
-=======
-from streams.projector import projector
->>>>>>> main
 
 GROUP = Settings.load().group
 
