@@ -134,7 +134,7 @@ class Channels:
         key, partition = channel.key, channel.partition
         await self.tail.join(str(key).encode(), channel, [partition])
         first = self.tail.next(partition)
-        checkpoint, stored = await self._backend.stored_head(key)
+        checkpoint, stored = await self._backend.windows.head(key)
         recent_ids = RecentIds() if stored is None else stored.recent_ids(key)
         if first - SCAN <= checkpoint.offset + 1 < first:
             # The windows lag: ids that came since are recent, too. If the windows are further

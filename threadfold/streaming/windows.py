@@ -74,7 +74,7 @@ class Windows:
         while True:
             try:
                 await self._backend.reach(position)
-                _, stored = await self._backend.stored_head(key)
+                _, stored = await self._backend.windows.head(key)
                 if stored is None:
                     return False
                 seen = stored.recent_ids(key).find(id_hash_of(id))
@@ -126,7 +126,7 @@ class Windows:
         with stored_form(key):
             known = self._bases.get(key)
             if known is None or known[0] != head.base:
-                fields = await self._backend.stored_fields(key, [HEAD, BASE])
+                fields = await self._backend.windows.fields(key, [HEAD, BASE])
                 head = decode_head(fields[HEAD])
                 known = self._bases[key] = (head.base, decode_base(fields[BASE]))
             return _state(
@@ -156,12 +156,12 @@ class Windows:
         return None if head.turns is None else head.turns.token
 
     async def _head(self, key: Key) -> Head | None:
-        fields = await self._backend.stored_fields(key, [HEAD])
+        fields = await self._backend.windows.fields(key, [HEAD])
         with stored_form(key):
             return decode_head(fields[HEAD]) if HEAD in fields else None
 
     async def _whole(self, key: Key) -> Window | None:
-        _, stored = await self._backend.stored(key)
+        _, stored = await self._backend.windows.read(key)
         if stored is None:
             return None
         partition = partition_of(key, self._backend.log.partitions)
