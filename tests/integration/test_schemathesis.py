@@ -34,7 +34,7 @@ from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
-from threadfold.gateway.openapi.operation import EVENT_STREAM, PROBLEM
+from threadfold.gateway.declaration import EVENT_STREAM, PROBLEM
 
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"

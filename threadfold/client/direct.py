@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx
 import msgspec
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import ThreadfoldError
@@ -26,8 +25,8 @@ from threadfold.client.errors import ClientClosed, ClientError, Invalid, Unavail
 from threadfold.client.http import HttpTransport
 from threadfold.client.sse import ServerSent
 from threadfold.gateway.access import INSIDE, Caller
-from threadfold.gateway.app import create_gateway
-from threadfold.gateway.bodies import as_list
+from threadfold.gateway.app import Gateway, create_gateway
+from threadfold.gateway.request import as_list
 from threadfold.service.conversations import ConversationService
 
 
@@ -48,7 +47,7 @@ class DirectTransport:
         self._starting = asyncio.Lock()
         self._backend: ConversationService | None = None
         self._routes: HttpTransport | None = None
-        self._inside: FastAPI | None = None
+        self._inside: Gateway | None = None
         self._live: Any = None
         self._closed = False
         self._calls: Mapping[str, Callable[[ConversationService, Call], Awaitable[bytes]]] = {
@@ -214,7 +213,7 @@ class DirectTransport:
         return _json({"turn_id": body["turn_id"], "offset": held})
 
 
-def _inside(settings: Settings, backend: ConversationService) -> FastAPI:
+def _inside(settings: Settings, backend: ConversationService) -> Gateway:
     """The gateway's application on this backend: no server ever sees it."""
     app = create_gateway(settings)
     app.state.connection.backend = backend
