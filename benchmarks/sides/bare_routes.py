@@ -1,5 +1,5 @@
-"""Peers of figure `gateway_single`: bare routes of FastAPI and Starlette, on the gateway's server, that
-move the bytes the gateway moves.
+"""Peers of figure `gateway_single`: bare routes of FastAPI and Starlette, on the gateway's server,
+that move the bytes the gateway moves.
 
 ``bare`` is a FastAPI application: its append reads the body, gives aiokafka a record of as many
 bytes as the gateway would, waits until all in-sync replicas have it, and answers as many bytes as
@@ -125,14 +125,14 @@ def with_fastapi(bare: Bare) -> Any:
 
     app = FastAPI(lifespan=bare.lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.post(APPEND, status_code=202)
     async def append(request: Request, conversation: str) -> Response:
         return await bare.append(request)
 
-    @app.get(READ)
     async def read(conversation: str) -> Response:
         return await bare.read(conversation)
 
+    app.post(APPEND, status_code=202)(append)
+    app.get(READ)(read)
     app.post(READY)(refused)
     return app
 

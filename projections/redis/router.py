@@ -21,7 +21,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import sha1
 from typing import Any, TypeVar
 
@@ -39,7 +39,8 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.redis.address import Address, Kind, read_address
+from projections.errors import CorruptWindow, RedisUnavailable
+from projections.redis.address import Address, Kind, read_address, shown
 from projections.redis.batching import Batcher
 from projections.redis.topology import ClusterSlots, OneServer, SentinelMaster, Topology
 
@@ -393,6 +394,31 @@ class RedisRouter:
         for place, node in list(self._nodes.items()):
             if place not in there:
                 self._drop(node)
+
+
+@contextlib.contextmanager
+def redis_errors(url: str, other_type: str) -> Iterator[None]:
+    """Name every failure to reach the server, or to be served by it, by its cause.
+
+    Args:
+        other_type: ends the message of :class:`CorruptWindow`, which says that a key holds a value
+            of another type: whose key, and what is to be done.
+
+    Raises:
+        RedisUnavailable, CorruptWindow: as named.
+    """
+    where = f"Redis at {shown(url)}"
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise RedisUnavailable(f"{where} does not answer ({reason}): check that it runs") from error
+    except ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            raise CorruptWindow(f"{where} has something else under {other_type}") from error
+        raise RedisUnavailable(f"{where} refused: {error}") from error
+    except RedisError as error:
+        raise RedisUnavailable(f"{where} failed: {error}") from error
 
 
 def _is_master(role: Any) -> bool:

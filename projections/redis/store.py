@@ -8,23 +8,20 @@ nothing here is the truth: it can be lost at any moment.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, cast
 
 import cramjam
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from projections.errors import CorruptWindow, RedisUnavailable
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
-from projections.redis.address import shown
-from projections.redis.router import Node, RedisRouter, Script
+from projections.redis.router import Node, RedisRouter, Script, redis_errors
+from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, PARKED, Found, Lists
 from projections.storage.protocol import Applied, Checkpoint, Index, Stored, Verdict, Write
+from projections.storage.stubs import STUB
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"
@@ -75,7 +72,7 @@ class RedisStore:
         The policy is ``noeviction`` only where all masters have it; else it is that of one that
         does not.
         """
-        async with self._guarded():
+        with self._guarded():
             told = [await _told(node) for node in await self._servers.each()]
         policies = [one["maxmemory_policy"] for one in told]
         return {
@@ -94,7 +91,7 @@ class RedisStore:
                 await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node
             )
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(name, work)
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
@@ -105,7 +102,7 @@ class RedisStore:
             self._queue_windows(pipe, generation, partition, keys, recents=True)
             return _windows(await pipe.execute(), recents=True)
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(self._state(generation, partition), work)
 
     async def read(
@@ -120,31 +117,49 @@ class RedisStore:
             state, *rest = await pipe.execute()
             return self._checkpoint(state, node), _windows(rest, recents)
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(name, work)
 
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        keys = [
-            self._state(generation, partition),
-            self._window_keys(generation, partition, key)[0],
-        ]
+        window = self._window_keys(generation, partition, key)[0]
+        checkpoint, fields, _ = await self._some(generation, partition, [window], names)
+        return checkpoint, fields
 
-        async def work(node: Node) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-            found = await node.gathered(self._fields)(keys, names)
-            state = {
-                name: value for name, value in zip(_STATE, found, strict=False) if value is not None
-            }
-            fields = {
-                name: value
-                for name, value in zip(names, found[len(_STATE) :], strict=True)
-                if value is not None
-            }
-            return self._checkpoint(state, node), _plain(fields)
+    async def head(
+        self, generation: int, partition: int, key: Key
+    ) -> tuple[Checkpoint | None, Stored | None]:
+        keys = self._window_keys(generation, partition, key)
+        checkpoint, fields, found = await self._some(generation, partition, keys, [HEAD, STUB])
+        recents = dict(zip(found[::2], found[1::2], strict=True))
+        return checkpoint, Stored(fields, recents) if fields else None
 
-        async with self._guarded():
-            return await self._servers.run(keys[0], work)
+    async def _some(
+        self, generation: int, partition: int, keys: list[str], names: list[bytes]
+    ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
+        """Checkpoint, some fields of a window, and what lies under its second key, if that is given
+        (``fields.lua``).
+        """
+        state_key = self._state(generation, partition)
+
+        async def work(
+            node: Node,
+        ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
+            found = await node.gathered(self._fields)([state_key, *keys], names)
+            first, last = len(_STATE), len(_STATE) + len(names)
+            state, fields = (
+                {name: value for name, value in pairs if value is not None}
+                for pairs in (
+                    zip(_STATE, found[:first], strict=True),
+                    zip(names, found[first:last], strict=True),
+                )
+            )
+            more = found[last] if len(found) > last else []
+            return self._checkpoint(state, node), _plain(fields), more
+
+        with self._guarded():
+            return await self._servers.run(state_key, work)
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
@@ -200,7 +215,7 @@ class RedisStore:
             verdict, revision, _ = await self._apply(node, keys, [server, *args])
             return Applied(Verdict(verdict.decode()), revision.decode())
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(keys[0], work)
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
@@ -244,7 +259,7 @@ class RedisStore:
                     break
             return found[:limit]
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(key, work)
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
@@ -258,7 +273,7 @@ class RedisStore:
                 )
             ]
 
-        async with self._guarded():
+        with self._guarded():
             names = await self._servers.run(self._state(generation, partition), work)
         return {key for name in names if (key := parse_key(name[len(begin) :])) is not None}
 
@@ -292,7 +307,7 @@ class RedisStore:
             }
             return self._checkpoint(state, node), Index(_by_key(due), _by_key(timers), found)
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(self._state(generation, partition), work)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
@@ -321,7 +336,7 @@ class RedisStore:
             if batch:
                 dropped += max(0, await self._unlink(node, [state, *batch]))
 
-        async with self._guarded():
+        with self._guarded():
             await self._servers.run(state, work)
         return dropped
 
@@ -336,7 +351,7 @@ class RedisStore:
         async def work(node: Node) -> bool:
             return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
 
-        async with self._guarded():
+        with self._guarded():
             return await self._servers.run(key, work)
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
@@ -349,7 +364,7 @@ class RedisStore:
         async def work(node: Node) -> list[Any]:
             return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
 
-        async with self._guarded():
+        with self._guarded():
             return [
                 key
                 for key in map(parse_key, await self._servers.run(name, work))
@@ -363,7 +378,7 @@ class RedisStore:
             return await node.redis.zadd(name, {str(key): at for key, at in times.items()}, xx=True)
 
         if times:
-            async with self._guarded():
+            with self._guarded():
                 await self._servers.run(name, work)
 
     def _pattern(self, generation: int, partition: int, names: str) -> str:
@@ -392,29 +407,10 @@ class RedisStore:
             for name in self._window_keys(generation, partition, key)[: 2 if recents else 1]:
                 pipe.hgetall(name)
 
-    @asynccontextmanager
-    async def _guarded(self) -> AsyncIterator[None]:
-        """Name every failure to reach the server, or to be served by it, by its cause."""
-        try:
-            yield
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            raise RedisUnavailable(
-                f"Redis at {shown(self.url)} does not answer ({_reason(error)}): check that it runs"
-            ) from error
-        except ResponseError as error:
-            if "WRONGTYPE" in str(error):
-                raise CorruptWindow(
-                    f"Redis at {shown(self.url)} has something else under a key of the windows:"
-                    " mend it with `threadfold verify --repair`"
-                ) from error
-            raise RedisUnavailable(f"Redis at {shown(self.url)} refused: {error}") from error
-        except RedisError as error:
-            raise RedisUnavailable(f"Redis at {shown(self.url)} failed: {error}") from error
-
-
-def _reason(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:160]
+    def _guarded(self) -> AbstractContextManager[None]:
+        return redis_errors(
+            self.url, "a key of the windows: mend it with `threadfold verify --repair`"
+        )
 
 
 def _by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:

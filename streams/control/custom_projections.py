@@ -1,25 +1,17 @@
 """Generations of a projection's results, recorded on the control topic under ``view/NAME``: Redis
 can be lost, and with it no switch.
 
-Any process may write the record; of two written on top of the same one everybody takes the first,
-and the other's writer sees that and makes its change anew.
+Any process may write the record (``Control.change_projection``). Of two that were written on top of
+the same one the first counts; the other's writer sees that and repeats its change.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from projections.errors import Conflict, UnknownProjection
-
-if TYPE_CHECKING:
-    from streams.control.follower import Control
-
 logger = logging.getLogger(__name__)
-ATTEMPTS = 20
 
 
 class ProjectionGeneration(msgspec.Struct, frozen=True):
@@ -121,34 +113,3 @@ def take_record(views: dict[str, ProjectionRecord], name: str, value: bytes | No
             name,
             new.revision,
         )
-
-
-async def change_record(
-    control: Control, name: str, change: Callable[[ProjectionRecord], ProjectionRecord | None]
-) -> ProjectionRecord:
-    """Write what ``change`` makes of the record in force (None: nothing is to be done); returns the
-    one in force then.
-
-    Raises:
-        Conflict: others changed it each time.
-        KafkaUnavailable: as named.
-    """
-    for _ in range(ATTEMPTS):
-        before = (await control.sync()).views.get(name, ProjectionRecord())
-        after = change(before)
-        if after is None:
-            return before
-        await control.write({f"view/{name}": after})
-        if control.state.views.get(name) == after:
-            return after
-    raise Conflict(f"the record of projection {name} is changed by others all the time: try again")
-
-
-def record_of(control: Control, name: str) -> ProjectionRecord:
-    """The record in force; raises :class:`UnknownProjection` when there is none."""
-    found = control.state.views.get(name)
-    if found is None or found.live is None:
-        raise UnknownProjection(
-            f"projection {name} has no results yet: start it with `threadfold projection run`"
-        )
-    return found

@@ -22,22 +22,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
 
-from projections.errors import Conflict, TenantExists, TopicMismatch, UnknownTenant
+from projections.errors import Conflict, TenantExists, UnknownProjection, UnknownTenant
 from projections.names import check_name
 from projections.policy.policy import Rules
+from streams.control.custom_projections import ProjectionRecord
 from streams.control.state import Generation as Generation
 from streams.control.state import State as State
-from streams.log.clients import (
-    SharedProducer,
-    kafka_errors,
-    make_consumer,
-    start_client,
-    stop_client,
-)
-from streams.runtime.tasks import end_tasks
+from streams.log.compacted_topic import CompactedTopic, TopicRecord
 from streams.settings.callables import load_callables
 from streams.settings.quotas import (
     DEFAULT_SCOPES,
@@ -55,7 +47,7 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20
-"""How often a change of a tenant's record is made anew because another one came first."""
+"""How often a change of a record is repeated because another one came first."""
 
 
 class Control:
@@ -68,42 +60,18 @@ class Control:
         self.state = State()
         self.state.callables = load_callables(settings.callables)
         self.state.summarizers = settings.summarizer_names
-        self.topic = settings.topic("control")
-        self._producer = SharedProducer(settings)
-        self._consumer: AIOKafkaConsumer | None = None
-        self._follower: asyncio.Task[None] | None = None
-        self._read = 0
-        self._advanced = asyncio.Condition()
+        self._topic = CompactedTopic(settings, settings.topic("control"), self._apply)
         self._changed: list[Callable[[State], None]] = []
         self._tenant_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def start(self) -> Control:
         """Read the topic to its end and go on following it; returns itself."""
-        async with kafka_errors(self.settings, "reading the control topic"):
-            consumer = make_consumer(self.settings)
-            await start_client(consumer, self.settings)
-            self._consumer = consumer
-            if (
-                not consumer.partitions_for_topic(self.topic)
-                and self.topic not in await consumer.topics()
-            ):
-                await self.stop()
-                raise TopicMismatch(
-                    f"topic {self.topic} is missing: run `threadfold topics create`"
-                )
-            consumer.assign([TopicPartition(self.topic, 0)])
-            await consumer.seek_to_beginning()
-        self._follower = asyncio.create_task(self._follow(), name="control-follower")
-        await self.sync()
+        await self._topic.start()
         return self
 
     async def stop(self) -> None:
         """Stop following, and close the clients."""
-        await self._producer.stop()
-        await end_tasks([self._follower])
-        if self._consumer is not None:
-            await stop_client(self._consumer, self.settings)
-        self._follower = self._consumer = None
+        await self._topic.stop()
 
     def on_change(self, callback: Callable[[State], None]) -> None:
         """Call back after each record that was read."""
@@ -111,44 +79,13 @@ class Control:
 
     async def sync(self) -> State:
         """Wait until everything written before this call is in ``state``, and return it."""
-        async with (
-            kafka_errors(self.settings, "reading the control topic"),
-            asyncio.timeout(self.settings.append_timeout),
-        ):
-            if self._consumer is None:
-                raise TimeoutError("the control follower is stopped")
-            tp = TopicPartition(self.topic, 0)
-            end = (await self._consumer.end_offsets([tp]))[tp]
-            async with self._advanced:
-                await self._advanced.wait_for(lambda: self._read >= end)
+        await self._topic.sync()
         return self.state
 
-    async def _follow(self) -> None:
-        tp = TopicPartition(self.topic, 0)
-        while self._consumer is not None:
-            try:
-                rows = (await self._consumer.getmany(tp, timeout_ms=500)).get(tp, [])
-                at = await self._consumer.position(tp)
-            except KafkaError:
-                # The brokers are away: keep what is known and try again; aiokafka reconnects by
-                # itself.
-                await asyncio.sleep(0.5)
-                continue
-            for row in rows:
-                try:
-                    self.state.put(row.key or b"", row.value)
-                except ValueError as error:
-                    logger.error(
-                        "control record %r at offset %d cannot be read and is passed over: %s",
-                        row.key,
-                        row.offset,
-                        error,
-                    )
-                for callback in self._changed:
-                    callback(self.state)
-            async with self._advanced:
-                self._read = at
-                self._advanced.notify_all()
+    def _apply(self, record: TopicRecord) -> None:
+        self.state.put(record.key or b"", record.value)
+        for callback in self._changed:
+            callback(self.state)
 
     def learner(self, rules: Rules) -> Callable[[str], Awaitable[None]]:
         """What a folder awaits before a tenant's first event: it makes ``rules`` know the tenant's
@@ -170,14 +107,12 @@ class Control:
 
     async def write(self, records: dict[str, msgspec.Struct | int | None]) -> None:
         """Write records (None deletes) in order, wait for all replicas, and read them back."""
-        async with (
-            kafka_errors(self.settings, "writing the control topic"),
-            self._producer.lent() as producer,
-        ):
-            for key, value in records.items():
-                body = None if value is None else msgspec.json.encode(value)
-                await producer.send_and_wait(self.topic, body, key.encode(), partition=0)
-        await self.sync()
+        rows = {
+            key.encode(): None if value is None else msgspec.json.encode(value)
+            for key, value in records.items()
+        }
+        await self._topic.write(rows, one_by_one=True)
+        await self._topic.sync()
 
     async def ensure_generation(self, partitions: int) -> Generation:
         """The live generation; the first one is made from the deployment's policy when there is
@@ -333,6 +268,39 @@ class Control:
 
             if name in self.state.tenants:
                 await self._put_tenant(name, change)
+
+    def projection(self, name: str) -> ProjectionRecord:
+        """The record of a custom projection; raises :class:`UnknownProjection` when it has no
+        results.
+        """
+        found = self.state.views.get(name)
+        if found is None or found.live is None:
+            raise UnknownProjection(
+                f"projection {name} has no results yet: start it with `threadfold projection run`"
+            )
+        return found
+
+    async def change_projection(
+        self, name: str, change: Callable[[ProjectionRecord], ProjectionRecord | None]
+    ) -> ProjectionRecord:
+        """Write what ``change`` makes of a custom projection's record (None: nothing is to be
+        done); returns the record that counts then.
+
+        Raises:
+            Conflict: others changed it each time.
+            KafkaUnavailable: as named.
+        """
+        for _ in range(ATTEMPTS):
+            before = (await self.sync()).views.get(name, ProjectionRecord())
+            after = change(before)
+            if after is None:
+                return before
+            await self.write({f"view/{name}": after})
+            if self.state.views.get(name) == after:
+                return after
+        raise Conflict(
+            f"the record of projection {name} is changed by others all the time: try again"
+        )
 
     async def add_key(
         self,

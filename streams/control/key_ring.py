@@ -18,24 +18,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from projections.errors import Erased, ThreadfoldError, TopicMismatch
+from projections.errors import Erased, ThreadfoldError
 from projections.events.types import full_type
 from projections.events.validation import Record
 from streams.control.follower import Control, State
 from streams.encryption.key_table import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.encryption.master_keys import MasterKeys, master_keys_of
 from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event
-from streams.log.clients import (
-    SharedProducer,
-    kafka_errors,
-    make_consumer,
-    start_client,
-    stop_client,
-)
+from streams.log.compacted_topic import CompactedTopic, TopicRecord
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -89,16 +81,11 @@ class KeyRing:
         InvalidSettings for wrong master keys.
         """
         self.settings = settings
-        self.topic = settings.topic("keys")
+        self._topic = CompactedTopic(settings, settings.topic("keys"), self._apply, idle=self._tidy)
         self.masters: MasterKeys = master_keys_of(settings)
         self.table = KeyTable()
         self._encrypts = encrypts
-        self._producer = SharedProducer(settings)
-        self._consumer: AIOKafkaConsumer | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._follower: asyncio.Task[None] | None = None
-        self._read = 0
-        self._advanced = asyncio.Condition()
         self._unwrapped: OrderedDict[tuple[bytes, bytes], AESGCM] = OrderedDict()
         self._gone: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._making: dict[bytes, asyncio.Task[None]] = {}
@@ -116,31 +103,13 @@ class KeyRing:
             TopicMismatch: there is no such topic.
             KafkaUnavailable: as named.
         """
-        async with kafka_errors(self.settings, "reading the keys topic"):
-            consumer = make_consumer(self.settings)
-            await start_client(consumer, self.settings)
-            self._consumer = consumer
-            if (
-                not consumer.partitions_for_topic(self.topic)
-                and self.topic not in await consumer.topics()
-            ):
-                await self.stop()
-                raise TopicMismatch(
-                    f"topic {self.topic} is missing: run `threadfold topics create`"
-                )
-            consumer.assign([TopicPartition(self.topic, 0)])
-            await consumer.seek_to_beginning()
-        self._follower = asyncio.create_task(self._follow(), name="keys-follower")
-        await self.sync(first=True)
+        await self._topic.start()
         return self
 
     async def stop(self) -> None:
         """Stop following, and close the clients."""
-        await end_tasks([*self._tasks, self._follower])
-        await self._producer.stop()
-        if self._consumer is not None:
-            await stop_client(self._consumer, self.settings)
-        self._follower = self._consumer = None
+        await end_tasks(self._tasks)
+        await self._topic.stop()
 
     def check(self) -> None:
         """Raise :class:`KeyUnusable` when a master key that is in use is not configured, or
@@ -156,59 +125,16 @@ class KeyRing:
         """Call back with the conversation whenever an erasure was begun or done."""
         self._erased.append(callback)
 
-    async def sync(self, *, first: bool = False) -> None:
-        """Wait until everything written before this call is known; ``first``: for as long as it
-        goes on, as a long topic takes its time.
-        """
-        async with kafka_errors(self.settings, "reading the keys topic"):
-            if self._consumer is None:
-                raise TimeoutError("the keys follower is stopped")
-            tp = TopicPartition(self.topic, 0)
-            async with asyncio.timeout(self.settings.append_timeout):
-                end = (await self._consumer.end_offsets([tp]))[tp]
-            while self._read < end:
-                before = self._read
-                try:
-                    async with asyncio.timeout(self.settings.append_timeout), self._advanced:
-                        await self._advanced.wait_for(lambda: self._read >= end)
-                except TimeoutError:
-                    if not first or self._read == before:
-                        raise
+    async def sync(self) -> None:
+        """Wait until everything written before this call is known; raises KafkaUnavailable."""
+        await self._topic.sync()
 
-    async def _follow(self) -> None:
-        tp = TopicPartition(self.topic, 0)
-        while self._consumer is not None:
-            try:
-                rows = (await self._consumer.getmany(tp, timeout_ms=500)).get(tp, [])
-                at = await self._consumer.position(tp)
-            except KafkaError:
-                # The brokers are away: keep what is known and try again; aiokafka reconnects by
-                # itself.
-                await asyncio.sleep(0.5)
-                continue
-            for row in rows:
-                self._take(row.key or b"", row.value, row.timestamp, row.offset)
-            async with self._advanced:
-                self._read = at
-                self._advanced.notify_all()
-            if not rows:
-                await self._tidy()
-
-    def _take(self, place: bytes, value: bytes | None, timestamp: int, offset: int) -> None:
-        self._last_at = timestamp
-        if value is None:
-            self._wiped_at = timestamp
-        try:
-            changed = self.table.put(place, value)
-        except ValueError as error:
-            logger.error(
-                "the record %r at offset %d of the keys topic cannot be read and is passed"
-                " over: %s",
-                place,
-                offset,
-                error,
-            )
-            return
+    def _apply(self, record: TopicRecord) -> None:
+        place = record.key or b""
+        self._last_at = record.timestamp
+        if record.value is None:
+            self._wiped_at = record.timestamp
+        changed = self.table.put(place, record.value)
         if changed is None:
             return
         for key in [key for key in self._unwrapped if key[0] == changed] if self._unwrapped else ():
@@ -239,16 +165,7 @@ class KeyRing:
         """Write records (None deletes), in order, and return when all replicas have them; raises
         :class:`KafkaUnavailable`.
         """
-        async with (
-            kafka_errors(self.settings, "writing keys"),
-            asyncio.timeout(self.settings.append_timeout),
-            self._producer.lent() as producer,
-        ):
-            sent: list[Any] = [
-                await producer.send(self.topic, value, key, partition=0)
-                for key, value in rows.items()
-            ]
-            await asyncio.gather(*sent)
+        await self._topic.write(rows)
 
     # -- sealing
     # ------------------------------------------------------------------------------------------

@@ -15,9 +15,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import IllegalStateError, KafkaError
-
 from projections.errors import (
     CorruptWindow,
     InvalidProjection,
@@ -28,12 +25,21 @@ from projections.errors import (
     ThreadfoldError,
 )
 from projections.storage.protocol import Checkpoint
-from streams.control.custom_projections import ProjectionRecord, change_record
+from streams.control.custom_projections import ProjectionRecord
 from streams.control.follower import Control
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
-from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    IllegalStateError,
+    KafkaError,
+    TopicPartition,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
@@ -151,7 +157,7 @@ class ProjectionRunner:
             number = max(after.generations)
             return after
 
-        record = await change_record(self.control, self.projection.name, begin)
+        record = await self.control.change_projection(self.projection.name, begin)
         if number is None or number not in record.generations:
             raise InvalidProjection(
                 f"projection {self.projection.name}: its record was deleted while it started: start"
@@ -229,8 +235,7 @@ class ProjectionRunner:
         if complete and number == record.live:
             self.stop()
         elif complete:
-            await change_record(
-                self.control,
+            await self.control.change_projection(
                 self.projection.name,
                 lambda before: (
                     before.switched(number)

@@ -9,18 +9,11 @@ at any moment: they are folded anew from the log.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
-from projections.errors import CorruptWindow, RedisUnavailable
-from projections.redis.address import shown
-from projections.redis.router import Node, RedisRouter, Script
+from projections.redis.router import Node, RedisRouter, Script, redis_errors
 from projections.storage.protocol import Applied, Checkpoint, Verdict
 from streams.custom.persistence import ProjectionWrite
 from streams.custom.result import Cell
@@ -168,7 +161,7 @@ class RedisProjectionStore:
         await self._run(place, work)
 
     async def _run(self, place: str, work: Callable[[Node], Awaitable[T]]) -> T:
-        async with self._guarded():
+        with redis_errors(self.url, "a key of a projection: it is folded anew"):
             return await self._servers.run(self._state(place), work)
 
     def _tag(self, place: str) -> str:
@@ -182,27 +175,6 @@ class RedisProjectionStore:
 
     def _ids(self, place: str, conversation: str) -> str:
         return f"{self._tag(place)}i:{conversation}"
-
-    @asynccontextmanager
-    async def _guarded(self) -> AsyncIterator[None]:
-        """Name every failure to reach the server, or to be served by it, by its cause."""
-        where = shown(self.url)
-        try:
-            yield
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-            raise RedisUnavailable(
-                f"Redis at {where} does not answer ({reason}): check that it runs"
-            ) from error
-        except ResponseError as error:
-            if "WRONGTYPE" in str(error):
-                raise CorruptWindow(
-                    f"Redis at {where} has something else under a key of a projection: it is folded"
-                    " anew"
-                ) from error
-            raise RedisUnavailable(f"Redis at {where} refused: {error}") from error
-        except RedisError as error:
-            raise RedisUnavailable(f"Redis at {where} failed: {error}") from error
 
 
 async def _some_keys(node: Node, *, name: bytes, cursor: int) -> tuple[int, list[bytes]]:

@@ -1,5 +1,7 @@
 """Making aiokafka clients, and naming their failures by cause: the one place that knows how
 threadfold talks to its brokers.
+
+Other rooms import the names of aiokafka that they need from here (``X as X`` below).
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer as AIOKafkaConsumer
+from aiokafka import AIOKafkaProducer
+from aiokafka import TopicPartition as TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import ConnectionGroup
+from aiokafka.errors import IllegalStateError as IllegalStateError
 from aiokafka.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
-    KafkaError,
     LeaderNotAvailableError,
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
@@ -24,6 +29,7 @@ from aiokafka.errors import (
     UnknownProducerId,
     UnknownTopicOrPartitionError,
 )
+from aiokafka.errors import KafkaError as KafkaError
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.runtime.tasks import end_tasks
@@ -164,6 +170,15 @@ async def sequential_consumer(
         yield consumer
     finally:
         await stop_client(consumer, settings)
+
+
+def route(consumer: AIOKafkaConsumer, tp: TopicPartition) -> object:
+    """What a partition's records come over just now: its leader, and the connection to it. Two
+    routes compare equal as long as neither changed.
+    """
+    client: Any = consumer._client
+    leader = client.cluster.leader_for_partition(tp)
+    return leader, client._conns.get((leader, ConnectionGroup.DEFAULT))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import Any
 from uuid import UUID
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
@@ -120,11 +121,22 @@ class _Ask(Request[_Struct]):  # type: ignore[misc]
         return request_struct_class([(_NO_ID, self._topic, {})], False, False, False, {})
 
 
+def refresh(consumer: AIOKafkaConsumer, topic: str, *, changed: bool) -> None:
+    """Have a consumer ask for the brokers' metadata at once if a topic changed, or if it does not
+    know the topic.
+
+    By itself it asks when what it knows is minutes old, and assigns nothing of such a topic before.
+    """
+    client: Any = consumer._client
+    if changed or topic not in client.cluster.topics():
+        client.force_metadata_update()
+
+
 async def topic_id(client: Any, topic: str) -> UUID | None:
     """The id of a topic as one of the brokers knows it.
 
     Args:
-        client: an ``AIOKafkaClient`` that is connected.
+        client: a consumer or an admin client that is started.
 
     Returns:
         None where the topic does not exist, or the brokers are too old to have ids.
@@ -132,11 +144,12 @@ async def topic_id(client: Any, topic: str) -> UUID | None:
     Raises:
         KafkaError: no answer.
     """
-    node = client.get_random_node()
+    connections = client._client
+    node = connections.get_random_node()
     if node is None:
         return None
     try:
-        answer = await client.send(node, _Ask(topic))
+        answer = await connections.send(node, _Ask(topic))
     except (IncompatibleBrokerVersion, NotImplementedError) as error:
         logger.debug("topic ids are not known to broker %s: %s", node, error)
         return None

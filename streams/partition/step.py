@@ -18,8 +18,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiokafka.errors import KafkaError
-
 from projections.errors import KafkaUnavailable, KeyUnusable, Overloaded, RedisUnavailable
 from projections.events.types import AnyEvent, ErasedEvent, Undecodable
 from projections.fold.apply import History, Outcome, Status, apply
@@ -35,6 +33,7 @@ from projections.names import Key, Position, parse_key
 from projections.window.meta import Parked
 from projections.window.window import Window, encode_entry, load_window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
+from streams.log.clients import KafkaError
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Row
 

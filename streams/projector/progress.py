@@ -10,10 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-
 from projections.storage.protocol import WindowStore
-from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    TopicPartition,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.log.log import KafkaLog
 from streams.projector.projector import Projector
 from streams.runtime.watchdog import Look

@@ -17,9 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import IllegalStateError, KafkaError
-
 from projections.errors import (
     CorruptWindow,
     KeyUnusable,
@@ -31,7 +28,16 @@ from projections.errors import (
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.follower import Control
-from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    IllegalStateError,
+    KafkaError,
+    TopicPartition,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances

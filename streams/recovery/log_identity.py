@@ -24,18 +24,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
-
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.client import ConnectionGroup
-from aiokafka.errors import KafkaError
 
 from projections.errors import ThreadfoldError
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
+from streams.log.clients import AIOKafkaConsumer, KafkaError, TopicPartition, route
 from streams.log.log import Log, Row
-from streams.log.topic_ids import topic_id
+from streams.log.topic_ids import refresh, topic_id
 from streams.partition.partition import identity
 from streams.recovery.healing import is_of
 
@@ -69,7 +66,7 @@ async def why_other(
     a checkpoint was made of.
 
     None: it is, as far as can be told: a record that is gone with the log's beginning
-    (:mod:`streams.log.log.retention`) tells nothing. Raises KafkaUnavailable.
+    (:mod:`streams.log.retention`) tells nothing. Raises KafkaUnavailable.
     """
     if checkpoint is None or checkpoint.offset < begin:
         return None
@@ -180,7 +177,7 @@ class Watch:
     def __init__(self, log: Log, topic: str, consumer: AIOKafkaConsumer) -> None:
         self._log = log
         self._topic = topic
-        self._client: Any = consumer._client
+        self._consumer = consumer
         self._fed: dict[int, _Fed] = {}
         self._id: UUID | None = None
         self._former: set[UUID] = set()
@@ -190,8 +187,7 @@ class Watch:
         """The way on which the partition's records come just now: its leader, and the connection to
         it.
         """
-        leader = self._client.cluster.leader_for_partition(TopicPartition(self._topic, number))
-        return leader, self._client._conns.get((leader, ConnectionGroup.DEFAULT))
+        return route(self._consumer, TopicPartition(self._topic, number))
 
     def begin(self, number: int, checkpoint: Checkpoint, begin: int, way: object) -> None:
         """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` told before the
@@ -265,7 +261,7 @@ class Watch:
         """Whether the topic is another one than at the first look; raises aiokafka's errors when
         that cannot be told.
         """
-        known, found = self._id, await topic_id(self._client, self._topic)
+        known, found = self._id, await topic_id(self._consumer, self._topic)
         missing, self._missing = self._missing, found is None
         if found is None and not missing and known is not None:
             logger.error(
@@ -278,10 +274,7 @@ class Watch:
             self._id = found
             if known is not None:
                 self._former.add(known)
-        if found != known or self._topic not in self._client.cluster.topics():
-            # By itself aiokafka asks when what it knows is minutes old, and until then it would
-            # assign nothing of a topic that was away.
-            self._client.force_metadata_update()
+        refresh(self._consumer, self._topic, changed=found != known)
         return known is not None and found is not None and found != known
 
     def behind(self, checkpoints: Mapping[int, int], ends: Mapping[int, int]) -> list[int]:

@@ -45,8 +45,8 @@ from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.log_identity import find_start
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
-from tests.contract.test_parking import AnyEar, Code, Expected, bare, rules_of
-from tests.contract.test_partition import NUMBER
+from tests.contract.partition.test_partition import NUMBER
+from tests.contract.partition.test_quarantine import AnyEar, Code, Expected, bare, rules_of
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import encode, event_for, summary_of
 from threadfold.testing import MemoryLog, MemoryStore

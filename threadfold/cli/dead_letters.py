@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from aiokafka import TopicPartition
 
 from projections.errors import InvalidPosition, ThreadfoldError
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Parked
-from streams.log.clients import SharedProducer, kafka_errors, sequential_consumer
+from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, sequential_consumer
 from streams.log.log import KafkaLog, Raw
 from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded

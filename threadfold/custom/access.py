@@ -11,9 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from projections.errors import TopicMismatch, UnknownProjection
-from streams.control.custom_projections import ProjectionRecord, change_record, record_of
+from streams.control.custom_projections import ProjectionRecord
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
+from streams.custom.memory_store import MemoryProjectionStore
 from streams.custom.persistence import place_of
 from streams.custom.projection import Projection, check_projection
 from streams.custom.runner import ProjectionRunner
@@ -23,7 +24,6 @@ from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.testing.memory_projection_store import MemoryProjectionStore
 
 Progress = Callable[[int, int], None]
 
@@ -104,7 +104,7 @@ async def rebuild(
         runner.on_progress = progress
         await _until_done(runner, signals)
         return Rebuilt(
-            runner.generation, record_of(parts.control, projection.name).live == runner.generation
+            runner.generation, parts.control.projection(projection.name).live == runner.generation
         )
 
 
@@ -121,7 +121,7 @@ async def verify(
     """
     check_projection(projection)
     async with opened(settings) as parts:
-        record = record_of(parts.control, projection.name)
+        record = parts.control.projection(projection.name)
         await check_whole(parts.log, settings.topic("events"), accept=settings.accept_truncated_log)
         number = record.live or 0
         if record.generations[number].version != projection.version:
@@ -147,18 +147,17 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
             raise UnknownProjection(
                 f"no projection {name} has results here: see `threadfold projection list`"
             )
-        record = record_of(parts.control, name)
+        record = parts.control.projection(name)
         gone = {
             number for number in record.generations if everything or number < (record.live or 0)
         }
         # The record goes first, so that nobody begins to read what is being deleted.
         if everything:
-            await change_record(
-                parts.control, name, lambda before: before.emptied() if before.generations else None
+            await parts.control.change_projection(
+                name, lambda before: before.emptied() if before.generations else None
             )
         else:
-            await change_record(
-                parts.control,
+            await parts.control.change_projection(
                 name,
                 lambda before: before.without(gone) if gone & before.generations.keys() else None,
             )

@@ -12,7 +12,7 @@ import msgspec
 from projections.errors import Healing
 from projections.names import check_name
 from projections.storage.protocol import Checkpoint
-from streams.control.custom_projections import ProjectionRecord, record_of
+from streams.control.custom_projections import ProjectionRecord
 from streams.control.follower import Control
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
@@ -57,7 +57,7 @@ class ProjectionReader:
             async def records(fresh: bool) -> ProjectionRecord:
                 if fresh:
                     await control.sync()
-                return record_of(control, projection.name)
+                return control.projection(projection.name)
 
             yield cls(projection, store, records)
 

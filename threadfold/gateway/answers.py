@@ -167,6 +167,7 @@ class Context(Struct):
     state: State
     guard: Any
     trace: list[Step]
+    positions: list[Position | None] | UnsetType = UNSET
     system: str | UnsetType = UNSET
     parked: Parked | UnsetType = UNSET
 

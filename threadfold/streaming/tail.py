@@ -12,12 +12,17 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
-
 from projections.errors import KafkaUnavailable
 from streams.encryption.payload_cipher import PayloadCipher
-from streams.log.clients import kafka_errors, make_consumer, start_client, stop_client
+from streams.log.clients import (
+    AIOKafkaConsumer,
+    KafkaError,
+    TopicPartition,
+    kafka_errors,
+    make_consumer,
+    start_client,
+    stop_client,
+)
 from streams.log.log import Row
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings

@@ -70,7 +70,7 @@ def repository_files() -> Iterator[Path]:
         folders[:] = [
             name for name in folders if name not in SKIPPED and not name.endswith(".egg-info")
         ]
-        yield from (Path(folder) / name for name in names)
+        yield from (Path(folder) / name for name in names if name not in SKIPPED)
 
 
 def pins(lock: str) -> dict[str, tuple[str, str]]:

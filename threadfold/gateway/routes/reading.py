@@ -45,6 +45,7 @@ _MESSAGES: list[dict[str, Any]] = [
 ]
 _CONTEXT: dict[str, Any] = {
     "messages": _MESSAGES,
+    "positions": ["3-16", POSITION],
     "tokens": 23,
     "budget": 30000,
     "ceiling": 92160,

@@ -1,0 +1,792 @@
+"""What every window store promises, run against the one in memory and the one in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis.asyncio as aredis
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from projections.errors import CorruptWindow, RedisUnavailable
+from projections.fold.replay import apply_with_log
+from projections.fold.timers import KEEP_TIMER, next_timer, timed
+from projections.names import Key
+from projections.policy.policy import Rules
+from projections.redis.store import RedisStore
+from projections.storage.listing import PARKED, Listing, user_name
+from projections.storage.protocol import (
+    NOTHING,
+    Applied,
+    Checkpoint,
+    DueChange,
+    Index,
+    Stored,
+    Verdict,
+    WindowStore,
+    Write,
+    write_of,
+)
+from projections.window.window import Window
+from streams.settings.settings import Settings
+from tests.support.histories import KEY, PARTITION, RULES, random_log
+from tests.support.ports import closed_port
+from tests.support.taken_over import take_over
+from threadfold.testing import MemoryStore
+
+A, B = Key("acme", "a"), Key("acme", "b")
+_generations = itertools.count(1)
+
+
+@pytest.fixture(params=["memory", "real", "compressed", "cluster"])
+async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[WindowStore]:
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    url = (
+        request.getfixturevalue("redis_cluster").url
+        if request.param == "cluster"
+        else settings.redis
+    )
+    real = RedisStore(url, settings.topic_prefix, compress=request.param == "compressed")
+    yield real
+    await real.close()
+
+
+@pytest.fixture
+def generation() -> int:
+    """A generation no other test uses."""
+    return next(_generations)
+
+
+def write(
+    key: Key = A, *, due: DueChange = DueChange.KEEP, timer: int | None = KEEP_TIMER, **changes: Any
+) -> Write:
+    """A write of fields given by name; ``put`` and ``recents`` are dictionaries, ``gone`` and
+    ``forget`` lists.
+    """
+    put = {b"h": changes.get("meta", b"meta"), **changes.get("put", {})}
+    recents = list(changes.get("recents", {}).items())
+    reset, gone, forget = (
+        changes.get("reset", False),
+        changes.get("gone", []),
+        changes.get("forget", []),
+    )
+    return Write(key, reset, list(put.items()), gone, recents, forget, due, NOTHING, timer)
+
+
+def at(revision: str, offset: int, digest: str = "", target: int = -1) -> Checkpoint:
+    return Checkpoint(revision, offset, 1_000 + offset, digest or f"digest{offset}", target)
+
+
+async def begin(store: WindowStore, generation: int, *writes: Write) -> str:
+    """The first write of a partition; returns the revision."""
+    answer = await store.apply(generation, 0, at("", 0), list(writes))
+    assert answer.verdict is Verdict.APPLIED
+    return answer.revision
+
+
+async def fields_of(store: WindowStore, generation: int, key: Key = A) -> dict[bytes, bytes]:
+    """The window's fields but the head."""
+    stored = (await store.load(generation, 0, [key]))[0]
+    assert stored is not None
+    return {name: value for name, value in stored.fields.items() if name != b"h"}
+
+
+async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(
+    store: WindowStore, generation: int
+) -> None:
+    assert await store.checkpoint(generation, 0) is None
+    assert await store.load(generation, 0, [A, B]) == [None, None]
+    assert await store.read(generation, 0, [A]) == (None, [None])
+    assert await store.load(generation, 0, []) == []
+    assert await store.due(generation, 0, 10**15, 10) == []
+    assert await store.timers(generation, 0, 10**15, 10) == []
+
+
+async def test_what_was_written_is_read_back_in_the_order_asked(
+    store: WindowStore, generation: int
+) -> None:
+    fields, recents = {b"0": b"1\x00", b"1": b"\xff" * 70_000}, {b"0": b"r"}
+    revision = await begin(
+        store,
+        generation,
+        write(A, meta=b"\x00\xff", put=fields, recents=recents),
+        write(B, meta=b"b"),
+    )
+    b, unknown, a = await store.load(generation, 0, [B, Key("acme", "c"), A])
+    assert unknown is None and a is not None and b is not None
+    assert (a.fields, a.recents) == ({b"h": b"\x00\xff", **fields}, recents)
+    assert (b.fields, b.recents) == ({b"h": b"b"}, {})
+    _, (bare,) = await store.read(generation, 0, [A], recents=False)
+    assert bare is not None and (bare.fields, bare.recents) == (a.fields, {})
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
+
+
+async def test_a_checkpoint_keeps_its_target(store: WindowStore, generation: int) -> None:
+    await store.apply(generation, 0, at("", 5, target=9), [])
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and checkpoint.target == 9 and checkpoint.healing
+
+
+async def test_what_another_server_was_told_is_not_served_before_its_writer_says_it_is_the_latest(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(store, generation, write(put={b"0": b"1"}))
+    before = await store.checkpoint(generation, 0)
+    assert before is not None and not before.healing
+    await take_over(store, generation)
+    seen = [
+        await store.checkpoint(generation, 0),
+        (await store.read(generation, 0, [A]))[0],
+        (await store.fields(generation, 0, A, [b"h"]))[0],
+    ]
+    assert seen == [replace(before, unverified=True)] * 3 and all(
+        checkpoint is not None and checkpoint.healing for checkpoint in seen
+    )
+    # Somebody who does not know it either writes: it stays so.
+    answer = await store.apply(generation, 0, replace(at(revision, 0), unverified=True), [])
+    checkpoint = await store.checkpoint(generation, 0)
+    assert (
+        checkpoint is not None and checkpoint.unverified and checkpoint.revision == answer.revision
+    )
+    # A stranger is fenced, and does not change it.
+    assert (await store.apply(generation, 0, at(revision, 7), [])).verdict is Verdict.FENCED
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and checkpoint.unverified
+    await store.apply(generation, 0, at(answer.revision, 0), [])
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and not checkpoint.unverified and not checkpoint.healing
+
+
+async def test_every_write_has_a_revision_of_its_own(store: WindowStore, generation: int) -> None:
+    revisions = [await begin(store, generation)]
+    for i in range(1, 6):
+        answer = await store.apply(generation, 0, at(revisions[-1], i), [])
+        revisions.append(answer.revision)
+    assert len(set(revisions)) == 6 and "" not in revisions
+    assert [int(r) for r in revisions] == sorted(int(r) for r in revisions)
+
+
+async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(
+    store: WindowStore, generation: int
+) -> None:
+    first = await begin(store, generation, write(put={b"0": b"1"}))
+    second = (await store.apply(generation, 0, at(first, 5), [write(put={b"1": b"2"})])).revision
+    for stale in (first, "", "no-revision"):
+        answer = await store.apply(
+            generation,
+            0,
+            at(stale, 9),
+            [write(meta=b"wrong", put={b"0": b"x"}, due=DueChange.SET, timer=1), write(B)],
+        )
+        assert answer == Applied(Verdict.FENCED, second)
+    assert await fields_of(store, generation) == {b"0": b"1", b"1": b"2"}
+    assert await store.load(generation, 0, [B]) == [None]
+    assert await store.due(generation, 0, 10**15, 10) == []
+    assert await store.timers(generation, 0, 10**15, 10) == []
+    checkpoint = await store.checkpoint(generation, 0)
+    assert checkpoint is not None and (checkpoint.revision, checkpoint.offset) == (second, 5)
+
+
+async def test_what_was_compressed_takes_less_and_is_read_by_a_store_that_does_not_compress(
+    settings: Settings, generation: int
+) -> None:
+    plain, packed = (
+        RedisStore(settings.redis, settings.topic_prefix, compress=on) for on in (False, True)
+    )
+    client = aredis.Redis.from_url(settings.redis)
+    fields = {b"0": b"the same words again, " * 400, b"1": b"short"}
+    revision = await begin(packed, generation, write(put=fields))
+    name = f"{settings.topic_prefix}:{{{generation}:0}}:w:{A}"
+    assert (
+        await client.hstrlen(name, "0") < len(fields[b"0"]) / 5
+        and await client.hget(name, "1") == b"short"
+    )
+    assert await fields_of(plain, generation) == await fields_of(packed, generation) == fields
+    await client.hset(name, "0", b"\x28\xb5\x2f\xfd not zstd")
+    assert (await fields_of(plain, generation))[b"0"] == b"\x28\xb5\x2f\xfd not zstd", (
+        "left for the window's own check"
+    )
+    assert (
+        await plain.apply(generation, 0, at(revision, 1), [write(put=fields)])
+    ).verdict is Verdict.APPLIED
+    assert await client.hget(name, "0") == fields[b"0"]
+    await client.aclose()
+    await plain.close()
+    await packed.close()
+
+
+async def test_the_same_batch_again_is_a_duplicate_and_writes_nothing(
+    store: WindowStore, generation: int
+) -> None:
+    first = await begin(store, generation)
+    batch = (at(first, 5), [write(put={b"0": b"1"})])
+    applied = await store.apply(generation, 0, *batch)
+    assert applied.verdict is Verdict.APPLIED
+    assert await store.apply(generation, 0, *batch) == Applied(Verdict.DUPLICATE, applied.revision)
+    assert await fields_of(store, generation) == {b"0": b"1"}
+
+
+async def test_the_first_batch_again_is_a_duplicate(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(put={b"0": b"1"}))
+    assert await store.apply(generation, 0, at("", 0), [write(put={b"0": b"1"})]) == Applied(
+        Verdict.DUPLICATE, revision
+    )
+    assert await fields_of(store, generation) == {b"0": b"1"}
+
+
+async def test_another_record_at_the_same_offset_is_fenced(
+    store: WindowStore, generation: int
+) -> None:
+    first = await begin(store, generation)
+    await store.apply(generation, 0, at(first, 5, "mine"), [])
+    assert (
+        await store.apply(generation, 0, at(first, 5, "another topic's"), [])
+    ).verdict is Verdict.FENCED
+
+
+async def test_partitions_and_generations_do_not_fence_each_other(
+    store: WindowStore, generation: int
+) -> None:
+    await begin(store, generation, write(put={b"0": b"1"}))
+    assert (
+        await store.apply(generation, 1, at("", 0), [write(put={b"0": b"2"})])
+    ).verdict is Verdict.APPLIED
+    assert (
+        await store.apply(next(_generations), 0, at("", 0), [write(put={b"0": b"3"})])
+    ).verdict is Verdict.APPLIED
+    assert await fields_of(store, generation) == {b"0": b"1"}
+
+
+async def test_fields_are_put_replaced_and_deleted(store: WindowStore, generation: int) -> None:
+    revision = await begin(
+        store, generation, write(put={b"0": b"1", b"1": b"2"}, recents={b"7": b"x"})
+    )
+    change = write(
+        put={b"1": b"3", b"2": b"4"}, gone=[b"0", b"unknown"], recents={b"8": b"y"}, forget=[b"7"]
+    )
+    revision = (await store.apply(generation, 0, at(revision, 1), [change])).revision
+    assert await fields_of(store, generation) == {b"1": b"3", b"2": b"4"}
+    stored = (await store.load(generation, 0, [A]))[0]
+    assert stored is not None and stored.recents == {b"8": b"y"}
+    await store.apply(generation, 0, at(revision, 2), [write(gone=[b"1", b"2"])])
+    assert await fields_of(store, generation) == {}
+
+
+async def test_some_fields_are_read_with_the_checkpoint(
+    store: WindowStore, generation: int
+) -> None:
+    assert await store.fields(generation, 0, A, [b"h", b"0"]) == (None, {})
+    revision = await begin(store, generation, write(put={b"0": b"1" * 5_000, b"1": b"2"}))
+    checkpoint, fields = await store.fields(generation, 0, A, [b"h", b"0", b"7"])
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1) and fields == {
+        b"h": b"meta",
+        b"0": b"1" * 5_000,
+    }
+    assert (await store.fields(generation, 0, B, [b"h"]))[1] == {}
+
+
+async def test_the_head_is_read_with_the_recent_ids_and_without_the_rest(
+    store: WindowStore, generation: int
+) -> None:
+    assert await store.head(generation, 0, A) == (None, None)
+    recents = {b"7": b"x", b"8": b"y"}
+    change = write(put={b"h": b"head", b"0": b"1" * 5_000}, recents=recents)
+    revision = await begin(store, generation, change)
+    checkpoint, stored = await store.head(generation, 0, A)
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
+    assert stored == Stored({b"h": b"head"}, recents)
+    assert (await store.head(generation, 0, B))[1] is None
+    asleep = replace(write(reset=True, forget=list(recents)), put=[(b"s", b"stub")])
+    await store.apply(generation, 0, at(revision, 1), [asleep])
+    assert (await store.head(generation, 0, A))[1] == Stored({b"s": b"stub"}, {})
+
+
+async def test_a_window_that_is_reset_holds_only_what_came_with_it_and_its_recent_ids(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(
+        store, generation, write(put={b"1": b"1", b"2": b"2"}, recents={b"0": b"a"})
+    )
+    await store.apply(generation, 0, at(revision, 1), [write(reset=True, put={b"9": b"9"})])
+    stored = (await store.load(generation, 0, [A]))[0]
+    assert stored is not None and (stored.fields, stored.recents) == (
+        {b"h": b"meta", b"9": b"9"},
+        {b"0": b"a"},
+    )
+
+
+@pytest.mark.parametrize("n", [499, 500, 501, 4_500])
+async def test_thousands_of_fields_at_once_are_all_written(
+    store: WindowStore, generation: int, n: int
+) -> None:
+    fields = {b"%d" % i: b"v%d" % i for i in range(n)}
+    revision = await begin(store, generation, write(A, put=fields), write(B, put={b"0": b"b"}))
+    assert await fields_of(store, generation) == fields
+    assert await fields_of(store, generation, B) == {b"0": b"b"}
+    await store.apply(generation, 0, at(revision, 1), [write(A, gone=list(fields))])
+    assert await fields_of(store, generation) == {}
+
+
+async def test_a_large_batch_of_conversations_is_one_write(
+    store: WindowStore, generation: int
+) -> None:
+    keys = [Key("acme", f"c{i}") for i in range(600)]
+    await begin(
+        store, generation, *(write(key, meta=str(key).encode(), put={b"0": b"1"}) for key in keys)
+    )
+    found = await store.load(generation, 0, keys)
+    assert [s.fields[b"h"] for s in found if s is not None] == [str(key).encode() for key in keys]
+
+
+async def test_due_is_set_kept_and_cleared(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, due=DueChange.SET), write(B))
+    assert await store.due(generation, 0, 0, 10) == [A]
+    revision = (
+        await store.apply(generation, 0, at(revision, 1), [write(A), write(B, due=DueChange.CLEAR)])
+    ).revision
+    assert await store.due(generation, 0, 0, 10) == [A]
+    await store.apply(generation, 0, at(revision, 2), [write(A, due=DueChange.CLEAR)])
+    assert await store.due(generation, 0, 10**15, 10) == []
+
+
+async def test_a_request_that_was_sent_comes_up_again_at_its_time(
+    store: WindowStore, generation: int
+) -> None:
+    await begin(store, generation, write(A, due=DueChange.SET))
+    await store.requested(generation, 0, [A], 5_000)
+    assert await store.due(generation, 0, 4_999, 10) == []
+    assert await store.due(generation, 0, 5_000, 10) == [A]
+    await store.requested(generation, 0, [], 9_000)
+    assert await store.due(generation, 0, 5_000, 10) == [A]
+
+
+async def test_noting_a_request_does_not_make_a_conversation_due_whose_summary_came_meanwhile(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(store, generation, write(A, due=DueChange.SET))
+    await store.apply(generation, 0, at(revision, 1), [write(A, due=DueChange.CLEAR)])
+    await store.requested(generation, 0, [A, B], 5_000)
+    assert await store.due(generation, 0, 10**15, 10) == []
+
+
+async def test_another_span_that_became_due_does_not_wait_for_the_time_of_the_one_before(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(store, generation, write(A, due=DueChange.SET))
+    await store.requested(generation, 0, [A], 5_000)
+    await store.apply(generation, 0, at(revision, 1), [write(A, due=DueChange.SET)])
+    assert await store.due(generation, 0, 0, 10) == [A]
+
+
+async def test_due_conversations_come_longest_due_first_then_by_name_and_no_more_than_asked(
+    store: WindowStore, generation: int
+) -> None:
+    keys = [Key("acme", name) for name in ("d", "B", "a", "c", "b")]
+    await begin(store, generation, *(write(key, due=DueChange.SET) for key in keys))
+    await store.requested(generation, 0, [keys[2]], 20)
+    await store.requested(generation, 0, [keys[3]], 10)
+    order = [key.conversation for key in await store.due(generation, 0, 100, 10)]
+    assert order == ["B", "b", "d", "c", "a"]
+    assert [key.conversation for key in await store.due(generation, 0, 100, 2)] == ["B", "b"]
+
+
+async def test_a_timer_is_set_kept_moved_and_cleared(store: WindowStore, generation: int) -> None:
+    revision = await begin(store, generation, write(A, timer=1_700_000_000_123), write(B))
+    assert await store.timers(generation, 0, 1_700_000_000_122, 10) == []
+    assert await store.timers(generation, 0, 1_700_000_000_123, 10) == [A]
+    revision = (
+        await store.apply(generation, 0, at(revision, 1), [write(A), write(B, timer=None)])
+    ).revision
+    assert await store.timers(generation, 0, 1_700_000_000_123, 10) == [A]
+    revision = (
+        await store.apply(generation, 0, at(revision, 2), [write(A, timer=5), write(B, timer=0)])
+    ).revision
+    assert await store.timers(generation, 0, 4, 10) == [B]
+    await store.apply(generation, 0, at(revision, 3), [write(A, timer=None)])
+    assert await store.timers(generation, 0, 10**15, 10) == [B]
+
+
+async def test_a_timer_that_rang_is_put_off_and_does_not_come_back_where_it_was_cleared(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(store, generation, write(A, timer=10), write(B, timer=20))
+    await store.put_off(generation, 0, {A: 500, B: 400, Key("acme", "c"): 1})
+    assert await store.timers(generation, 0, 399, 10) == []
+    assert await store.timers(generation, 0, 500, 10) == [B, A]
+    await store.apply(generation, 0, at(revision, 1), [write(A, timer=None), write(B, timer=30)])
+    await store.put_off(generation, 0, {A: 1})
+    await store.put_off(generation, 0, {})
+    assert await store.timers(generation, 0, 500, 10) == [B]
+    assert await store.timers(generation, 0, 30, 10) == [B], (
+        "what is set by a write counts, not what it was put off to"
+    )
+
+
+async def test_timers_come_earliest_first_then_by_name_and_no_more_than_asked(
+    store: WindowStore, generation: int
+) -> None:
+    times = {"d": 7, "B": 7, "a": 9, "c": 8, "b": 7}
+    await begin(
+        store, generation, *(write(Key("acme", name), timer=time) for name, time in times.items())
+    )
+    order = [key.conversation for key in await store.timers(generation, 0, 100, 10)]
+    assert order == ["B", "b", "d", "c", "a"]
+    assert [key.conversation for key in await store.timers(generation, 0, 100, 2)] == ["B", "b"]
+    assert await store.timers(generation, 1, 100, 10) == []
+
+
+async def test_checkpoint_and_windows_are_read_as_of_one_moment(
+    store: WindowStore, generation: int
+) -> None:
+    keys = [Key("acme", f"c{i}") for i in range(20)]
+    stop = False
+
+    async def writing() -> int:
+        revision, n = "", 0
+        while not stop or n < 3:
+            answer = await store.apply(
+                generation, 0, at(revision, n), [write(key, meta=b"%d" % n) for key in keys]
+            )
+            revision, n = answer.revision, n + 1
+            await asyncio.sleep(0)
+        return n
+
+    writer = asyncio.create_task(writing())
+    seen = set()
+    for _ in range(150):
+        checkpoint, found = await store.read(generation, 0, keys)
+        if checkpoint is not None:
+            assert {s.fields[b"h"] for s in found if s is not None} == {b"%d" % checkpoint.offset}
+            assert None not in found
+            seen.add(checkpoint.offset)
+        await asyncio.sleep(0)
+    stop = True
+    await writer
+    assert len(seen) > 1
+
+
+async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> None:
+    # 1 and 11 and 110: a pattern that matched by beginnings would take the wrong ones along.
+    base = next(_generations) * 1_000_000
+    generations = [base + 1, base + 11, (base + 1) * 10]
+    for generation in generations:
+        for partition in (0, 1, 10):
+            writes = [write(A, put={b"0": b"1"}, recents={b"0": b"r"}, due=DueChange.SET, timer=1)]
+            assert (
+                await store.apply(generation, partition, at("", 0), writes)
+            ).verdict is Verdict.APPLIED
+    assert await store.drop_partition(generations[0], 1) == 5
+    assert await store.checkpoint(generations[0], 0) is not None
+    assert await store.checkpoint(generations[0], 10) is not None
+    assert await store.checkpoint(generations[0], 1) is None
+    assert await store.load(generations[0], 1, [A]) == [None]
+    assert await store.drop_generation(generations[0], 11) == 10
+    assert await store.due(generations[0], 0, 10**15, 10) == []
+    assert await store.timers(generations[0], 0, 10**15, 10) == []
+    for generation in generations[1:]:
+        assert await store.checkpoint(generation, 0) is not None
+        assert (await store.load(generation, 10, [A]))[0] is not None
+        assert await store.timers(generation, 10, 10**15, 10) == [A]
+    assert await store.drop_generation(generations[0], 11) == 0
+
+
+async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(
+    store: WindowStore, settings: Settings, generation: int
+) -> None:
+    old = await begin(store, generation, write(put={b"0": b"old"}))
+    if isinstance(store, MemoryStore):
+        store.lose_everything()
+    else:
+        assert isinstance(store, RedisStore)
+        for node in await store._servers.each():
+            await node.redis.flushdb()
+    assert (await store.apply(generation, 0, at(old, 5), [write(put={b"0": b"x"})])) == Applied(
+        Verdict.FENCED, ""
+    )
+    assert await store.load(generation, 0, [A]) == [None]
+    revision = await begin(store, generation, write(put={b"0": b"new"}))
+    for offset in range(1, 6):
+        assert revision != old
+        assert (
+            await store.apply(generation, 0, at(old, 50), [write(put={b"0": b"x"})])
+        ).verdict is Verdict.FENCED
+        revision = (await store.apply(generation, 0, at(revision, offset), [])).revision
+    assert await fields_of(store, generation) == {b"0": b"new"}
+
+
+async def test_of_racing_writers_exactly_one_is_applied_a_revision(
+    store: WindowStore, generation: int
+) -> None:
+    steps, writers = 40, 6
+    won: list[tuple[int, int]] = []
+
+    async def race(me: int) -> None:
+        rng = random.Random(me)
+        while True:
+            checkpoint = await store.checkpoint(generation, 0) or Checkpoint(offset=-1)
+            n = checkpoint.offset + 1
+            if n >= steps:
+                return
+            await asyncio.sleep(rng.random() * 0.002)
+            answer = await store.apply(
+                generation, 0, at(checkpoint.revision, n, f"{me}"), [write(put={b"%d" % n: b"x"})]
+            )
+            if answer.verdict is Verdict.APPLIED:
+                won.append((n, me))
+
+    await asyncio.gather(*(race(me) for me in range(writers)))
+    assert [n for n, _ in won] == list(range(steps))
+    assert sorted(await fields_of(store, generation), key=int) == [b"%d" % n for n in range(steps)]
+    assert len({me for _, me in won}) > 1
+
+
+async def written_as_it_grew(
+    store: WindowStore, generation: int, seed: int, length: int, biggest: int
+) -> None:
+    """Fold a random history in batches, write what changed after each, and compare what is
+    stored.
+    """
+    rng = random.Random(seed)
+    log = random_log(seed, length).log
+    rules = Rules({**RULES.deployment, "idle_close_seconds": 60})
+    window, mark, revision = Window(KEY, PARTITION, rules), NOTHING, ""
+    i = 0
+    while i < len(log):
+        for _ in range(rng.randint(1, biggest)):
+            if i < len(log):
+                apply_with_log(window, *log[i], log[:i])
+                i += 1
+        change = write_of(window, mark)
+        answer = await store.apply(generation, PARTITION, at(revision, i), [change])
+        assert answer.verdict is Verdict.APPLIED
+        revision = answer.revision
+        stored = (await store.load(generation, PARTITION, [KEY]))[0]
+        assert stored is not None
+        loaded, mark = stored.open(KEY, PARTITION, rules)
+        assert loaded.image() == window.image(), f"after {i} events"
+        due = await store.due(generation, PARTITION, 10**15, 10)
+        assert due == ([KEY] if window.meta.due is not None else [])
+        rings = await store.timers(generation, PARTITION, 10**15, 10)
+        assert rings == ([KEY] if next_timer(timed(window), 0) is not None else [])
+        if rng.random() < 0.3:
+            window = loaded
+        else:
+            mark = change.after
+
+
+@given(st.integers(0, 2**32), st.integers(5, 150), st.integers(1, 40))
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_a_window_written_in_batches_is_stored_as_it_is_in_memory(
+    seed: int, length: int, biggest: int
+) -> None:
+    asyncio.run(written_as_it_grew(MemoryStore(), 1, seed, length, biggest))
+
+
+@given(seed=st.integers(0, 2**32), length=st.integers(30, 150), biggest=st.integers(1, 40))
+@hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_window_written_in_batches_is_stored_as_it_is_in_redis(
+    settings: Settings, seed: int, length: int, biggest: int
+) -> None:
+    async def run() -> None:
+        store = RedisStore(settings.redis, settings.topic_prefix)
+        try:
+            await written_as_it_grew(store, next(_generations), seed, length, biggest)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
+    store = RedisStore(f"redis://user:secret@127.0.0.1:{closed_port()}/0", timeout=1.0)
+    began = time.monotonic()
+    for call in (
+        store.checkpoint(1, 0),
+        store.load(1, 0, [A]),
+        store.read(1, 0, [A]),
+        store.apply(1, 0, Checkpoint(), [write()]),
+        store.due(1, 0, 0, 1),
+        store.requested(1, 0, [A], 1),
+        store.timers(1, 0, 0, 1),
+        store.put_off(1, 0, {A: 1}),
+        store.drop_partition(1, 0),
+        store.ping(),
+    ):
+        with pytest.raises(RedisUnavailable, match="does not answer") as caught:
+            await call
+        assert "secret" not in str(caught.value)
+    assert time.monotonic() - began < 30
+    await store.close()
+
+
+async def test_a_server_that_refuses_to_write_is_named_with_its_reason(
+    settings: Settings, generation: int
+) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    user = f"reader{generation}"
+    await client.execute_command(
+        "ACL", "SETUSER", user, "on", ">pass", "~*", "+@read", "+@connection"
+    )
+    store = RedisStore(
+        settings.redis.replace("redis://", f"redis://{user}:pass@"), settings.topic_prefix
+    )
+    try:
+        with pytest.raises(RedisUnavailable, match=r"refused: .*no permissions"):
+            await store.apply(generation, 0, Checkpoint(), [write()])
+    finally:
+        await client.execute_command("ACL", "DELUSER", user)
+        await client.aclose()
+        await store.close()
+
+
+async def test_another_kind_of_value_under_a_key_is_corrupt_and_not_an_outage(
+    settings: Settings, generation: int
+) -> None:
+    client = aredis.Redis.from_url(settings.redis)
+    store = RedisStore(settings.redis, settings.topic_prefix)
+    await client.set(f"{settings.topic_prefix}:{{{generation}:0}}:state", "not a hash")
+    try:
+        for call in (
+            store.apply(generation, 0, Checkpoint(), [write()]),
+            store.checkpoint(generation, 0),
+        ):
+            with pytest.raises(CorruptWindow, match="something else under a key of the windows"):
+                await call
+        await store.drop_partition(generation, 0)
+        assert await store.checkpoint(generation, 0) is None
+    finally:
+        await client.aclose()
+        await store.close()
+
+
+async def test_a_zombie_is_fenced_after_an_older_copy_of_redis_was_put_back(
+    settings: Settings, generation: int
+) -> None:
+    store, client = (
+        RedisStore(settings.redis, settings.topic_prefix),
+        aredis.Redis.from_url(settings.redis),
+    )
+    copied = await begin(store, generation)
+    state = f"{settings.topic_prefix}:{{{generation}:0}}:state"
+    copy = await client.dump(state)
+    zombie = (await store.apply(generation, 0, at(copied, 1), [])).revision
+    await client.restore(state, 0, copy, replace=True)
+    assert (
+        await store.apply(generation, 0, at(copied, 0, "digest0", 1), [])
+    ).verdict is Verdict.APPLIED
+    assert (await store.apply(generation, 0, at(zombie, 2), [write()])).verdict is Verdict.FENCED
+    await client.aclose()
+    await store.close()
+
+
+async def test_dropping_a_partition_spares_what_its_next_owner_has_written_meanwhile(
+    settings: Settings, generation: int
+) -> None:
+    store, client = (
+        RedisStore(settings.redis, settings.topic_prefix),
+        aredis.Redis.from_url(settings.redis),
+    )
+    await store.drop_partition(generation, 0)
+    await begin(store, generation)
+    window = f"{settings.topic_prefix}:{{{generation}:0}}:w:acme/new"
+    await client.set(window, b"the next owner's")
+    state = f"{settings.topic_prefix}:{{{generation}:0}}:state"
+    (node,) = await store._servers.each()
+    assert await store._unlink(node, [state, window]) == -1
+    assert await client.get(window) == b"the next owner's"
+    await client.delete(state)
+    assert await store._unlink(node, [state, window]) == 1
+    await client.aclose()
+    await store.close()
+
+
+async def test_a_state_that_lost_a_field_counts_as_none(
+    settings: Settings, generation: int
+) -> None:
+    store, client = (
+        RedisStore(settings.redis, settings.topic_prefix),
+        aredis.Redis.from_url(settings.redis),
+    )
+    await begin(store, generation)
+    await client.hdel(f"{settings.topic_prefix}:{{{generation}:0}}:state", "hash")
+    assert await store.checkpoint(generation, 0) is None
+    await client.aclose()
+    await store.close()
+
+
+async def test_a_generation_is_held_by_one_at_a_time_until_it_lets_go_or_its_time_is_over(
+    store: WindowStore, generation: int
+) -> None:
+    assert await store.hold(generation, "a", 30)
+    assert await store.hold(generation, "a", 30)
+    assert not await store.hold(generation, "b", 30)
+    assert await store.hold(next(_generations), "b", 30)
+    assert not await store.hold(generation, "b", 0)
+    assert not await store.hold(generation, "b", 30), "b gave back what a has"
+    assert await store.hold(generation, "a", 0)
+    assert await store.hold(generation, "b", 0.05)
+    limit = time.monotonic() + 5
+    while not await store.hold(generation, "a", 30):
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.01)
+
+
+async def test_conversations_and_index_tell_all_there_is_as_of_one_checkpoint(
+    store: WindowStore, generation: int
+) -> None:
+    a, b = Key("acme", "a"), Key("other", "b")
+    first = replace(
+        write(a, due=DueChange.SET, timer=77), listing=Listing(50, True, "u", parked=True)
+    )
+    revision = await begin(
+        store, generation, first, replace(write(b), listing=Listing(60, parked=True))
+    )
+    assert await store.conversations(generation, 0) == {a, b}
+    checkpoint, index = await store.index(generation, 0)
+    assert checkpoint is not None and checkpoint.revision == revision
+    assert (index.due, index.timers) == ({a: 0}, {a: 77})
+    assert index.lists == {
+        "recent:acme": {"a": 50},
+        "recent:other": {"b": 60},
+        "waiting:acme": {"a": 50},
+        f"user:{user_name('acme', 'u')}": {"a": 50},
+        PARKED: {"acme/a": 50, "other/b": 60},
+    }
+    assert [
+        found.conversation for found in await store.listed(generation, 0, PARKED, None, 10)
+    ] == ["other/b", "acme/a"]
+    await store.apply(
+        generation, 0, at(revision, 1), [replace(write(a), listing=Listing(70, parked=False))]
+    )
+    assert (await store.index(generation, 0))[1].lists[PARKED] == {"other/b": 60}
+    assert await store.index(generation, 1) == (None, Index({}, {}, {}))
+    assert await store.conversations(generation, 1) == set()
+
+
+async def test_a_write_that_begins_anew_leaves_nothing_of_what_was_there(
+    store: WindowStore, generation: int
+) -> None:
+    revision = await begin(
+        store, generation, write(A, put={b"0": b"old"}, recents={b"7": b"old"}), write(B)
+    )
+    anew = replace(write(A, meta=b"new", recents={b"1": b"new"}), anew=True)
+    gone = Write(B, True, [], [], [], [], DueChange.CLEAR, NOTHING, None, anew=True)
+    await store.apply(generation, 0, at(revision, 1), [anew, gone])
+    (stored,) = await store.load(generation, 0, [A])
+    assert stored is not None and (stored.fields, stored.recents) == (
+        {b"h": b"new"},
+        {b"1": b"new"},
+    )
+    assert await store.load(generation, 0, [B]) == [None]
+    assert await store.conversations(generation, 0) == {A}

@@ -1,0 +1,126 @@
+"""What of a request is no body is bounded, in bytes and time, before any key is asked for; and what
+is no HTTP is answered as a problem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from streams.settings.settings import Settings
+from tests.support.ports import closed_port
+from tests.support.serving import serving
+from threadfold.gateway import create_gateway, protocol
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+PIECE = b"a" * 16_384
+MOST = 8 << 20
+"""Bytes after which the test gives up waiting to be refused; far more than the bound and what
+sockets hold.
+"""
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[tuple[str, int]]:
+    """A gateway that is not connected: it listens all the same."""
+    away = Settings.load(
+        env={}, kafka=f"127.0.0.1:{closed_port()}", redis=f"redis://127.0.0.1:{closed_port()}/0"
+    )
+    async with serving(create_gateway(away)) as url:
+        parts = urlsplit(url)
+        yield str(parts.hostname), int(parts.port or 0)
+
+
+async def flooded(place: tuple[str, int], begin: bytes, piece: bytes) -> tuple[int, bytes]:
+    """How many bytes of pieces could be sent after ``begin``, and what was answered."""
+    reader, writer = await asyncio.open_connection(*place)
+    sent, answer = 0, b""
+    try:
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                writer.write(begin)
+                while sent < MOST:
+                    writer.write(piece)
+                    await writer.drain()
+                    sent += len(piece)
+                answer = await reader.read()
+    finally:
+        writer.close()
+    return sent, answer
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [(GET + b"X: ", PIECE), (GET, b"X: a\r\n" * 3_000), (b"GET /", PIECE)],
+    ids=["one header", "many headers", "the path"],
+)
+async def test_a_head_that_does_not_end_is_cut_off_long_before_it_fills_the_memory(
+    place: tuple[str, int], begin: bytes, piece: bytes
+) -> None:
+    sent, _ = await flooded(place, begin, piece)
+    assert sent < MOST
+
+
+@pytest.mark.parametrize(
+    "begin", [POST + b"0\r\nX: ", POST + b"1;x="], ids=["a trailer", "a chunk's extension"]
+)
+async def test_what_follows_a_body_is_bounded_as_well(place: tuple[str, int], begin: bytes) -> None:
+    sent, _ = await flooded(place, begin, PIECE)
+    assert sent < MOST
+
+
+async def asked(place: tuple[str, int], *pieces: bytes) -> bytes:
+    """The whole answer to what is sent piece by piece, until the server closes."""
+    reader, writer = await asyncio.open_connection(*place)
+    try:
+        async with asyncio.timeout(20):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+def problem_of(answer: bytes) -> dict[str, object]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    assert b"connection: close" in head.lower()
+    found: dict[str, object] = json.loads(body)
+    return found
+
+
+async def test_too_long_a_head_and_what_is_no_http_are_answered_with_problem_documents(
+    place: tuple[str, int],
+) -> None:
+    long = problem_of(await asked(place, GET + b"X: ", *[PIECE] * 4, b"a"))
+    assert (long["status"], long["title"]) == (431, "Request header fields too large")
+    assert problem_of(await asked(place, b"nonsense\r\n\r\n"))["status"] == 400
+
+
+async def test_a_head_that_comes_too_slowly_ends_its_connection(
+    place: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    assert problem_of(await asked(place, b"GET /healthz HTTP/1.1\r\n"))["status"] == 408
+    assert await asked(place) == b"", "one that says nothing is closed without a word"
+
+
+async def test_long_bodies_and_requests_one_behind_the_other_are_not_taken_for_heads(
+    place: tuple[str, int],
+) -> None:
+    body = b"b" * (1 << 20)
+    first = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    last = GET + b"Connection: close\r\n"
+    answer = await asked(
+        place, first + body + GET + b"\r\n" + last + b"X: " + PIECE, PIECE + b"\r\n\r\n"
+    )
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert answer.count(b"HTTP/1.1 405") == 1

@@ -1,0 +1,332 @@
+"""Turns, conditions on appends, summaries that are asked for, and a tenant's lists, through the
+gateway on the real stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from projections.redis.router import CONNECTIONS
+from streams.settings.settings import Settings
+from tests.support.gateway import Client, is_problem, say, serving
+from tests.support.worker import until
+
+
+@pytest.fixture(scope="module")
+async def call(settings: Settings) -> AsyncIterator[Client]:
+    async with serving(settings) as client:
+        yield client
+
+
+async def begin(call: Client, conversation: str, **body: Any) -> Any:
+    return await call("POST", f"/v1/conversations/{conversation}/turns", body)
+
+
+# -- turns
+# ------------------------------------------------------------------------------------------
+
+
+async def test_two_runs_at_once_are_one_run_and_a_refusal(call: Client) -> None:
+    answers = await asyncio.gather(*(begin(call, "race", turn_id=f"t{i}") for i in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [202] + [409] * 7
+    (won,) = [answer.json() for answer in answers if answer.status_code == 202]
+    assert won["status"] == "started" and isinstance(won["fencing_token"], int)
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    is_problem(refused, 409, "did not begin", f"turn {won['turn_id']} is under way")
+    again = await begin(call, "race", turn_id=won["turn_id"])
+    assert again.json()["fencing_token"] == won["fencing_token"], "asking again tells how it stands"
+
+
+async def test_a_turn_that_lost_its_lease_appends_nothing_any_more(call: Client) -> None:
+    first = (await begin(call, "fence", turn_id="old")).json()["fencing_token"]
+    ok = await call(
+        "POST",
+        "/v1/conversations/fence/events",
+        say("by old", "assistant"),
+        headers={"Fencing-Token": str(first)},
+    )
+    assert ok.status_code == 200 and ok.json()["events"][0]["status"] == "applied"
+    second = (await begin(call, "fence", turn_id="new", policy="interrupt")).json()["fencing_token"]
+    assert second > first
+    old = {"Fencing-Token": str(first)}
+    late = await call(
+        "POST",
+        "/v1/conversations/fence/messages",
+        {"role": "assistant", "content": "late"},
+        headers=old,
+    )
+    is_problem(late, 409, f"the turn of token {first} is not in force", f"token {second} is")
+    is_problem(
+        await call("POST", "/v1/conversations/fence/turns/old/end", headers=old),
+        409,
+        "turn new is under way",
+    )
+    is_problem(
+        await call("POST", "/v1/conversations/fence/turns/old/renew", headers=old), 409, "is over"
+    )
+    context = (await call("GET", "/v1/conversations/fence/context")).json()
+    assert [message["content"] for message in context["messages"]] == ["by old"]
+
+
+async def test_queued_turns_follow_in_order_and_are_waited_for(call: Client) -> None:
+    await begin(call, "queue", turn_id="a")
+    queued = (await begin(call, "queue", turn_id="b", policy="queue")).json()
+    assert (queued["status"], queued["fencing_token"], queued["place"]) == ("queued", None, 1)
+    assert (await begin(call, "queue", turn_id="c", policy="queue")).json()["place"] == 2
+    shown = (await call("GET", "/v1/conversations/queue/turns")).json()
+    assert shown["live"]["turn_id"] == "a" and shown["waiting"] == ["b", "c"]
+    waiting = asyncio.create_task(begin(call, "queue", turn_id="b", policy="queue", wait=20))
+    assert (await call("POST", "/v1/conversations/queue/turns/a/end")).status_code == 202
+    started = (await waiting).json()
+    assert (
+        started["status"] == "started" and started["fencing_token"] > shown["live"]["fencing_token"]
+    )
+
+
+async def test_the_lease_of_a_run_that_vanished_runs_out_and_the_next_one_begins(
+    call: Client,
+) -> None:
+    await begin(call, "vanished", turn_id="gone", seconds=1)
+    started = await begin(call, "vanished", turn_id="next", policy="queue", wait=20)
+    assert started.json()["status"] == "started"
+    history = (await call("GET", "/v1/conversations/vanished/history")).json()["events"]
+    ended = next(event for event in history if event["type"] == "turn.ended")
+    assert ended["turn_id"] == "gone" and ended["lease"]["reason"] == "expired"
+
+
+async def test_a_renewed_lease_holds(call: Client) -> None:
+    token = (await begin(call, "renewed", turn_id="long", seconds=1)).json()["fencing_token"]
+    path, headers = "/v1/conversations/renewed/turns/long/renew", {"Fencing-Token": str(token)}
+    assert (await call("POST", path, {"seconds": 600}, headers=headers)).json()[
+        "fencing_token"
+    ] == token
+    await begin(call, "renewed-clock", turn_id="clock", seconds=1)
+
+    async def clock_ran_out() -> bool:
+        return (await call("GET", "/v1/conversations/renewed-clock/turns")).json()["live"] is None
+
+    await until(clock_ran_out)
+    assert (await call("GET", "/v1/conversations/renewed/turns")).json()["live"][
+        "turn_id"
+    ] == "long"
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        ({"policy": "take"}, "field policy"),
+        ({"seconds": 0}, "field seconds"),
+        ({"wait": 99}, "field wait"),
+        ({"turn": "x"}, "turn"),
+        ([], "turn"),
+    ],
+)
+async def test_a_turn_that_cannot_be_is_refused_by_name(call: Client, body: Any, part: str) -> None:
+    is_problem(await call("POST", "/v1/conversations/bad/turns", body), 422, part)
+
+
+async def test_a_renewal_without_a_token_is_refused(call: Client) -> None:
+    is_problem(await call("POST", "/v1/conversations/bad/turns/t/renew"), 422, "Fencing-Token")
+
+
+# -- conditions
+# ------------------------------------------------------------------------------------------
+
+
+async def test_of_many_appends_that_expect_the_same_position_one_is_applied(call: Client) -> None:
+    path = "/v1/conversations/match/events"
+    position = (await call("POST", path, say("begin"))).json()["position"]
+    answers = await asyncio.gather(
+        *(
+            call(
+                "POST", path, [say(f"{i}"), say(f"{i} more")], headers={"If-Match": f'"{position}"'}
+            )
+            for i in range(6)
+        )
+    )
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 5
+    is_problem(
+        next(a for a in answers if a.status_code == 409),
+        409,
+        f"other events came after {position}",
+        "read the context again",
+    )
+    context = (await call("GET", "/v1/conversations/match/context")).json()
+    assert context["count"] == 3
+
+
+async def test_an_append_that_is_repeated_with_its_ids_is_a_duplicate_and_no_conflict(
+    call: Client,
+) -> None:
+    path, headers = "/v1/conversations/retry/events", {"If-None-Match": "*"}
+    first = await call("POST", path, {"id": "once", **say("a")}, headers=headers)
+    again = await call("POST", path, {"id": "once", **say("a")}, headers=headers)
+    assert first.json()["events"][0]["status"] == "applied"
+    assert again.status_code == 200 and again.json()["events"][0]["status"] == "duplicate"
+    is_problem(await call("POST", path, say("b"), headers=headers), 409, "there are events already")
+
+
+@pytest.mark.parametrize(
+    ("headers", "part"),
+    [
+        ({"If-Match": ""}, "If-Match"),
+        ({"If-Match": "*"}, "If-Match"),
+        ({"If-Match": "abc"}, "If-Match"),
+        ({"If-None-Match": "0-1"}, "If-None-Match"),
+        ({"If-Match": "0-1", "If-None-Match": "*"}, "excludes"),
+        ({"Fencing-Token": "-1"}, "Fencing-Token"),
+        ({"Fencing-Token": "many"}, "Fencing-Token"),
+    ],
+)
+async def test_a_malformed_condition_is_refused_and_nothing_is_appended(
+    call: Client, headers: dict[str, str], part: str
+) -> None:
+    is_problem(
+        await call("POST", "/v1/conversations/malformed/events", say("x"), headers=headers),
+        422,
+        part,
+    )
+    assert (await call("GET", "/v1/conversations/malformed/context")).status_code == 404
+
+
+async def test_conditions_are_of_one_conversation(call: Client) -> None:
+    answer = await call(
+        "POST", "/v1/events", [{"conversation": "x", **say("a")}], headers={"If-Match": "0-1"}
+    )
+    is_problem(answer, 422, "by its own route")
+
+
+# -- compaction on request, and its summaries
+# ----------------------------------------------------------------------------------------
+
+
+async def test_a_summary_that_is_asked_for_comes_and_is_listed_with_those_before_it(
+    call: Client,
+) -> None:
+    async def ask(n: int, ids: list[str]) -> None:
+        flats = [
+            say(f"{n}.{i} the order {n}{i} is paid", role)
+            for i in range(2)
+            for role in ("user", "assistant")
+        ]
+        await call("POST", "/v1/conversations/asked/events?wait=applied", flats)
+        assert (await call("POST", "/v1/conversations/asked/compact")).status_code == 202
+        before = ids[-1] if ids else None
+
+        async def summarised() -> bool:
+            summary = (await call("GET", "/v1/conversations/asked/context")).json()["summary"]
+            return summary is not None and summary["summary_id"] != before
+
+        await until(summarised)
+        ids.append(
+            (await call("GET", "/v1/conversations/asked/context")).json()["summary"]["summary_id"]
+        )
+
+    ids: list[str] = []
+    for n in range(3):
+        await ask(n, ids)
+    page = (await call("GET", "/v1/conversations/asked/summaries?limit=2")).json()
+    found = [summary["summary_id"] for summary in page["summaries"]]
+    assert (
+        page["summaries"][0]["type"] == "summary" and page["summaries"][-1]["reason"] == "explicit"
+    )
+    rest = (
+        await call("GET", f"/v1/conversations/asked/summaries?before={page['next_before']}")
+    ).json()
+    found += [summary["summary_id"] for summary in rest["summaries"]]
+    assert [summary_id for summary_id in found if summary_id in ids] == ids[::-1] and rest[
+        "next_before"
+    ] is None
+    is_problem(
+        await call("GET", f"/v1/conversations/order/summaries?before={page['next_before']}"),
+        404,
+        "not known",
+    )
+
+
+async def test_a_conversation_without_a_summary_lists_none(call: Client) -> None:
+    await call("POST", "/v1/conversations/plain/events?wait=applied", say("x"))
+    assert (await call("GET", "/v1/conversations/plain/summaries")).json() == {
+        "summaries": [],
+        "next_before": None,
+    }
+    is_problem(await call("GET", "/v1/conversations/plain/summaries?before=AAAA"), 422, "cursor")
+
+
+# -- lists
+# ------------------------------------------------------------------------------------------
+
+
+async def test_conversations_are_listed_with_the_latest_first_and_paged(call: Client) -> None:
+    for i in range(7):
+        await call(
+            "POST", f"/v1/conversations/listed-{i}/events?wait=applied", say(str(i)), tenant="rival"
+        )
+    await call(
+        "POST", "/v1/conversations/listed-2/events?wait=applied", say("again"), tenant="rival"
+    )
+    seen: list[dict[str, Any]] = []
+    cursor, pages = None, 0
+    while pages < 10:
+        query = f"?limit=3{'' if cursor is None else f'&before={cursor}'}"
+        page = (await call("GET", f"/v1/conversations{query}", tenant="rival")).json()
+        seen += page["conversations"]
+        pages, cursor = pages + 1, page["next_before"]
+        if cursor is None:
+            break
+    assert pages == 3
+    names = [item["conversation"] for item in seen]
+    assert sorted(names) == [f"listed-{i}" for i in range(7)], "and none of another tenant"
+    assert names[0] == "listed-2" and seen[0]["count"] == 2 and seen[0]["state"] == "active"
+    times = [item["active_at"] for item in seen]
+    assert times == sorted(times, reverse=True)
+
+
+async def test_a_cursor_of_another_list_or_tenant_is_refused(call: Client) -> None:
+    for i in range(3):
+        await call("POST", f"/v1/conversations/cursor-{i}/events?wait=applied", say(str(i)))
+    cursor = (await call("GET", "/v1/conversations?limit=1")).json()["next_before"]
+    for tenant, path in (("rival", "/v1/conversations"), ("acme", "/v1/suspensions")):
+        is_problem(await call("GET", f"{path}?before={cursor}", tenant=tenant), 422, "cursor")
+    is_problem(await call("GET", "/v1/conversations?limit=0"), 422, "limit")
+
+
+async def test_what_waits_for_somebody_is_listed_until_it_is_resolved(call: Client) -> None:
+    for name in ("ask-1", "ask-2"):
+        suspension = {
+            "type": "suspension",
+            "suspension_id": "s",
+            "kind": "approval",
+            "prompt": f"may {name}?",
+        }
+        await call("POST", f"/v1/conversations/{name}/events?wait=applied", [say("x"), suspension])
+    listed = (await call("GET", "/v1/suspensions")).json()["suspensions"]
+    assert [(item["conversation"], item["prompt"]) for item in listed] == [
+        ("ask-2", "may ask-2?"),
+        ("ask-1", "may ask-1?"),
+    ]
+    assert (await call("GET", "/v1/suspensions", tenant="rival")).json()["suspensions"] == []
+    resolution = {"type": "resolution", "suspension_id": "s", "outcome": "approved"}
+    await call("POST", "/v1/conversations/ask-2/events?wait=applied", resolution)
+    listed = (await call("GET", "/v1/suspensions")).json()["suspensions"]
+    assert [item["conversation"] for item in listed] == ["ask-1"]
+
+
+async def test_more_lists_at_once_than_there_are_connections_are_all_answered(call: Client) -> None:
+    await call("POST", "/v1/conversations/crowd/events?wait=applied", say("hello"))
+    # Each asks every partition at the same time.
+    answers = await asyncio.gather(
+        *(call("GET", "/v1/conversations") for _ in range(2 * CONNECTIONS))
+    )
+    assert {answer.status_code for answer in answers} == {200}, answers[-1].text
+
+
+async def test_a_turn_that_its_routes_could_not_name_does_not_begin(call: Client) -> None:
+    for turn_id in ("a/b", ".", "..", "x" * 129, "é", "a b", "a\u0000"):
+        answer = await begin(call, "named", turn_id=turn_id)
+        assert answer.status_code == 422, (turn_id, answer.text)
+    assert (await begin(call, "named", turn_id="x" * 128)).status_code == 202

@@ -1,0 +1,249 @@
+"""Poison on a real stack: parked by itself, shown to readers, and listed, looked at, tried again
+and dropped by the commands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from projections.names import Key, Position, partition_of
+from streams.maintenance.verify import verify
+from streams.settings.settings import Settings
+from streams.worker import Runtime
+from tests.integration.projector.test_pipeline import POLICY, append, applied
+from tests.support.generations import open_generation
+from tests.support.inside import inside
+from tests.support.worker import running_worker, until
+from threadfold.cli.common import CONFIG_FILE
+from threadfold.cli.configuration import write_config
+from threadfold.service.conversations import ConversationService
+
+FRAGILE = {
+    **POLICY,
+    "compaction": False,
+    "reducers": [{"name": "compact_tool_results", "replacement": "callable:shorten"}],
+}
+
+
+@pytest.fixture(scope="module")
+async def poisoned(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, callables={"shorten": "tests.support.fragile:broken"})
+
+
+@pytest.fixture(scope="module")
+async def runtime(poisoned: Settings) -> AsyncIterator[Runtime]:
+    await open_generation(poisoned, FRAGILE)
+    async with running_worker(poisoned, compact=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def data(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stack")
+    write_config(path / CONFIG_FILE, settings)
+    return path
+
+
+def message(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": text}
+
+
+async def command(data: Path, *args: str, release: str = "broken") -> Any:
+    env = {"THREADFOLD_CALLABLES": json.dumps({"shorten": f"tests.support.fragile:{release}"})}
+    return await inside(*args, "--data", data, env=env)
+
+
+async def put_raw(
+    runtime: Runtime, key: Key, value: bytes | None, name: bytes | None = None
+) -> Position:
+    producer = await runtime.projector.publisher._producer.get()
+    partition = partition_of(key, runtime.log.partitions)
+    sent = await producer.send_and_wait(
+        runtime.settings.topic("events"), value, name or str(key).encode(), partition=partition
+    )
+    return Position(partition, sent.offset)
+
+
+async def check(runtime: Runtime) -> list[str]:
+    record = runtime.control.state.generations[1]
+    report = await verify(runtime.log, runtime.store, record, runtime.control.state.rules(record))
+    return [f"{found.key} at {found.position}: {found.what}" for found in report.differences]
+
+
+async def parked_at(backend: ConversationService, key: Key) -> dict[str, Any] | None:
+    document = json.loads(await backend.context(key.tenant, key.conversation))
+    found: dict[str, Any] | None = document.get("parked")
+    return found
+
+
+async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
+    key, other = Key("acme", "bytes"), Key("acme", "bytes-beside")
+    await applied(runtime, (await append(runtime, key, [message("before")]))[0])
+    bad = await put_raw(runtime, key, b"{not json, and a secret")
+    later = await append(runtime, key, [message("later"), message("and later")], 1)
+    await applied(runtime, (await append(runtime, other, [message("beside")]))[0])
+    await applied(runtime, later[-1])
+    async with ConversationService(poisoned) as backend:
+        parked = await parked_at(backend, key)
+        assert parked is not None and parked["position"] == str(bad) and parked["waiting"] == 2
+        assert (await backend.window("acme", "bytes")).meta.count == 1
+        assert await parked_at(backend, other) is None
+        (appended,) = await backend.append("acme", [("bytes", message("third"))])
+        (told,) = await backend.wait_applied("acme", "bytes", [appended])
+        assert told.status == "parked"
+        assert await check(runtime) == []
+        listed = await command(data, "dead-letters", "list")
+        assert listed.code == 0
+        assert any(
+            line.startswith(f"{bad}  parked  {key}, 3 waiting: the value is not an event")
+            for line in listed.lines
+        )
+        assert "secret" not in listed.out
+        shown = json.loads((await command(data, "dead-letters", "inspect", str(bad))).out)
+        assert shown["kind"] == "poison" and shown["key"] == str(key) and shown["bytes"] == 23
+        again = await command(data, "dead-letters", "retry", str(bad))
+        assert again.code == 1 and f"{key}: still parked at {bad}" in again.out
+        good = await command(data, "dead-letters", "drop", str(later[0]))
+        assert (
+            good.code == 2
+            and f"position {later[0]} only waits, until {key} goes on from {bad}" in good.err
+        )
+        dropped = await command(
+            data, "dead-letters", "drop", str(bad), "--reason", "a broken producer"
+        )
+        assert dropped.code == 0 and "it goes on" in dropped.out, dropped.out + dropped.err
+        assert await parked_at(backend, key) is None
+        assert (await backend.window("acme", "bytes")).meta.count == 5
+    assert str(key) not in (await command(data, "dead-letters", "list")).out
+    assert await check(runtime) == []
+
+
+async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
+    key = Key("acme", "twice")
+    bad, worse = [await put_raw(runtime, key, value) for value in (b"{one", b"{two")]
+    (last,) = await append(runtime, key, [message("the rest")])
+    await applied(runtime, last)
+    first = await command(data, "dead-letters", "drop", str(worse))
+    assert first.code == 1 and f"{key}: still parked at {bad}" in first.out
+    assert (await command(data, "dead-letters", "drop", str(bad))).code == 0
+    async with ConversationService(poisoned) as backend:
+        assert await parked_at(backend, key) is None
+        assert (
+            json.loads(await backend.context("acme", "twice"))["messages"][-1]["content"]
+            == "the rest"
+        )
+
+
+async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_no_retry_up(
+    runtime: Runtime, data: Path
+) -> None:
+    key = Key("acme", "astray")
+    wrong = (partition_of(key, runtime.log.partitions) + 1) % runtime.log.partitions
+    producer = await runtime.projector.publisher._producer.get()
+    sent = await producer.send_and_wait(
+        runtime.settings.topic("events"), b"{", str(key).encode(), partition=wrong
+    )
+    at = Position(wrong, sent.offset)
+    await applied(runtime, at)
+    for act in ("drop", "retry"):
+        ran = await command(data, "dead-letters", act, str(at))
+        assert (
+            ran.code == 2
+            and f"position {at} is in another partition than {key} belongs to" in ran.err
+        )
+    every = await command(data, "dead-letters", "retry", "--all", release="mended")
+    assert every.code == 0 and f"passed over: position {at} is in another partition" in every.out, (
+        every.out + every.err
+    )
+
+
+async def trap(runtime: Runtime, key: Key) -> Position:
+    """Fill a conversation until the worker's callable fails on it; returns where it is parked."""
+    call = {
+        "type": "message",
+        "role": "assistant",
+        "tool_calls": [{"id": "a", "name": "look", "arguments": "{}"}],
+    }
+    sent = await append(
+        runtime, key, [call, {"type": "tool.result", "tool_call_id": "a", "content": "trap " * 60}]
+    )
+    sent = await append(
+        runtime, key, [message("word " * 40) | {"role": "assistant"} for _ in range(20)], 2
+    )
+    await applied(runtime, sent[-1])
+    (stored,) = await runtime.store.load(1, sent[0].partition, [key])
+    assert stored is not None
+    parked = stored.load(key, sent[0].partition, runtime.projector.rules).meta.parked
+    assert parked is not None and parked.count > 0
+    return Position(sent[0].partition, parked.offset)
+
+
+async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
+    runtime: Runtime, poisoned: Settings, data: Path
+) -> None:
+    key = Key("acme", "trapped")
+    at = await trap(runtime, key)
+    assert await check(runtime) == []
+    shown = json.loads((await command(data, "dead-letters", "inspect", str(at))).out)
+    assert "Panic" in shown["parked"]["cause"] and "trap" not in shown["parked"]["cause"]
+    assert shown["now"].startswith("Panic: cannot shorten 'trap")
+    assert (await command(data, "dead-letters", "retry", str(key))).code == 1
+    retried = await command(data, "dead-letters", "retry", "--all", release="mended")
+    assert retried.code == 0 and f"{key}: goes on" in retried.out, retried.out + retried.err
+    async with ConversationService(poisoned) as backend:
+        assert await parked_at(backend, key) is None
+        assert (await backend.window("acme", "trapped")).meta.count == 22
+        # The worker, fenced by the retry, loads what was written and goes on.
+        done = await append(runtime, key, [message("on")], 100)
+        await applied(runtime, done[0])
+        await until(lambda: _count(backend, key, 23))
+    # What the log says under the old code is another window: whoever repaired now would park it
+    # again.
+    assert [found.partition(" at ")[0] for found in await check(runtime)] == [str(key)] * 2
+    assert (
+        (await command(data, "verify", "--deep", release="mended"))
+        .lines[-1]
+        .endswith("differing: 0")
+    )
+
+
+async def _count(backend: ConversationService, key: Key, count: int) -> bool:
+    return (await backend.window(key.tenant, key.conversation)).meta.count == count
+
+
+async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(
+    runtime: Runtime, data: Path
+) -> None:
+    key = Key("acme", "records")
+    places = [await put_raw(runtime, key, b"{}", b"no-slash"), await put_raw(runtime, key, None)]
+    done = await append(runtime, key, [message("hello")])
+    await applied(runtime, done[0])
+
+    async def listed() -> list[dict[str, Any]]:
+        ran = await command(data, "dead-letters", "list", "--json")
+        return [one for one in map(json.loads, ran.lines) if one["position"] in map(str, places)]
+
+    found = await until(listed)
+    assert [(one["kind"], one["key"]) for one in found] == [
+        ("record", "no-slash"),
+        ("record", str(key)),
+    ]
+    refused = await command(data, "dead-letters", "retry", str(places[0]))
+    assert refused.code == 2 and "nobody's event" in refused.said
+    assert (await command(data, "dead-letters", "drop", str(places[0]))).code == 0
+    assert [one["position"] for one in await listed()] == [str(places[1])]
+    refused = await command(data, "dead-letters", "drop", str(done[0]))
+    assert refused.code == 2 and "parks no conversation" in refused.said
+    refused = await command(data, "dead-letters", "inspect", f"{places[0].partition}-999999")
+    assert refused.code == 2 and "not in the log" in refused.said
+    assert not [found for found in await check(runtime) if found.startswith("acme/records")]

@@ -1,0 +1,212 @@
+"""Slow parts slow what depends on them, and nothing else: no queue grows without bound, no model is
+paid twice, others are not starved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from projections.events.validation import Record, make_record
+from projections.names import Key, partition_of
+from projections.redis.store import RedisStore
+from projections.storage.protocol import Applied, Checkpoint, Write
+from streams.control.follower import Control
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
+from streams.projector.projector import FETCH_ROWS, Projector
+from streams.settings.settings import Settings
+from tests.conftest import fresh_settings
+from tests.contract.compaction.test_endpoints import POLICY as ENDPOINT_POLICY
+from tests.contract.compaction.test_endpoints import talk
+from tests.integration.projector.test_outages import all_applied
+from tests.support.generations import open_generation
+from tests.support.model_server import ModelServer, completion, model_server
+from tests.support.worker import running_worker, until
+from threadfold.embedded.stack import EmbeddedStack
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def record(key: Key, number: int, content: str) -> Record:
+    return make_record(
+        key,
+        {"type": "message", "role": "user", "content": content},
+        where="event",
+        now=NOW,
+        new_id=f"m{number}",
+    )
+
+
+async def begin(settings: Settings, policy: dict[str, Any]) -> None:
+    await create_topics(settings)
+    await open_generation(settings, policy)
+
+
+class SlowStore(RedisStore):
+    """A Redis that takes its time for every batch."""
+
+    pause = 0.15
+
+    async def apply(
+        self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
+    ) -> Applied:
+        await asyncio.sleep(self.pause)
+        return await super().apply(generation, partition, checkpoint, writes)
+
+
+@pytest.fixture
+async def projecting(
+    stack: EmbeddedStack,
+) -> AsyncIterator[tuple[Settings, KafkaLog, SlowStore, Projector]]:
+    settings = fresh_settings(stack, batch_events=50, batch_bytes=32 << 10, snapshot_events=0)
+    await begin(settings, {})
+    control = await Control(settings).start()
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        SlowStore(settings.redis, settings.topic_prefix),
+    )
+    yield settings, log, store, Projector(settings, control, log, store)
+    await log.stop()
+    await store.close()
+    await control.stop()
+
+
+async def test_a_slow_redis_slows_the_intake_and_what_waits_for_it_stays_bounded(
+    projecting: tuple[Settings, KafkaLog, SlowStore, Projector],
+) -> None:
+    settings, log, store, projector = projecting
+    text = "word " * 200
+    records = [record(Key("acme", f"c{i % 40}"), i, text) for i in range(4_000)]
+    begun = time.monotonic()
+    await log.append(records)
+    assert time.monotonic() - begun < 10, "appends do not wait for Redis"
+    task = asyncio.create_task(projector.run())
+    most, slow_until = 0, time.monotonic() + 4
+    try:
+        while time.monotonic() < slow_until:
+            most = max(most, sum(feed.held for feed in projector.feeds()))
+            await asyncio.sleep(0.01)
+        done = sum(p.checkpoint.offset + 1 for p in projector.partitions.values())
+        assert 0 < done < len(records), "it goes on, slowly"
+        # A feed that is not full yet takes one more fetch, whole.
+        bound = settings.partitions * (
+            2 * settings.batch_bytes + FETCH_ROWS * (len(records[0].value) + 100)
+        )
+        assert settings.batch_bytes < most <= bound < sum(len(r.value) for r in records)
+        store.pause = 0.0
+        await all_applied(settings, log, store)
+    finally:
+        projector.stop()
+        await task
+
+
+class Slow:
+    """A model that takes its time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.3
+
+    async def __call__(
+        self, server: ModelServer, request: web.Request, asked: dict[str, Any]
+    ) -> web.StreamResponse:
+        await asyncio.sleep(self.seconds)
+        return web.json_response(
+            completion("Mia Berg wants orders #W58201 and #W58202 in Oslo by 2026-03-14.")
+        )
+
+
+async def test_a_slow_summariser_is_asked_once_for_each_summary_however_often_the_request_is_repeated(
+    stack: EmbeddedStack,
+) -> None:
+    async with model_server(Slow()) as server:
+        settings = fresh_settings(
+            stack,
+            summary_time_cap=1.0,
+            summarizers={"cheap": {"base_url": server.url, "model": "small-1", "key": "sk-1"}},
+        )
+        await begin(settings, ENDPOINT_POLICY)
+        keys = [Key("acme", f"talk-{i}") for i in range(6)]
+        async with running_worker(settings) as runtime:
+            assert runtime.log is not None and runtime.projector is not None
+            for key in keys:
+                await runtime.log.append(
+                    [
+                        make_record(key, flat, where="e", now=NOW, new_id=f"{key.conversation}-{i}")
+                        for i, flat in enumerate(talk())
+                    ]
+                )
+            await all_applied(settings, runtime.log, runtime.store)
+            requests = KafkaLog(settings, settings.partitions, "compactions")
+            summaries = KafkaLog(settings, settings.partitions, "summaries")
+
+            async def settled() -> bool:
+                due = [
+                    await runtime.store.due(1, p, 2**52, 100) for p in range(settings.partitions)
+                ]
+                return not any(due)
+
+            await until(settled, 60)
+            asked = sum((await requests.end_offsets()).values())
+            taken = 0
+            for p, end in (await summaries.end_offsets()).items():
+                taken += len([raw async for raw in summaries.scan(p, 0, end - 1)])
+            assert taken >= len(keys)
+            assert asked > taken, "requests were repeated while the model was slow"
+            assert len(server.calls) == taken, "and each summary was paid for once"
+            await requests.stop()
+            await summaries.stop()
+
+
+async def test_a_hot_conversation_does_not_starve_the_others_of_its_partition(
+    stack: EmbeddedStack,
+) -> None:
+    settings = fresh_settings(stack)
+    await begin(settings, {"working_budget": 2000, "keep_recent_tokens": 800})
+    rng = random.Random(5)
+    hot = Key("acme", "hot")
+    near = [
+        k for i in range(200) if partition_of(k := Key("acme", f"n{i}"), 4) == partition_of(hot, 4)
+    ][:10]
+    waits: list[float] = []
+    async with running_worker(settings) as runtime:
+        assert runtime.log is not None
+        log, store, partition = runtime.log, runtime.store, partition_of(hot, 4)
+        sent = 0
+
+        async def heat(seconds: float) -> None:
+            nonlocal sent
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                await log.append(
+                    [record(hot, sent + i, f"number {rng.random()} of many") for i in range(100)]
+                )
+                sent += 100
+                await asyncio.sleep(0.05)
+
+        async def reached(offset: int) -> bool:
+            checkpoint = await store.checkpoint(1, partition)
+            return checkpoint is not None and checkpoint.offset >= offset
+
+        flood = asyncio.create_task(heat(3.0))
+        number = 1_000_000
+        while not flood.done():
+            (at,) = await log.append(
+                [record(near[number % len(near)], number, "is anybody there?")]
+            )
+            begun = time.monotonic()
+            await until(lambda offset=at.offset: reached(offset), 30)  # type: ignore[misc]
+            waits.append(time.monotonic() - begun)
+            number += 1
+        await flood
+        await all_applied(settings, log, store)
+    assert sent >= 2_000 and len(waits) >= 10
+    # In the log's order nobody waits for more than what came before, and 2,000 events of one
+    # conversation are far from a second's work.
+    assert sorted(waits)[len(waits) // 2] < 1.0 and max(waits) < 5.0

@@ -1,0 +1,273 @@
+"""Workers, Redis and Kafka die under traffic: nothing acknowledged is lost or doubled, and every
+window equals the log's fold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from projections.errors import KafkaUnavailable, RedisUnavailable
+from projections.events.validation import Record, make_record
+from projections.names import Key
+from projections.redis.store import RedisStore
+from streams.control.follower import Control
+from streams.log.log import KafkaLog
+from streams.log.topics import create_topics
+from streams.maintenance.verify import VerifyReport, verify
+from streams.settings.settings import Settings
+from streams.worker import Runtime
+from tests.conftest import fresh_settings
+from tests.integration.projector.test_pipeline import POLICY, sentence
+from tests.support.generations import open_generation
+from tests.support.worker import running_worker, until
+from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.stack import EmbeddedStack
+
+KEYS = [Key("acme", f"c{i}") for i in range(10)]
+WORKER = (
+    "import sys; from streams.worker import run_worker; from streams.settings.settings import"
+    " Settings; sys.exit(run_worker(Settings.load()))"
+)
+
+
+@pytest.fixture(scope="module")
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """A stack of its own: its servers are killed here."""
+    with EmbeddedStack(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+@pytest.fixture
+async def settings(own_stack: EmbeddedStack) -> AsyncIterator[Settings]:
+    made = fresh_settings(own_stack, append_timeout=5.0, session_timeout=6.0)
+    await create_topics(made)
+    await open_generation(made, POLICY)
+    yield made
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    names = (
+        "kafka",
+        "redis",
+        "topic_prefix",
+        "group",
+        "partitions",
+        "replication",
+        "min_isr",
+        "session_timeout",
+    )
+    return {
+        **os.environ,
+        **{f"THREADFOLD_{name.upper()}": str(getattr(settings, name)) for name in names},
+    }
+
+
+def worker(settings: Settings, log: Path, *command: str) -> GuardedProcess:
+    process = GuardedProcess(
+        [sys.executable, *(command or ("-c", WORKER))], env=environment(settings), log=log
+    )
+    process.start()
+    return process
+
+
+def messages(rng: random.Random, start: int, n: int) -> list[Record]:
+    return [
+        make_record(rng.choice(KEYS), {"type": "message", "role": "user", "content": sentence(rng)}, where="event",
+                    now="2026-01-01T00:00:00Z", new_id=f"m{start + i}")
+        for i in range(n)
+    ]  # fmt: skip
+
+
+async def all_applied(
+    settings: Settings, log: KafkaLog, store: RedisStore, limit: float = 60.0
+) -> None:
+    async def reached() -> bool:
+        try:
+            ends = await log.end_offsets()
+            checkpoints = [await store.checkpoint(1, p) for p in range(settings.partitions)]
+        except (KafkaUnavailable, RedisUnavailable):
+            return False
+        return all(
+            c is not None and not c.healing and c.offset == ends[p] - 1
+            for p, c in enumerate(checkpoints)
+        )
+
+    await until(reached, limit)
+
+
+async def verified(settings: Settings, log: KafkaLog, store: RedisStore) -> VerifyReport:
+    control = await Control(settings).start()
+    record = control.state.generations[1]
+    report = await verify(log, store, record, control.state.rules(record))
+    await control.stop()
+    return report
+
+
+async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -> int:
+    """Messages that windows say they applied: all events less summaries."""
+    from projections.events.types import SummaryEvent, decode_event
+    from projections.policy.policy import Rules
+
+    total = 0
+    ends = await log.end_offsets()
+    for partition in range(settings.partitions):
+        accepted: set[str] = set()
+        async for raw in log.scan(partition, 0, ends[partition] - 1):
+            event = decode_event(raw.value or b"")
+            if isinstance(event, SummaryEvent):
+                accepted.add(event.data.summary_id)
+        keys = [key for key in KEYS if log_partition(key, settings) == partition]
+        for key, parts in zip(keys, await store.load(1, partition, keys), strict=True):
+            if parts is None:
+                continue
+            window = parts.load(key, partition, Rules(POLICY))
+            summaries, at = 0, window.meta.summary
+            offset = at.offset if at else None
+            while offset is not None:
+                summaries += 1
+                (raw,) = [r async for r in log.scan(partition, offset, offset)]
+                event = decode_event(raw.value or b"")
+                assert isinstance(event, SummaryEvent)
+                offset = (
+                    None
+                    if event.data.previous_position is None
+                    else int(event.data.previous_position.rpartition("-")[2])
+                )
+            total += window.meta.count - summaries
+    return total
+
+
+def log_partition(key: Key, settings: Settings) -> int:
+    from projections.names import partition_of
+
+    return partition_of(key, settings.partitions)
+
+
+async def test_workers_killed_mid_run_lose_and_double_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
+    rng = random.Random(7)
+    workers = [worker(settings, tmp_path / "w0.log"), worker(settings, tmp_path / "w1.log")]
+    sent = 0
+    for round_ in range(3):
+        for _ in range(10):
+            await log.append(messages(rng, sent, 40))
+            sent += 40
+            await asyncio.sleep(0.05)
+        workers[round_ % 2].kill()
+        workers[round_ % 2] = worker(settings, tmp_path / f"w{round_ + 2}.log")
+    await all_applied(settings, log, store)
+    for process in workers:
+        assert process.stop() == 0
+    report = await verified(settings, log, store)
+    assert (report.verified, report.differing) == (len(KEYS), [])
+    assert await count_messages(log, store, settings) == sent
+    await log.stop()
+    await store.close()
+
+
+async def test_redis_killed_under_traffic_comes_back_and_windows_heal(
+    settings: Settings, own_stack: EmbeddedStack
+) -> None:
+    assert own_stack.embedded_redis is not None
+    log = KafkaLog(settings, settings.partitions)
+    rng = random.Random(8)
+    port = int(own_stack.embedded_redis.address.rpartition(":")[2])
+    async with running_worker(settings) as runtime:
+        await log.append(messages(rng, 0, 300))
+        await all_applied(settings, log, runtime.store)
+        own_stack.embedded_redis.kill()
+        with pytest.raises(RedisUnavailable, match="does not answer"):
+            await runtime.store.checkpoint(1, 0)
+        await log.append(messages(rng, 300, 300))
+        again = type(own_stack.embedded_redis)(own_stack.embedded_redis.data, port=port)
+        again.start()
+        own_stack.embedded_redis = again
+        await all_applied(settings, log, runtime.store)
+        assert (await verified(settings, log, runtime.store)).differing == []
+        assert await count_messages(log, runtime.store, settings) == 600
+    await log.stop()
+
+
+async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_same_ids_is_safe(
+    settings: Settings, own_stack: EmbeddedStack
+) -> None:
+    assert own_stack.embedded_kafka is not None
+    log = KafkaLog(settings, settings.partitions)
+    rng = random.Random(9)
+    port = int(own_stack.embedded_kafka.address.rpartition(":")[2])
+    async with running_worker(settings) as runtime:
+        await log.append(messages(rng, 0, 200))
+        await all_applied(settings, log, runtime.store)
+        own_stack.embedded_kafka.kill()
+        batch = messages(rng, 200, 50)
+        with pytest.raises(KafkaUnavailable, match="repeat it with the same ids"):
+            await log.append(batch)
+        again = type(own_stack.embedded_kafka)(own_stack.embedded_kafka.data, port=port)
+        await asyncio.to_thread(again.start)
+        own_stack.embedded_kafka = again
+
+        async def repeated() -> bool:
+            try:
+                await log.append(batch)
+            except KafkaUnavailable:
+                return False
+            return True
+
+        await until(repeated, 40.0)
+        await all_applied(settings, log, runtime.store)
+        assert (await verified(settings, log, runtime.store)).differing == []
+        assert await count_messages(log, runtime.store, settings) == 250
+    await log.stop()
+
+
+async def test_the_app_runs_under_fausts_own_command(settings: Settings, tmp_path: Path) -> None:
+    log, store = (
+        KafkaLog(settings, settings.partitions),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
+    process = worker(
+        settings, tmp_path / "faust.log", "-m", "faust", "-A", "streams.app", "worker", "-l", "warn"
+    )
+    await log.append(messages(random.Random(10), 0, 200))
+    await all_applied(settings, log, store)
+    assert process.stop() == 0, (tmp_path / "faust.log").read_text()[-2000:]
+    assert (await verified(settings, log, store)).differing == []
+    await log.stop()
+    await store.close()
+
+
+async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with EmbeddedStack(tmp_path / "stack") as own:
+        made = fresh_settings(own, snapshot_events=0, append_timeout=2.0, session_timeout=6.0)
+        await create_topics(made)
+        await open_generation(made, POLICY)
+        log, runtime = KafkaLog(made, made.partitions), Runtime(made)
+        await runtime.start()
+        assert runtime.projector is not None and own.embedded_kafka is not None
+        running = asyncio.create_task(runtime.projector.run())
+        await log.append(messages(random.Random(5), 0, 200))
+        await all_applied(made, log, runtime.store)
+        own.embedded_kafka.kill()
+        waiting = asyncio.create_task(log.append(messages(random.Random(6), 200, 10)))
+        await asyncio.sleep(0.2)
+        runtime.projector.stop()
+        done, _ = await asyncio.wait([running], timeout=12.0)
+        running.cancel()
+        assert done, "it still waits for its last commit"
+        with pytest.raises(KafkaUnavailable):
+            await waiting
+        async with asyncio.timeout(20.0):
+            await log.stop()
+            await runtime.stop()

@@ -1,0 +1,261 @@
+"""A conversation's stream on real Kafka and Redis, over two gateways that share them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+import pytest
+
+from streams.control.follower import Control, Generation
+from streams.settings.settings import Settings
+from tests.support.gateway import POLICY
+from tests.support.streaming import Gateway, Subscriber, serving, subscribed
+from tests.support.worker import running_worker, until
+
+
+class Pair(NamedTuple):
+    """Two gateways over one stack, with keys by name."""
+
+    a: Gateway
+    b: Gateway
+    keys: dict[str, str]
+    settings: Settings
+
+    def auth(self, name: str = "acme") -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.keys[name]}"}
+
+    async def append(
+        self, conversation: str, *flats: Any, gateway: Gateway | None = None, wait: bool = False
+    ) -> list[str]:
+        """Append and return the positions."""
+        path = f"/v1/conversations/{conversation}/events" + ("?wait=applied" if wait else "")
+        answer = await (gateway or self.a).http.post(
+            path, content=json.dumps(flats), headers=self.auth()
+        )
+        assert answer.status_code in (200, 202), answer.text
+        return [event["position"] for event in answer.json()["events"]]
+
+
+def say(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": text, **more}
+
+
+@pytest.fixture(scope="module")
+async def pair(settings: Settings) -> AsyncIterator[Pair]:
+    quick = msgspec.structs.replace(settings, stream_heartbeat=0.3, partial_timeout=1.5)
+    control = await Control(quick).start()
+    await control.write(
+        {"generation/1": Generation(1, quick.partitions, POLICY), "generation/live": 1}
+    )
+    keys = {}
+    for name, tenant, scopes in (
+        ("acme", "acme", None),
+        ("rival", "rival", None),
+        ("reader", "acme", ["read"]),
+    ):
+        await control.ensure_tenant(tenant)
+        keys[name] = await control.add_key(tenant, scopes)
+    await control.stop()
+    async with running_worker(quick), serving(quick) as a, serving(quick) as b:
+        yield Pair(a, b, keys, quick)
+
+
+async def test_events_come_in_order_on_both_gateways_as_history_gives_them(pair: Pair) -> None:
+    await pair.append("order", say("before"))
+    path = "/v1/conversations/order/stream"
+    async with (
+        subscribed(pair.a, path, pair.keys["acme"]) as one,
+        subscribed(pair.b, path, pair.keys["acme"]) as two,
+    ):
+        positions = await pair.append("order", *(say(f"line {i}") for i in range(5)))
+        for subscriber in (one, two):
+            await subscriber.until(lambda s=subscriber: len(s.events()) >= 5)
+            assert [event.id for event in subscriber.events()] == positions
+            assert [event.kind for event in subscriber.events()] == ["event"] * 5
+    page = await pair.a.http.get(
+        f"/v1/conversations/order/context?after={positions[-1]}", headers=pair.auth()
+    )
+    assert page.status_code == 200
+    history = (
+        await pair.a.http.get("/v1/conversations/order/history?limit=5", headers=pair.auth())
+    ).json()["events"]
+    assert [event.data for event in one.events()] == history[::-1]
+
+
+async def test_a_stream_resumes_after_a_position_by_header_and_by_parameter(pair: Pair) -> None:
+    positions = await pair.append("resume", *(say(f"r{i}") for i in range(8)))
+    path = "/v1/conversations/resume/stream"
+    async with subscribed(pair.b, path, pair.keys["acme"], Last_Event_ID=positions[2]) as one:
+        await one.until(lambda: len(one.events()) >= 5)
+        assert [event.id for event in one.events()] == positions[3:]
+    async with subscribed(pair.a, f"{path}?after={positions[6]}", pair.keys["acme"]) as two:
+        await two.until(lambda: len(two.events()) >= 1)
+        more = await pair.append("resume", say("more"))
+        await two.until(lambda: len(two.events()) >= 2)
+        assert [event.id for event in two.events()] == [positions[7], *more]
+
+
+async def test_reconnecting_at_random_points_under_appends_misses_and_repeats_nothing(
+    pair: Pair,
+) -> None:
+    rng = random.Random(7)
+    positions = await pair.append("random", say("first"))
+    path, seen, done = "/v1/conversations/random/stream", [positions[0]], asyncio.Event()
+
+    async def appending() -> None:
+        for i in range(60):
+            names = [
+                f"noise{rng.randrange(20)}" if rng.random() < 0.5 else "random"
+                for _ in range(rng.randrange(1, 6))
+            ]
+            for name in names:
+                found = await pair.append(name, say(f"{i}"), gateway=rng.choice([pair.a, pair.b]))
+                if name == "random":
+                    positions.extend(found)
+        done.set()
+
+    task = asyncio.create_task(appending())
+    connections = 0
+    while not done.is_set() or positions[-1] not in seen:
+        connections += 1
+        async with subscribed(
+            rng.choice([pair.a, pair.b]), path, pair.keys["acme"], Last_Event_ID=seen[-1]
+        ) as one:
+            wanted = rng.randrange(1, 9)
+            await one.until(partial(_enough, one, wanted, done, seen[-1], positions))
+            taken = one.events() if rng.random() < 0.5 else one.events()[:wanted]
+            seen += [event.id for event in taken]
+    await task
+    assert connections > 5
+    summaries = {event["position"] for event in await _summaries(pair, "random")}
+    assert [position for position in seen if position not in summaries] == positions
+    assert len(set(seen)) == len(seen)
+
+
+def _enough(
+    one: Subscriber, wanted: int, done: asyncio.Event, last: str, positions: list[str]
+) -> bool:
+    got = [event.id for event in one.events()]
+    return len(got) >= wanted or (done.is_set() and positions[-1] in (last, *got))
+
+
+async def _summaries(pair: Pair, conversation: str) -> list[dict[str, Any]]:
+    """All summary events of a conversation that are in its history."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while cursor is not None:
+        page = (
+            await pair.a.http.get(
+                f"/v1/conversations/{conversation}/history?limit=100{cursor}", headers=pair.auth()
+            )
+        ).json()
+        found += [event for event in page["events"] if event["type"] == "summary"]
+        cursor = page["next_before"] and f"&before={page['next_before']}"
+    return found
+
+
+async def test_heart_beats_come_while_nothing_else_does(pair: Pair) -> None:
+    async with subscribed(pair.a, "/v1/conversations/quiet/stream", pair.keys["acme"]) as one:
+        await one.until(lambda: one.of("").count("heartbeat") >= 2, 5)
+        assert one.events() == []
+
+
+async def test_a_subscriber_that_leaves_leaves_nothing_behind(pair: Pair) -> None:
+    live = pair.a.app.state.live
+    async with subscribed(pair.a, "/v1/conversations/leave/stream", pair.keys["acme"]):
+        assert live.count() == 1
+
+    async def gone() -> bool:
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        return live.count() == 0 and not names & {
+            "stream",
+            "stream-client",
+            "state-acme/leave",
+            "judging-acme/leave",
+        }
+
+    await until(gone, 5)
+    assert live._channels == {}
+    assert live._tail._next == {}
+
+
+async def test_another_tenants_key_position_and_scope_are_refused(pair: Pair) -> None:
+    positions = await pair.append("mine", say("secret"))
+    async with subscribed(pair.a, "/v1/conversations/mine/stream", pair.keys["rival"]) as other:
+        await pair.append("mine", say("secret 2"))
+        await other.until(lambda: other.of("").count("heartbeat") >= 2)
+        assert other.events() == []
+        assert other.of("state") == []
+    for path, key, status in (
+        (f"mine/stream?after={positions[0]}x", "acme", 422),
+        ("mine/stream?after=3-99999999", "acme", 422),
+        ("mine/stream", "reader", 403),
+    ):
+        answer = await pair.a.http.get(f"/v1/conversations/{path}", headers=pair.auth(key))
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert httpx.codes(401) == (await pair.a.http.get("/v1/conversations/mine/stream")).status_code
+
+
+async def post(at: Pair, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    content = None if body is None else json.dumps(body)
+    return await at.a.http.post(
+        f"/v1/conversations/{path}", content=content, headers={**at.auth(), **named}
+    )
+
+
+async def told_after(at: Pair, conversation: str, after: str, last: str) -> list[str]:
+    """The ids that a stream resumed after a position gives, up to another."""
+    async with subscribed(
+        at.b, f"/v1/conversations/{conversation}/stream", at.keys["acme"], Last_Event_ID=after
+    ) as one:
+        await one.until(lambda: any(event.id == last for event in one.events()))
+        return [event.data["id"] for event in one.events() if event.kind == "event"]
+
+
+async def test_resuming_from_more_than_1024_ids_back_tells_each_event_once_as_history_does(
+    pair: Pair,
+) -> None:
+    (first,) = await pair.append("far-back", say("first", id="first"), wait=True)
+    await pair.append("far-back", say("once", id="once"))
+    await pair.append("far-back", say("once", id="once"))
+    turn = (await post(pair, "far-back/turns", {"turn_id": "old"})).json()
+    assert (
+        await post(pair, "far-back/turns/old/end", Fencing_Token=str(turn["fencing_token"]))
+    ).status_code == 202
+    zombie = await post(
+        pair,
+        "far-back/events",
+        say("zombie", id="zombie"),
+        Fencing_Token=str(turn["fencing_token"]),
+    )
+    assert zombie.status_code == 409
+    late = await post(pair, "far-back/events", say("late", id="late"), If_Match=first)
+    assert late.status_code == 409
+    for page in range(3):
+        ids = [f"e{page}-{i}" for i in range(400)]
+        positions = await pair.append(
+            "far-back", *(say(name, id=name) for name in ids), wait=page == 2
+        )
+    # More than 1,024 ids ago: none of them is known by its id any more.
+    told = await told_after(pair, "far-back", first, positions[-1])
+    history: list[str] = []
+    before = ""
+    while before is not None:
+        answer = await pair.a.http.get(
+            f"/v1/conversations/far-back/history?limit=500{before and f'&before={before}'}",
+            headers=pair.auth(),
+        )
+        history += [event["id"] for event in answer.json()["events"] if event["type"] != "summary"]
+        before = answer.json()["next_before"]
+    assert told == history[-2::-1]
+    assert told.count("once") == 1
+    assert len(told) == 1205
