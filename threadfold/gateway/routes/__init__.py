@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from threadfold.gateway.route_table import RouteTable
-from threadfold.gateway.routes import appending, erasure, reading, service, streams, tenants, turns
+from threadfold.gateway.routes import (
+    appending,
+    erasure,
+    event_streams,
+    reading,
+    service,
+    tenants,
+    turns,
+)
 
 TABLE = RouteTable(
     [
         *appending.routes,
         *turns.routes,
         *reading.routes,
-        *streams.routes,
+        *event_streams.routes,
         *tenants.routes,
         *erasure.routes,
         *service.routes,
