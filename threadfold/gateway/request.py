@@ -33,13 +33,14 @@ class Body:
     ``type`` is a msgspec type: the body is converted to it, and its schema is made from it. Or it
     is a schema: then the handler gets the decoded JSON and validates it. ``limit`` is in bytes;
     None stands for the limit of all bodies. Without ``required`` an empty body stands for an empty
-    object.
+    object. ``noun`` is what errors call it.
     """
 
     type: Any
     examples: Mapping[str, Any]
     required: bool = True
     limit: int | None = None
+    noun: str = "the body"
 
 
 class Request:
@@ -87,7 +88,7 @@ class Request:
         try:
             return msgspec.convert(value, body.type)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(explain(str(error)[:300], "the body")) from None
+            raise InvalidRequest(explain(str(error)[:300], body.noun)) from None
 
     def still_allowed(self) -> Callable[[], bool]:
         """A function that returns whether the request's credential still lets its caller in."""

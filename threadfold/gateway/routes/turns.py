@@ -96,6 +96,7 @@ class EndedTurn(Struct):
         NewTurn,
         {"queued": {"turn_id": "t-1", "model": "gpt-5-mini", "policy": "queue", "seconds": 60}},
         required=False,
+        noun="a turn",
     ),
     answers={202: Answer(Turn, _TURN, "The turn is in force (`started`) or waits (`queued`).")},
     problems=USUAL,
