@@ -14,7 +14,7 @@ from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
-from projections.window.window import Window, encode_entry, load_window
+from projections.window.window import Window
 
 Logged = tuple[int, AnyEvent]
 """An event with its offset."""
@@ -47,7 +47,7 @@ def _replay(
             outcome = apply(window, offset, event, history)
         by_offset[offset] = event
         if offset in targets:
-            copies[offset] = (_copy(window), outcome)
+            copies[offset] = (window.copy(), outcome)
     return window, copies
 
 
@@ -63,17 +63,6 @@ def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
             for to in named
             if to.startswith(prefix) and to[len(prefix) :].isdecimal()
         }
-    )
-
-
-def _copy(window: Window) -> Window:
-    return load_window(
-        window.key,
-        window.partition,
-        window.rules,
-        window.encode_meta(),
-        [encode_entry(e) for e in window.tail],
-        window.recents.packed(),
     )
 
 
@@ -113,7 +102,7 @@ def _history(
     """
     if found is None:
         return History()
-    restored, outcome = _copy(found[0]), found[1]
+    restored, outcome = found[0].copy(), found[1]
     by_offset = dict(earlier)
     if outcome.status is Status.DUPLICATE:
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions

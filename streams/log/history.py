@@ -12,7 +12,6 @@ from projections.fold.apply import History, Outcome
 from projections.fold.replay import Logged
 from projections.fold.replay_checkpoints import EVERY, ReplayCheckpoints
 from projections.names import Key, Position, parse_position
-from projections.window.conversation_state import entry_offsets
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.log import Log, Row
@@ -121,7 +120,7 @@ async def _tail_backwards(
             continue
         if below is not None and entry.start >= below:
             continue
-        known = entry_offsets(entry)
+        known = entry.offsets()
         if known is not None:
             yield [
                 offset

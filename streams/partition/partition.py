@@ -28,7 +28,6 @@ from hashlib import sha256
 from projections.errors import ThreadfoldError
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
-from projections.fold.quarantine import park, wait
 from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
@@ -236,7 +235,7 @@ class Partition:
                 window = slot.window
             if window.cut is not None:
                 self._voice.report(self.number, window.key, window.cut)
-                window.cut = None
+                window.pop_cut()
         if self._share is not None:
             self._share.count(self.number, [row.offset for row in rows], spoken.dead)
         if spoken:
@@ -345,11 +344,11 @@ class Partition:
             mark._replace(layout=Mark()),
         )
         if slot.window.meta.parked is None:
-            park(slot.window, offset, spoiled.cause)
+            slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, spoken)
         else:
             # Code that fails now and then: the second time it was an earlier event.
-            wait(slot.window, offset)
+            slot.window.add_waiting(offset)
             self._dead(key, offset, spoiled.cause, WAITING, spoken)
 
     def _dead(self, key: Key, offset: int, cause: str, kind: str, spoken: Effects) -> None:

@@ -182,7 +182,7 @@ class Writer:
 def bare(window: Window) -> bytes:
     """A window's image but for being parked."""
     window = _copy(window)
-    window.meta.parked = None
+    window.release()
     return window.image()
 
 

@@ -17,7 +17,7 @@ pytest.importorskip(
 )
 
 from benchmarks import gateway_noisy, gateway_server, gateway_single
-from benchmarks.harness import Measured, SnapshotWriter, figures
+from benchmarks.harness import Measured, Rounds, figures
 from benchmarks.sides.http_load import call_all
 from benchmarks.sides.mixed_tenants import Talk
 from benchmarks.support.http import Caller, keep, raw
@@ -28,8 +28,8 @@ from projections.names import Key
 LATENCIES = {"ms_p50": 1.0, "ms_p99": 2.0}
 
 
-def taken(rounds: dict[str, list[float]]) -> SnapshotWriter:
-    found = SnapshotWriter(list(rounds))
+def taken(rounds: dict[str, list[float]]) -> Rounds:
+    found = Rounds(list(rounds))
     for name, values in rounds.items():
         found.taken[name] = [
             Measured(value, {"server": {"cores": 0.5}}, LATENCIES) for value in values
@@ -80,7 +80,7 @@ def test_a_servers_ratio_is_ours_over_it_by_route() -> None:
 
 
 def test_the_noisy_figure_is_the_worse_routes_p99_over_all_rounds_together() -> None:
-    rounds = SnapshotWriter(["ours", "alone"])
+    rounds = Rounds(["ours", "alone"])
     quick, slow = [1.0] * 99, [1.0] * 97
     for name, append, read in (
         ("alone", [*quick, 2.0], [*quick, 4.0]),

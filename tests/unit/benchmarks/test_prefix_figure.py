@@ -187,7 +187,7 @@ async def test_a_summary_that_the_fold_does_not_take_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "projections.fold.apply.why_not",
+        "projections.fold.handlers.why_not",
         lambda *_: "its span does not end at an event of the window",
     )
     with pytest.raises(

@@ -1,0 +1,63 @@
+"""The synchronous client has every method of the asynchronous one, with its arguments and
+documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import threadfold
+from threadfold_client import (
+    AsyncClient,
+    Client,
+    ClientClosed,
+    PartialWriter,
+    SyncTurn,
+    SyncWriter,
+    Turn,
+)
+
+PAIRS = [
+    (Client, AsyncClient, {"over"}),
+    (SyncWriter, PartialWriter, set()),
+    # Entering and leaving it begin and end it.
+    (SyncTurn, Turn, {"begin", "end"}),
+]
+
+
+def methods(of: type) -> dict[str, object]:
+    found = inspect.getmembers(of, inspect.isroutine)
+    return {name: method for name, method in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("sync", "asynchronous", "without"), PAIRS)
+def test_each_method_has_a_counterpart_of_the_same_signature(
+    sync: type, asynchronous: type, without: set[str]
+) -> None:
+    own, others = methods(sync), methods(asynchronous)
+    assert set(others) - set(own) == without
+    for name in set(others) - without:
+        mine, theirs = own[name], others[name]
+        assert (
+            inspect.signature(mine).parameters.keys() == inspect.signature(theirs).parameters.keys()
+        ), name
+        assert inspect.getdoc(mine), name
+        if name != "close":
+            assert inspect.getdoc(mine) == inspect.getdoc(theirs), name
+
+
+def test_a_closed_client_refuses_calls_and_closes_twice() -> None:
+    client = Client("http://127.0.0.1:9", "k")
+    client.close()
+    client.close()
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        client.context("c")
+
+
+def test_the_full_package_has_the_same_clients_with_direct() -> None:
+    assert issubclass(threadfold.Client, Client)
+    assert issubclass(threadfold.AsyncClient, AsyncClient)
+    assert set(methods(threadfold.Client)) - set(methods(Client)) == {"direct"}
+    assert set(methods(threadfold.AsyncClient)) - set(methods(AsyncClient)) == {"direct"}
