@@ -80,7 +80,7 @@ class GatewayNoisy:
             "pause": PAUSE,
             "requests_per_second": QUOTA.requests_per_second,
         }
-        return _result(self.name, rounds, parameters, noise.answers)
+        return result_of(self.name, rounds, parameters, noise.answers)
 
 
 async def _quiet(bench: Bench, settings: Settings, gateway: Gateway, seconds: float) -> Measured:
@@ -144,7 +144,7 @@ async def _noise(
         noise.answers = (await answer_of("noisy_tenant", process, 60))["answers"]
 
 
-def _result(
+def result_of(
     figure: str, rounds: Rounds, parameters: dict[str, Any], answers: dict[str, int]
 ) -> Result:
     table: dict[str, Any] = {}

@@ -58,10 +58,12 @@ class GatewayServer:
                     for name, server in servers.items()
                 }
                 rounds = await interleave(sides, args.rounds())
-        return _result(self.name, rounds, {"callers": CALLERS, "seconds": seconds, "partitions": 8})
+        return result_of(
+            self.name, rounds, {"callers": CALLERS, "seconds": seconds, "partitions": 8}
+        )
 
 
-def _result(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
+def result_of(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
     """``ours`` is appends a second; ratios are ours over each other server, by route."""
     table: dict[str, Any] = {}
     peers: dict[str, float] = {}

@@ -81,7 +81,7 @@ class GatewaySingle:
             "lengths": LENGTHS,
             "conversations": single.APPENDED_TO,
         }
-        return _result(self.name, rounds, parameters)
+        return result_of(self.name, rounds, parameters)
 
 
 async def _measured(
@@ -131,7 +131,7 @@ async def _answers(settings: Settings, ours: Gateway, prefix: str) -> int:
         await client.aclose()
 
 
-def _result(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
+def result_of(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
     """One result of all routes: ``ours`` is appends a second, ratios are by route, against ``bare``
     alone; all else stands in the table.
     """

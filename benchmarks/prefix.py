@@ -205,7 +205,7 @@ async def tally_of(talk: Talk, overrides: dict[str, Any], weights: Weights) -> T
     """Our side over one conversation under the default policy with ``overrides``."""
     found = Tallies(weights)
     async for window, is_call in calls_of(talk, overrides):
-        bodies, trace = _sent(window)
+        bodies, trace = sent_messages(window)
         marks = _marks(window, trace)
         found.by_message.call(bodies, marks)
         if is_call:
@@ -213,7 +213,7 @@ async def tally_of(talk: Talk, overrides: dict[str, Any], weights: Weights) -> T
     return found
 
 
-def _sent(window: Window) -> tuple[list[bytes], list[Step]]:
+def sent_messages(window: Window) -> tuple[list[bytes], list[Step]]:
     """What a model is sent but for the system lane, and what was shortened; put together as a
     reader does where the window is flat.
     """

@@ -16,7 +16,7 @@ import msgspec
 
 from projections.events import types as events
 from projections.events.validation import MAX_ID
-from threadfold.service.ledger import ModelCalled
+from threadfold.service.model_call import ModelCalled
 
 Schema = dict[str, Any]
 

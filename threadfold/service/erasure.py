@@ -173,7 +173,7 @@ class Eraser:
 
     async def _window(self, key: Key) -> Window | None:
         backend = self._backend
-        _, stored = await backend.stored(key)
+        _, stored = await backend.windows.read(key)
         return (
             None
             if stored is None
@@ -186,7 +186,7 @@ class Eraser:
         (appended,) = await self._backend.append(
             key.tenant, [(key.conversation, flat)], operator=True
         )
-        await self._backend.applied(appended.position)
+        await self._backend.reach(appended.position)
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:

@@ -23,6 +23,8 @@ from streams.log.history import event_of, pieces_backwards
 from streams.log.log import Log, Raw
 from threadfold.service import cursors
 
+MAX_PAGE = 500
+"""Events in one page of history at most."""
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 

@@ -79,6 +79,11 @@ class WindowCache:
         if kept is not None:
             self.size -= kept.size
 
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._kept.clear()
+        self.size = 0
+
     def context(
         self, place: Place, partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None
     ) -> bytes | None:

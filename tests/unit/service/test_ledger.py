@@ -14,7 +14,8 @@ from projections.names import Key, Position
 from projections.window.window import Window
 from streams.control.follower import Control, Generation
 from streams.settings.settings import Settings
-from threadfold.service.ledger import Ledger, read_called, read_id, write_id
+from threadfold.service.ledger import Ledger
+from threadfold.service.model_call import read_called, read_id, write_id
 from threadfold.testing.memory_log import MemoryLog
 
 CALLED: dict[str, Any] = {
