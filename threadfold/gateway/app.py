@@ -167,9 +167,7 @@ class Gateway:
 
 
 def create_gateway(
-    settings: Settings,
-    on_connected: Callable[[], None] = lambda: None,
-    limits: Limits = LIMITS,
+    settings: Settings, on_connected: Callable[[], None] = lambda: None, limits: Limits = LIMITS
 ) -> Gateway:
     """The gateway's ASGI application. Nothing connects before its lifespan begins.
 

@@ -277,10 +277,7 @@ def _logged_event(names: dict[str, str]) -> Schema:
         },
         "required": ["id", "type", "time", "position"],
         "allOf": [
-            {
-                "if": {"properties": {"type": {"const": kind}}},
-                "then": _ref(f"Logged{names[kind]}"),
-            }
+            {"if": {"properties": {"type": {"const": kind}}}, "then": _ref(f"Logged{names[kind]}")}
             for kind in LOG_TYPES
         ],
     }

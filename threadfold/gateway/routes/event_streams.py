@@ -94,8 +94,7 @@ async def get_stream(
     cost=Cost.STREAM,
     summary="Follow the tenant's summaries",
     answers=_stream(
-        _SUMMARIES,
-        "Server-sent events `summary`, `voided` and `erased`, until the caller leaves.",
+        _SUMMARIES, "Server-sent events `summary`, `voided` and `erased`, until the caller leaves."
     ),
 )
 async def get_summaries_stream(
@@ -134,9 +133,7 @@ async def get_summaries_stream(
     summary="Add to a message in progress",
     # 1 MiB of text where JSON escapes every character.
     body=Body(
-        Piece,
-        {"a word": {"turn_id": "t-1", "delta": "Your order ", "offset": 0}},
-        limit=8 << 20,
+        Piece, {"a word": {"turn_id": "t-1", "delta": "Your order ", "offset": 0}}, limit=8 << 20
     ),
     answers={
         202: Answer(Held, {"turn_id": "t-1", "offset": 11}, "The characters of the text so far.")

@@ -28,8 +28,7 @@ _TURN: dict[str, Any] = {
     "position": "3-18",
 }
 _Seconds = Annotated[
-    int,
-    Meta(ge=1, le=MAX_SECONDS, description="how long the lease holds without a renewal"),
+    int, Meta(ge=1, le=MAX_SECONDS, description="how long the lease holds without a renewal")
 ]
 TurnId = Annotated[str, Path(example="t-1")]
 
@@ -145,11 +144,7 @@ async def get_turns(caller: Caller, conversation: Conversation) -> Response:
     problems=(404, *USUAL),
 )
 async def post_renewal(
-    caller: Caller,
-    body: Renewal,
-    conversation: Conversation,
-    turn_id: TurnId,
-    fence: RequiredFence,
+    caller: Caller, body: Renewal, conversation: Conversation, turn_id: TurnId, fence: RequiredFence
 ) -> Response:
     """Renew the lease of the turn in force: it holds for `seconds` (60) from now. 409 if the turn
     is over.
