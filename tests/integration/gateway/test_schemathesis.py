@@ -188,7 +188,8 @@ if STREAMS:
         request = case.as_transport_kwargs(base_url=api.served.url, headers=api.served.headers)
         with api.session.request(**request, stream=True, timeout=30) as response:
             if len(response.request.url or "") > LONGEST_URL:
-                assert response.status_code == 400
+                # 431 where a long header comes with it: the head as a whole is over its limit.
+                assert response.status_code in (400, 431)
                 return
             responses = case.operation.definition.raw["responses"]
             assert response.status_code < 500, response.text
