@@ -93,7 +93,7 @@ def _index_at(window: Window, target: int) -> int | None:
 
 
 def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
-    """Take tail, lanes and summary from the fold at the target; ids, count and digest of this
+    """Take tail, state and summary from the fold at the target; ids, count and digest of this
     window go on.
     """
     restored, chain = history.window, history.chain
@@ -139,7 +139,7 @@ def _standing(
 
 
 def take_out(window: Window, position: str) -> None:
-    """Take the event at a position (or of a recent id) out of the tail and the lanes before it;
+    """Take the event at a position (or of a recent id) out of the tail and the state before it;
     nothing happens where it is in neither.
 
     Text that a summary was made of stays in the summary.

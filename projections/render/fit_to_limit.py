@@ -54,7 +54,7 @@ def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
 
 def _sizes(parts: Parts) -> str:
     summary = parts.window.meta.summary
-    system = parts.window.lanes.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
+    system = parts.window.state.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
     last = sum(tokens_of(group) for group in newest(parts.groups))
     return (
         f"system lane and tools take {system} tokens, the summary"

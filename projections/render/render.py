@@ -66,7 +66,7 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
         policy,
         Variants.of(window),
         window.meta.position,
-        window.lanes.waiting(),
+        window.state.waiting(),
         exact=True,
     )
     steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []

@@ -1,7 +1,7 @@
 """How a window lies in a store: a few named fields, of which a batch writes those that changed.
 
 ``h`` is the head: counters, and the view a reader needs; written with every batch. ``b`` is the
-base: the lanes before the tail and the summary in force; written when they change. Fields with a
+base: the state before the tail and the summary in force; written when they change. Fields with a
 number are the tail's chunks, in order. New entries go to the newest chunk, which is written again
 until it is full; full small chunks are joined by eights. So each entry is written a few times,
 small while it is new, and a read of any length finds few fields. Recent ids lie apart, in numbered
@@ -59,7 +59,7 @@ class Head(Progress, array_like=True):
 class Base(Struct, array_like=True):
     """What a window stands on before its tail."""
 
-    lanes: ConversationState
+    state: ConversationState
     summary: ActiveSummary | None
 
 
@@ -260,7 +260,7 @@ def load_window(
     """
     head, base = decode_head(fields[HEAD]), decode_base(fields[BASE])
     progress = {name: getattr(head, name) for name in PROGRESS}
-    meta = Meta(base=base.lanes, summary=base.summary, **progress)
+    meta = Meta(base=base.state, summary=base.summary, **progress)
     found = numbered(fields)
     if (
         seal(fields[BASE]) != head.base

@@ -156,7 +156,7 @@ def _piece(
 
 
 def _size(base: Base, pieces: dict[int, Piece]) -> int:
-    text = sum(len(item.body) for item in base.lanes.pinned) + (
+    text = sum(len(item.body) for item in base.state.pinned) + (
         len(base.summary.text) if base.summary is not None else 0
     )
     return (
