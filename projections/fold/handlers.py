@@ -11,7 +11,7 @@ from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.provider_limits import LONGEST_ID, call_ids
 from projections.events.size_limits import control_body
-from projections.events.token_cost import believed
+from projections.events.token_cost import trusted_tokens
 from projections.fold.append import append
 from projections.fold.outcomes import History, Outcome, Status
 from projections.fold.rehydration import reasoning_of
@@ -68,7 +68,7 @@ def _message(
 ) -> Outcome | None:
     data = event.data
     calls = tuple((c.id, c.name, call_hash(c.name, c.arguments)) for c in data.tool_calls or ())
-    tokens = believed(data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     entry = Entry(
         offset,
         ROLE_KIND[data.role],
@@ -101,7 +101,7 @@ def _result(window: Window, offset: int, event: events.ToolResultEvent, _: Histo
     # A result that nobody asked for comes before its call, or repeats one: its id tells, as far
     # back as ids are known.
     unknown = None if Used.holds(state.used, data.tool_call_id) else EARLY
-    tokens = believed(data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     sent, spill = _sent_id(window, call) if call else "", data.spill
     entry = Entry(
         offset,
@@ -128,7 +128,7 @@ def _sent_id(window: Window, call: OpenCall) -> str:
 
 
 def _opened(window: Window, offset: int, event: events.OpenedEvent, _: History | None) -> None:
-    tokens = believed(event.data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(event.data, event.tokens, window.policy.encoding)
     append(window, Entry(offset, Kind.OPENED, tokens, control_body(event.data)))
 
 
@@ -215,7 +215,7 @@ def _summary(
     window: Window, offset: int, event: events.SummaryEvent, history: History | None
 ) -> Outcome | str:
     data = event.data
-    tokens = believed(data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     reason = why_not(window, data, tokens)
     if reason is not None:
         return reason

@@ -19,10 +19,10 @@ from projections.storage.layout import (
     HEAD,
     Base,
     Head,
+    checksum,
     decode_base,
     decode_head,
     numbered,
-    seal,
 )
 from projections.window.conversation_state import OpenSuspension
 from projections.window.meta import ActiveSummary, Meta
@@ -62,10 +62,10 @@ class Piece(NamedTuple):
     """What a chunk adds to a context: system messages, and rendered messages joined by commas, with
     their positions in the same form.
 
-    ``seal`` and ``skip`` identify the chunk it was made of.
+    ``checksum`` and ``skip`` identify the chunk it was made of.
     """
 
-    seal: bytes
+    checksum: bytes
     skip: int
     system: tuple[bytes, ...]
     system_positions: bytes
@@ -79,7 +79,7 @@ def piece_of(partition: int, value: bytes, skip: int) -> Piece:
     """
     split = split_chunk(value, skip)
     return Piece(
-        seal(value),
+        checksum(value),
         skip,
         split.system,
         _positions(partition, split.system_offsets),

@@ -1,4 +1,4 @@
-"""The order of sacrifice: what a render gives up, step by step, when it is over its limit.
+"""How a render is fitted to a limit: what it gives up, step by step, when it is over its limit.
 
 1. Older groups, the oldest first, behind one line with their positions; the newest user's message,
    groups that wait for somebody, and the last group stay. 2. Tool results, the oldest first,
@@ -32,7 +32,7 @@ class DoesNotFit(ThreadfoldError):
     problem = 422
 
 
-def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
+def fit_to_limit(parts: Parts, limit: int, trace: list[Step]) -> None:
     """Shorten the parts until they have at most ``limit`` tokens; each step goes into the trace.
 
     Raises:
