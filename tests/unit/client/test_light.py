@@ -16,7 +16,7 @@ from threadfold.client import AsyncClient as FullAsyncClient
 
 ROOT = Path(__file__).resolve().parents[3]
 CLIENT = ROOT / "clients" / "python"
-HEAVY = ("projections", "streams", "threadfold", "aiokafka", "redis", "faust", "numpy", "fastapi")
+HEAVY = ("projections", "streams", "threadfold", "aiokafka", "redis", "faust", "numpy", "starlette")
 FORMER = "threadfold.adapters"
 MAX_BYTES = 30_000_000
 
