@@ -72,7 +72,7 @@ async def cli(
     *args: str | Path,
     env: Mapping[str, str] | None = None,
     text: str | bytes = b"",
-    limit: float = 60.0,
+    limit: float = 120.0,
 ) -> Ran:
     """Run a command to its end, at most ``limit`` seconds."""
     given = text.encode() if isinstance(text, str) else text

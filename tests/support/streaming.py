@@ -49,7 +49,7 @@ async def serving(settings: Settings) -> AsyncIterator[Gateway]:
     )
     running = asyncio.create_task(server.serve(sockets=[listening]), name="uvicorn")
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
 
         async def ready() -> bool:
             try:

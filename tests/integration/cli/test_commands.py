@@ -362,7 +362,7 @@ async def test_a_play_that_was_killed_goes_on_where_it_was(
     count = write_conversations(tmp_path / "file", conversations(8, seed=5, name="cut"))
     before = await messages_in_log(worker)
     process = await start(
-        "play", tmp_path / "file", "--tenant", "cut", "--rate", "200", "--data", data
+        "play", tmp_path / "file", "--tenant", "cut", "--rate", "20", "--data", data
     )
 
     async def some() -> bool:

@@ -54,7 +54,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     async def ended() -> bool:
         return sum((await log.end_offsets()).values()) == 32
 
-    await until(ended, 20, "both markers are written, a moment after the commit")
+    await until(ended, what="both markers are written, a moment after the commit")
     await log.stop()
     yield made
 
@@ -87,7 +87,7 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
                 "partition 1": 0,
             }
 
-        await until(nothing_left, 10, "the watchdog sees nothing that waits")
+        await until(nothing_left, what="the watchdog sees nothing that waits")
         await runtime.store.drop_generation(1, settings.partitions)
 
         async def back() -> bool:
@@ -97,7 +97,7 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
                 for p, c in enumerate(checkpoints)
             )
 
-        await until(back, 20, "a lost Redis heals up to the last record")
+        await until(back, what="a lost Redis heals up to the last record")
         assert (await backend.window("acme", "c0")).meta.count == 5
         report = await verified(settings, log, runtime.store)
         assert (report.verified, report.differing) == (6, [])
@@ -108,7 +108,7 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
                 return (await backend.window("acme", "c0")).meta.count == 5
             return False
 
-        await until(served, 20, "the new generation is served")
+        await until(served, what="the new generation is served")
     await log.stop()
 
 

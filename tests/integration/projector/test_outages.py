@@ -227,7 +227,7 @@ async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_sa
                 return False
             return True
 
-        await until(repeated, 40.0)
+        await until(repeated)
         await all_applied(settings, log, runtime.store)
         assert (await verified(settings, log, runtime.store)).differing == []
         assert await count_messages(log, runtime.store, settings) == 250

@@ -207,7 +207,7 @@ async def test_the_compactors_progress_is_what_its_group_has_committed(settings:
         async def asked() -> bool:
             return (await watched())["the compactor"].lag > 0
 
-        await until(asked, 30)
+        await until(asked)
         ends = await log.end_offsets()
         look = (await watched())["the compactor"]
         assert 0 < look.lag == ends[0] + ends[1]
@@ -222,7 +222,7 @@ async def test_the_compactors_progress_is_what_its_group_has_committed(settings:
             await consumer.commit()
             return (await watched())["the compactor"].lag == 0
 
-        await until(caught_up, 30)
+        await until(caught_up)
         await consumer.stop()
     await watched.stop()
     await log.stop()
@@ -282,7 +282,7 @@ async def test_a_partition_whose_events_are_all_gone_has_nothing_that_waits(
                 look.lag for look in (await looks()).values()
             } == {0}
 
-        await until(nothing_left, 20)
+        await until(nothing_left)
     await log.stop()
 
 

@@ -161,7 +161,7 @@ async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_
     await until(lambda: some(written(runtime, number)))
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(BuildFailed, match="ended by signal 9; what is built stays"):
-        await asyncio.wait_for(building, 30)
+        await asyncio.wait_for(building, 120)
     assert not alive(other)
     done = await written(runtime, number)
     assert 0 < done < EVENTS
@@ -229,7 +229,7 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(
     async def gone() -> bool:
         return not any(map(alive, started))
 
-    await until(gone, limit=10)
+    await until(gone)
     done = await written(runtime, number)
     await runtime.control.sync()
     with pytest.raises(GenerationBusy, match=f"generation {number} is being built"):

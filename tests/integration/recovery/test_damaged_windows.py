@@ -49,7 +49,7 @@ async def test_a_damaged_block_of_recent_ids_makes_the_partition_heal(settings: 
         await client.hset(key, "0", msgspec.msgpack.encode((b"x" * 8, [-1])))
     async with running_worker(settings) as runtime:
         await log.append(messages(rng, 300, 100))
-        await all_applied(settings, log, runtime.store, 8.0)
+        await all_applied(settings, log, runtime.store)
         assert await differing(settings, log, runtime.store) == []
     await client.aclose()
     await log.stop()
@@ -66,7 +66,7 @@ async def test_recent_ids_that_were_lost_make_the_partition_heal(settings: Setti
         await client.delete(key)
     async with running_worker(settings, compact=False) as runtime:
         await log.append(sent[:100])
-        await all_applied(settings, log, runtime.store, 8.0)
+        await all_applied(settings, log, runtime.store)
         assert await differing(settings, log, runtime.store) == []
     await client.aclose()
     await log.stop()
@@ -95,7 +95,7 @@ async def test_windows_of_an_earlier_release_heal_without_another_event(settings
             except ThreadfoldError:
                 return False
 
-        await until(right, 8.0)
+        await until(right)
     await client.aclose()
     await log.stop()
 
@@ -138,7 +138,7 @@ async def test_a_partition_that_heals_slowly_does_not_hold_another_that_has_to_b
             )
 
         try:
-            await until(others, 6.0)
+            await until(others)
         finally:
             slow.set()
         await client.aclose()
@@ -163,5 +163,5 @@ async def test_a_number_that_cannot_be_stored_does_not_stop_its_partition(
             [Record(key, "1", "threadfold.tool.result.v1", json.dumps(event).encode())]
         )
         await log.append(messages(random.Random(8), 0, 20))
-        await all_applied(settings, log, runtime.store, 8.0)
+        await all_applied(settings, log, runtime.store)
     await log.stop()

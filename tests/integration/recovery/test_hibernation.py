@@ -107,7 +107,7 @@ class Bedroom:
         return all(parts is not None and parts.asleep is not None for parts in found)
 
     async def asleep(self, *keys: Key) -> None:
-        await until(lambda: self.sleeps(*keys), 40, "all to be asleep")
+        await until(lambda: self.sleeps(*keys), what="all to be asleep")
 
     async def bytes(self, key: Key) -> list[int]:
         """What each of the conversation's own keys in Redis takes, by Redis' account."""
@@ -158,7 +158,7 @@ async def test_idle_conversations_become_stubs_of_300_bytes_and_readers_and_even
         async with running_worker(awake):
             for i, key in enumerate(keys):
                 await say(backend, key.tenant, key.conversation, 3 + 4 * i)
-            await until(lambda: no_due(backend), 40)
+            await until(lambda: no_due(backend))
             before = {key: await shown(backend, key.tenant, key.conversation) for key in keys}
             whole = {key: sum(await bedroom.bytes(key)) for key in keys}
         # Without the compactor: what it was asked before it would answer once more.
@@ -217,7 +217,7 @@ async def test_sleeping_conversations_come_back_asleep_when_redis_is_lost_and_fr
         await bedroom.asleep(*keys)
         images = [(await backend.window(key.tenant, key.conversation)).image() for key in keys]
         await bedroom.redis.flushdb()
-        await until(lambda: bedroom.sleeps(*keys), 40)
+        await until(lambda: bedroom.sleeps(*keys))
         assert await differing(backend) == []
         assert runtime.projector is not None
         # -- the topic is deleted and made anew while they sleep
@@ -330,7 +330,7 @@ async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(
             switch=True,
         )
         assert backend.control.state.live == 2
-        await until(lambda: served(backend, other), 40)
+        await until(lambda: served(backend, other))
         assert (await backend.window(other.tenant, other.conversation)).image() == image
         assert await bedroom.sleeps(key, other), "the old generation is as it was"
         await Eraser(backend, no_text).conversation(key.tenant, key.conversation)

@@ -107,7 +107,7 @@ async def test_windows_lists_summaries_streams_partials_erasure_and_rebuilds_wor
         await place("POST", "/v1/conversations/c0/events", [say("word " * 40)])
         return (await place("GET", "/v1/conversations/c0/context")).json()["summary"] is not None
 
-    await until(summed_up, 40, "a summary is in force")
+    await until(summed_up, what="a summary is in force")
     async with subscribed(place.gateway, "/v1/conversations/c1/stream", place.key) as stream:
         answer = await place(
             "POST", "/v1/conversations/c1/partial", {"turn_id": "t", "delta": "so far"}
@@ -130,7 +130,7 @@ async def test_windows_lists_summaries_streams_partials_erasure_and_rebuilds_wor
         )
         await log.stop()
         await control.stop()
-        await until(lambda: _answers(place, "/v1/conversations/c3/context"), 20)
+        await until(lambda: _answers(place, "/v1/conversations/c3/context"))
         await nothing_differs(settings, backend, len(NAMES), generation=2)
 
 

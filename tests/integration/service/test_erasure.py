@@ -209,7 +209,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             await backend.append(
                 "plain", [(f"f{i}-{n}", flat) for n, flat in enumerate(filler[:20])]
             )
-        await until(snapshotted, 30)
+        await until(snapshotted)
         for topic, rows in [
             (name, await raw_records(made, name))
             for name in ("events", "summaries", "snapshots", "renders")
