@@ -141,7 +141,7 @@ SUMS = (
     "shown_turns",
     "results",
     "left_out",
-    "beyond",
+    "usage_excess",
     "gains",
     "flat",
     "awaited",
