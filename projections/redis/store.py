@@ -44,10 +44,12 @@ class RedisStore:
         """Nothing is connected yet.
 
         Args:
-            url: like ``redis://host:6379/0`` (``projections.redis.address``). prefix: what all keys
-            begin with; deployments that share a server take their topics' prefixes. timeout:
-            seconds for one answer. compress: write the larger fields of windows as zstd; fields of
-            either kind are always read.
+            url: like ``redis://host:6379/0`` (``projections.redis.address``).
+            prefix: what all keys begin with; deployments that share a server take their topics'
+                prefixes.
+            timeout: seconds for one answer.
+            compress: write the larger fields of windows as zstd; fields of either kind are always
+                read.
         """
         self.url = url
         self.prefix = prefix

@@ -52,6 +52,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**kept, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
 
 
+@pytest.mark.long
 def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ async def test_configured_servers_are_used_and_left_as_they_were(
         await admin.close()
 
 
+@pytest.mark.long
 def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_wrong_size_is_one_clear_error(env: dict[str, str]) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_kept_demo_has_its_stack_where_up_looks_for_it(
     env: dict[str, str], tmp_path: Path
 ) -> None:

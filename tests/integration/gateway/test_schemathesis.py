@@ -162,6 +162,7 @@ def is_problem(response: Any) -> None:
     lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS
 ).parametrize()
 @drawn
+@pytest.mark.long
 def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> None:
     if left_out(case):
         return
@@ -199,6 +200,7 @@ if STREAMS:
                 is_problem(response)
 
 
+@pytest.mark.long
 def test_without_a_key_or_with_another_ones_nothing_is_done(api: Api) -> None:
     for path, item in DOCUMENT["paths"].items():
         for method, operation in item.items():

@@ -17,8 +17,8 @@ from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.projector.test_pipeline import POLICY, append, applied
+from tests.support.commands import cli
 from tests.support.generations import open_generation
-from tests.support.inside import inside
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -56,7 +56,7 @@ def message(text: str) -> dict[str, Any]:
 
 async def command(data: Path, *args: str, release: str = "broken") -> Any:
     env = {"THREADFOLD_CALLABLES": json.dumps({"shorten": f"tests.support.fragile:{release}"})}
-    return await inside(*args, "--data", data, env=env)
+    return await cli(*args, "--data", data, env=env)
 
 
 async def put_raw(

@@ -23,6 +23,7 @@ from projections.render.render import render_openai
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
+from tests.support.profiles import examples
 from tests.support.stories import Story
 from tests.support.talks import summary_of
 
@@ -156,7 +157,7 @@ SUMS = (
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 110))
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 def test_all_ways_to_a_window_give_the_same_one(name: str, seed: int, length: int) -> None:
     story = Random(seed, name)
     for _ in range(length):
@@ -175,7 +176,7 @@ def test_all_ways_to_a_window_give_the_same_one(name: str, seed: int, length: in
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 70))
-@hypothesis_settings(max_examples=15, deadline=None)
+@hypothesis_settings(max_examples=examples(15), deadline=None)
 def test_going_back_to_any_event_gives_the_render_that_stood_there(
     name: str, seed: int, length: int
 ) -> None:

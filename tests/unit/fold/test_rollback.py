@@ -19,6 +19,7 @@ from projections.render.render import render_openai
 from projections.window.entry import RENDERED
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
+from tests.support.profiles import examples
 from tests.support.talks import Talks, event_for, random_talks, summary_of
 
 
@@ -331,7 +332,7 @@ def test_an_erased_conversation_stays_erased() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(10, 90), st.integers(0, 40))
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_the_tails_path_and_the_logs_path_give_the_same_render(
     seed: int, length: int, back_by: int
 ) -> None:

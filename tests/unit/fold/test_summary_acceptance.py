@@ -23,6 +23,7 @@ from projections.window.groups import group_tail
 from projections.window.meta import Due
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, random_log
+from tests.support.profiles import examples
 from tests.support.talks import Talks, random_talks, summary_of
 
 LONG = "word " * 60
@@ -175,7 +176,7 @@ def test_a_suspended_call_stays_while_spans_go_around_it_and_leaves_once_it_is_r
 
 
 @given(st.integers(0, 2**32), st.integers(10, 150))
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> None:
     assert_spans_are_whole(seed, length)
 
