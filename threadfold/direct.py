@@ -214,10 +214,10 @@ class DirectTransport:
     async def _partial(self, backend: ConversationService, call: Call) -> bytes:
         body = call.body
         live = await self._lively()
-        held = await live.partial(
+        known = await live.partial(
             self._tenant, call.conversation, body["turn_id"], body["delta"], body.get("offset")
         )
-        return _json({"turn_id": body["turn_id"], "offset": held})
+        return _json({"turn_id": body["turn_id"], "offset": known})
 
 
 def _inside(settings: Settings, backend: ConversationService) -> Gateway:

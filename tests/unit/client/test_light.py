@@ -67,6 +67,7 @@ def test_names_of_the_former_places_work_and_warn() -> None:
         _ = import_module("threadfold.client").Nothing
 
 
+@pytest.mark.long
 def test_the_installed_client_takes_at_most_30_megabytes(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=120)
