@@ -11,7 +11,7 @@ from functools import partial
 
 from projections.events import types as events
 from projections.events.size_limits import out_of_bounds
-from projections.events.token_cost import believed_text
+from projections.events.token_cost import trusted_text_tokens
 from projections.fold.append import append, keep_limits
 from projections.fold.conditions import not_met
 from projections.fold.handlers import HANDLERS
@@ -92,7 +92,7 @@ def _append_text(window: Window, offset: int, event: events.MessageEvent) -> boo
         or data.usage is not None
     ):
         return False
-    tokens = believed_text(text, event.tokens, window.policy.encoding)
+    tokens = trusted_text_tokens(text, event.tokens, window.policy.encoding)
     entry = Entry(offset, kind, tokens, text_body(data.role, text))
     limits = window.limits
     if tokens > limits.ceiling or limits.counted:

@@ -205,7 +205,7 @@ async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, A
         return []
     return [
         {"conversation": key.conversation, **suspension_of(window.partition, open_)}
-        for open_ in window.lanes.suspensions
+        for open_ in window.state.suspensions
     ]
 
 

@@ -192,7 +192,7 @@ def _state(
     of: Head | Window,
 ) -> State:
     partition = partition_of(key, log.partitions)
-    suspensions = of.view.suspensions if isinstance(of, Head) else of.lanes.suspensions
+    suspensions = of.view.suspensions if isinstance(of, Head) else of.state.suspensions
     shown = None if summary is None else summary_of(partition, summary)
     if shown is not None:
         del shown["text"]  # whoever follows a conversation got it as an event
