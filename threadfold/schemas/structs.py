@@ -90,7 +90,7 @@ _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("ModelCalled", "position"): {"minLength": 1},
     ("ModelCalled", "model"): {"minLength": 1, "maxLength": 256},
 }
-"""What intake checks and no type says, where JSON Schema can say it."""
+"""What validation checks beyond the types, as far as JSON Schema can express it."""
 
 ID: Schema = {
     "type": "string",
@@ -186,20 +186,19 @@ def _plain(schema: Any, discriminators: bool) -> Any:
     }
 
 
+def plain_text(docstring: str) -> str:
+    """A docstring on one line, with code quoted as Markdown does."""
+    return re.sub(r"\s+", " ", inspect.cleandoc(docstring)).replace("``", "`")
+
+
 def _own_docs(structs: list[type[msgspec.Struct]]) -> dict[str, str]:
-    """What the structs of content say of themselves; what stands in code quotes there does here,
-    too.
-    """
+    """The docstrings of the structs of content, by name."""
     named: list[type] = [*structs, *vars(events).values()]
-    docs = {}
-    for struct in named:
-        if (
-            isinstance(struct, type)
-            and issubclass(struct, msgspec.Struct)
-            and "__doc__" in vars(struct)
-            and struct.__doc__
-        ):
-            docs[struct.__name__] = re.sub(r"\s+", " ", inspect.cleandoc(struct.__doc__)).replace(
-                "``", "`"
-            )
-    return docs
+    return {
+        struct.__name__: plain_text(struct.__doc__)
+        for struct in named
+        if isinstance(struct, type)
+        and issubclass(struct, msgspec.Struct)
+        and "__doc__" in vars(struct)
+        and struct.__doc__
+    }

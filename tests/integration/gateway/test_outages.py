@@ -33,7 +33,7 @@ from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway, serve
-from threadfold.gateway.server import _listen
+from threadfold.gateway.server import listen
 
 RUN = (
     "from streams.settings.settings import Settings; from threadfold.gateway import serve;"
@@ -170,7 +170,7 @@ async def test_it_listens_without_kafka_and_says_so() -> None:
 def test_answers_do_not_wait_for_the_peers_delayed_ack() -> None:
     # asyncio sets TCP_NODELAY on what such a socket accepts only when its protocol is named;
     # without it, measured answers took 40 ms more.
-    with _listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
 

@@ -34,7 +34,7 @@ from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
-from threadfold.gateway.openapi.operation import EVENT_STREAM, PROBLEM
+from threadfold.gateway.declaration import EVENT_STREAM, PROBLEM
 
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"
@@ -189,7 +189,8 @@ if STREAMS:
         request = case.as_transport_kwargs(base_url=api.served.url, headers=api.served.headers)
         with api.session.request(**request, stream=True, timeout=30) as response:
             if len(response.request.url or "") > LONGEST_URL:
-                assert response.status_code == 400
+                # 431 where a long header comes with it: the head as a whole is over its limit.
+                assert response.status_code in (400, 431)
                 return
             responses = case.operation.definition.raw["responses"]
             assert response.status_code < 500, response.text

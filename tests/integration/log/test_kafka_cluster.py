@@ -26,7 +26,7 @@ from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.commands import cli
 from tests.support.kafka_cluster import KafkaCluster
-from tests.support.on_a_port import served
+from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
@@ -132,7 +132,7 @@ async def producing(settings: Settings) -> AsyncIterator[Producers]:
     await control.stop()
     async with (
         running_worker(settings),
-        served(create_gateway(settings)) as url,
+        serving(create_gateway(settings)) as url,
         httpx.AsyncClient(
             base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0
         ) as http,

@@ -59,7 +59,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_help_loads_no_client_library() -> None:
-    heavy = ["aiokafka", "faust", "redis", "rich", "numpy", "fastapi", "msgspec"]
+    heavy = ["aiokafka", "faust", "redis", "rich", "numpy", "starlette", "msgspec"]
     program = (
         f"import sys; from threadfold.cli import main; main(['--help']); print([m for m in {heavy}"
         " if m in sys.modules])"
