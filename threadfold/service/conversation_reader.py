@@ -148,7 +148,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await self._waiting.reach(self._own_position(key, after), timeout)
+            await self.reach(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
             raise _unknown(key)
@@ -198,7 +198,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await self._waiting.reach(self._own_position(key, after), timeout)
+            await self.reach(self._own_position(key, after), timeout)
         if fmt == "openai":
             joined = await self.windows.context(key, max_tokens)
             if joined is not None:

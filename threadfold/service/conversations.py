@@ -128,7 +128,7 @@ class ConversationService(ConversationReader):
         if not appended:
             return []
         key = make_key(tenant, conversation)
-        await self._waiting.reach(max(item.position for item in appended), timeout)
+        await self.reach(max(item.position for item in appended), timeout)
         _, stored = await self.windows.head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
@@ -144,5 +144,5 @@ class ConversationService(ConversationReader):
         """
         ends = await self.log.last_records()
         await asyncio.gather(
-            *(self._waiting.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p])
+            *(self.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p])
         )

@@ -42,8 +42,8 @@ SCAN_PART = 2_000
 
 
 class Ledger:
-    """Records model calls and renders them again. ``window_at`` gives a conversation's window once
-    it includes a position.
+    """Records model calls and renders them again. ``window_at`` returns a conversation's window
+    once it includes a position.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class Ledger:
             await self._topic.stop()
 
     async def record(self, tenant: str, conversation: str, body: object) -> str | None:
-        """Record a model call and return the record's id, once it is safe; None where the tenant's
+        """Record a model call, and return the record's id once it is safe; None if the tenant's
         policy has ``renders`` off.
 
-        That the position is in the log and the digest right is not checked here: :meth:`show`
-        tells.
+        :meth:`show` checks the position and the digest; this does not.
 
         Raises:
-            InvalidName, InvalidEvent, InvalidPosition, EventTooLarge: the call is not described as
-            it must be; nothing was recorded. TopicMismatch: there is no renders topic. Overloaded,
-            KafkaUnavailable: as ``streams.log.log.Log.append`` says; a repeat is a record of its
-            own.
+            InvalidName, InvalidEvent, InvalidPosition, EventTooLarge: the body is invalid; nothing
+                was recorded.
+            TopicMismatch: there is no renders topic.
+            Overloaded, KafkaUnavailable: as ``streams.log.log.Log.append`` says. A repeat is
+                another record.
         """
         key = make_key(tenant, conversation)
         called = read_called(body)
@@ -103,10 +103,10 @@ class Ledger:
         that was live then, where there still are any. ``tenant`` None lets any tenant's be seen.
 
         Raises:
-            UnknownRender: no such record, or not this tenant's. Erased: the conversation was
-            erased. WaitTimedOut, Healing, CorruptWindow, RedisUnavailable, UnknownConversation: the
-            conversation's window, which knows where its
-                events stand, cannot be read now.
+            UnknownRender: there is no such record, or it is not this tenant's.
+            Erased: the conversation was erased.
+            WaitTimedOut, Healing, CorruptWindow, RedisUnavailable, UnknownConversation: the
+                window, which has the positions of the events, cannot be read now.
             KafkaUnavailable: the log cannot be read now.
         """
         key, stored = await self._read(render_id, tenant)
@@ -127,7 +127,7 @@ class Ledger:
                 "agrees": False,
                 "why": [lost],
             }
-        rules, why = self._rules_of(called)
+        rules, why = self.rules_of(called)
         window = await self._fold(key, at, rules)
         try:
             again: Messages | None = await asyncio.to_thread(
@@ -212,7 +212,7 @@ class Ledger:
             raise unknown
         return key, stored
 
-    def _rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:
+    def rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:
         """The rules to render under, and why they may not be those of then."""
         state = self._control.state
         live = state.live_generation
@@ -223,11 +223,11 @@ class Ledger:
         then = state.generations.get(called.generation)
         if then is not None:
             return state.rules(then), []
-        gone = (
+        deleted = (
             f"generation {called.generation}, which was live then, is gone: it is rendered under"
             f" generation {live.number}"
         )
-        return state.rules(live), [gone]
+        return state.rules(live), [deleted]
 
     async def _fold(self, key: Key, at: Position, rules: Rules) -> Window:
         """The window as it stood after ``at``. Positions come from the present window and its
@@ -243,7 +243,7 @@ class Ledger:
     async def _differences(
         self, key: Key, at: Position, called: ModelCalled, window: Window, again: Messages | None
     ) -> list[str]:
-        """What can be told of why a render differs from the recorded one."""
+        """The reasons found for a render that differs from the recorded one."""
         why = []
         raw = (await self._log.read([at])).get(at)
         if raw is None or event_of(raw, key, self._log.seals) is None:

@@ -29,7 +29,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One call of a model. ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens``
-    what the context was asked with.
+    that of the context request.
 
     ``generation`` is threadfold's own: the generation that was live when the call was recorded.
     """
@@ -60,7 +60,7 @@ _decode = msgspec.json.Decoder(StoredCall).decode
 
 
 def read_called(body: object) -> ModelCalled:
-    """Check what a caller says of a model call.
+    """Validate the body of a request that records a model call.
 
     Raises:
         InvalidEvent: a field is missing, unknown or wrong; the message names it.
@@ -91,7 +91,7 @@ def read_called(body: object) -> ModelCalled:
 
 
 def _check_values(called: ModelCalled) -> None:
-    """What the types alone do not tell."""
+    """Check what the types do not."""
     for field, text in (
         ("model", called.model),
         ("summary_id", called.summary_id),
@@ -132,7 +132,7 @@ def tenant_of(raw: Raw) -> tuple[str, ...]:
 
 
 def stored_call(raw: Raw, seals: PayloadCipher) -> StoredCall | None:
-    """A record of the topic, None for what is not one of a call, or cannot be read any more."""
+    """The call of a record, None if it has none or nobody can read it any more."""
     named = parse_key(raw.key or b"")
     try:
         stored = _decode(open_value(seals, raw.key or b"", raw.value or b"") or b"")
