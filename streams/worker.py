@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import faust
+from faust.transport.drivers import aiokafka as driver
 
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
@@ -115,8 +116,53 @@ class Runtime:
         await self.store.close()
 
 
+class StopsOnce:
+    """Mixed into a service of Faust with a thread of its own: it can be stopped after its thread
+    came to its end.
+
+    A crash of any service ends the thread by itself, and with it the thread's loop. Faust stops all
+    services after that, and would log that this loop is closed, with a traceback.
+    """
+
+    def _stopped_set(self) -> None:
+        service: Any = self
+        try:
+            super()._stopped_set()  # type: ignore[misc]
+        except RuntimeError:
+            if not service.thread_loop.is_closed():
+                raise
+            service._stopped.set()
+
+    async def call_thread(self, *args: Any, **kwargs: Any) -> Any:
+        """Have the thread call a function; cancelled where it came to its end, as its caller is to
+        be, too.
+        """
+        service: Any = self
+        if service.thread_loop.is_closed():
+            raise asyncio.CancelledError
+        return await super().call_thread(*args, **kwargs)  # type: ignore[misc]
+
+
+class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The thread in which Faust reads the requests."""
+
+
+class _Consumer(driver.Consumer):  # type: ignore[misc]
+    thread = _ConsumerThread
+
+    def _new_consumer_thread(self) -> Any:
+        return self.thread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Transport(driver.Transport):  # type: ignore[misc]
+    Consumer = _Consumer
+
+
 class _App(faust.App):  # type: ignore[misc]
     runtime: Runtime
+
+    def _new_transport(self) -> Any:
+        return _Transport(self.conf.broker_consumer, self)
 
     def _create_directories(self) -> None:
         """Faust would make folders for tables in the working directory; there are no tables."""
