@@ -324,9 +324,9 @@ def run_worker(settings: Settings) -> int:
         worker.execute_from_commandline()
     except SystemExit as end:
         projector = app.runtime.projector
-        if projector is not None and projector.failure is not None:
+        if projector is not None and projector.runtime.failure is not None:
             # Faust has logged it among much else, and knows no exit code but 1.
-            raise projector.failure.with_traceback(None) from None
+            raise projector.runtime.failure.with_traceback(None) from None
         return int(end.code or 0)
     finally:
         if worker.ending is not None:

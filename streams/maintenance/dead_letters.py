@@ -33,7 +33,7 @@ from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Effects, EffectSink
-from streams.partition.partition import Fenced
+from streams.partition.owned import Fenced
 from streams.partition.step import (
     POISON,
     RECORD,

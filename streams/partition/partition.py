@@ -17,15 +17,12 @@ goes through these steps:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
-from projections.errors import ThreadfoldError
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
 from projections.fold.quarantine import park, wait
@@ -48,6 +45,8 @@ from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw, Row
 from streams.partition.effects import DeadLetter, Effects, EffectSink
 from streams.partition.failure_share import FailureShare
+from streams.partition.log_identity import identity
+from streams.partition.owned import Fenced, OwnedPartition
 from streams.partition.step import (
     POISON,
     WAITING,
@@ -65,12 +64,6 @@ from streams.partition.step import (
 )
 
 logger = logging.getLogger(__name__)
-
-
-class Fenced(ThreadfoldError):
-    """Somebody else wrote this partition's windows, or Redis lost them: drop what is cached, load,
-    go on.
-    """
 
 
 @dataclass(slots=True)
@@ -96,11 +89,6 @@ class Counts:
     """Events that came to a parked conversation."""
 
 
-def identity(raw: Row) -> str:
-    """What tells a record from another one at the same offset: the hex SHA-256 of key and value."""
-    return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
-
-
 def _is_there(window: Window) -> bool:
     """Whether anything was ever folded into a window, or it is parked: a slot is there before its
     conversation has a window.
@@ -108,7 +96,7 @@ def _is_there(window: Window) -> bool:
     return window.meta.position >= 0 or window.meta.parked is not None
 
 
-class Partition:
+class Partition(OwnedPartition):
     """The windows of one partition under one generation, owned by one process (others are
     fenced).
     """
@@ -132,12 +120,11 @@ class Partition:
         share: counts poison, and ends all where there is too much; None: nobody does.
         fetch: reads the log back for an event that needs it.
         """
-        self.number = number
+        super().__init__(number, f"partition {number} of generation {generation}")
         self.generation = generation
         self.store = store
         self.log = log
         self.rules = rules
-        self.checkpoint = Checkpoint()
         self.counts = Counts()
         self._learn = learn
         self._voice = voice
@@ -157,10 +144,6 @@ class Partition:
         self._last: Row | None = None
         self._batch: Sequence[Row] = ()
         self._touched: dict[bytes, Slot] = {}
-        self.turn = asyncio.Lock()
-        """Whoever folds, asks for due windows or looks at the store holds it: each of these
-        suspends while windows are half loaded.
-        """
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Begin (again) at a checkpoint; nothing cached is kept."""
@@ -435,10 +418,7 @@ class Partition:
         verdict = await self._apply(checkpoint, writes)
         if verdict is Verdict.DUPLICATE:
             # The same record, but another's write: neither its target nor its windows are these.
-            raise Fenced(
-                f"partition {self.number} of generation {self.generation} was written by another"
-                " process"
-            )
+            raise self.written_by_another()
         for window, write in zip(windows, writes, strict=True):
             if len(self._slots) >= self._cached:
                 break
@@ -487,11 +467,7 @@ class Partition:
         """
         self._check_settled()
         checkpoint, stored = await self.store.read(self.generation, self.number, list(keys))
-        if checkpoint is None or checkpoint.revision != self.checkpoint.revision:
-            raise Fenced(
-                f"partition {self.number} of generation {self.generation} is not as this process"
-                " left it"
-            )
+        self.check_revision(checkpoint)
         return stored
 
     async def rest(self, writes: Sequence[Write]) -> None:
@@ -502,10 +478,7 @@ class Partition:
         """
         self._check_settled()
         if await self._apply(self.checkpoint, list(writes)) is Verdict.DUPLICATE:
-            raise Fenced(
-                f"partition {self.number} of generation {self.generation} was written by another"
-                " process"
-            )
+            raise self.written_by_another()
         for write in writes:
             self._slots.pop(str(write.key).encode(), None)
 
@@ -518,18 +491,12 @@ class Partition:
         if not self._settled:
             # What was folded and not written may not have been spoken of: nobody may take it for
             # done.
-            raise Fenced(
-                f"partition {self.number} of generation {self.generation} stopped in the middle of"
-                " a batch"
-            )
+            raise Fenced(f"{self.label} stopped in the middle of a batch")
 
     async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
         answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
         if answer.verdict is Verdict.FENCED:
-            raise Fenced(
-                f"partition {self.number} of generation {self.generation} was written by another"
-                " process"
-            )
+            raise self.written_by_another()
         if answer.verdict is Verdict.DUPLICATE:
             # Another owner may have written it before some of these windows were loaded: then they
             # folded the batch twice.
@@ -562,18 +529,18 @@ class Partition:
             while len(self._slots) > self._cached:
                 self._slots.popitem(last=False)
 
-    async def check(self) -> None:
+    async def stored_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint in the store."""
+        return await self.store.checkpoint(self.generation, self.number)
+
+    async def check(self) -> Checkpoint:
         """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last
         (Redis was wiped, say).
 
         Where it is, but on a server that was started anew or took over, it is written again: then
         readers know, too.
         """
-        stored = await self.store.checkpoint(self.generation, self.number)
-        if stored is None or stored.revision != self.checkpoint.revision:
-            raise Fenced(
-                f"partition {self.number} of generation {self.generation} is not as this process"
-                " left it"
-            )
+        stored = await super().check()
         if stored.unverified:
             await self.set_target(self.checkpoint.target)
+        return stored

@@ -19,9 +19,10 @@ from streams.control.generations import known_generation
 from streams.log.log import Log
 from streams.log.rollback_cache import RollbackCache
 from streams.log.text_cache import TextCache
-from streams.partition.partition import Fenced, Partition
+from streams.partition.log_identity import why_other
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
-from streams.recovery.log_identity import why_other
 from streams.settings.settings import Settings
 
 ATTEMPTS = 5

@@ -15,9 +15,10 @@ EVERY = 10.0
 MOST = 1_000
 """Different lines that are remembered; beyond, all begin anew."""
 OWN = (
+    "streams.partition.runtime",
     "streams.projector.projector",
     "streams.recovery.snapshot_writer",
-    "streams.recovery.log_identity",
+    "streams.partition.log_identity",
 )
 """Modules of ours that say it for each partition, each time they try again."""
 

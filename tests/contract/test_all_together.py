@@ -37,12 +37,14 @@ from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import mend
 from streams.maintenance.verify import verify
-from streams.partition.partition import Fenced, Partition
+from streams.partition import log_identity
+from streams.partition.log_identity import find_start
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
-from streams.recovery import healing, hibernation, log_identity, revival, snapshot_writer
+from streams.recovery import healing, hibernation, revival, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_store import HydratingStore
-from streams.recovery.log_identity import find_start
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.contract.partition.test_partition import NUMBER
@@ -408,7 +410,7 @@ class World:
         recent = TextCache(self.log)
         builder = self.partition(number, voice=NullSink(), log=recent, fetch=RollbackCache().fetch)
         checkpoint = await self.store.checkpoint(number, NUMBER)
-        if checkpoint is not None and not await healing.is_of(
+        if checkpoint is not None and not await log_identity.is_of(
             self.log, NUMBER, checkpoint, len(self.rows)
         ):
             checkpoint = None

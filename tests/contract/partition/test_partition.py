@@ -20,7 +20,8 @@ from projections.window.window import Window
 from streams.log.clients import make_producer
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.effects import Effects
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
 from tests.support.taken_over import take_over

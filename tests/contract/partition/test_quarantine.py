@@ -22,7 +22,8 @@ from projections.window.window import Window
 from streams.log.log import Raw
 from streams.maintenance import dead_letters
 from streams.maintenance.repair import mend, whole_write
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
 from streams.recovery import snapshot_writer as rounds
 from streams.recovery.healing import heal_from_snapshots

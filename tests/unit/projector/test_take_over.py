@@ -15,7 +15,7 @@ from projections.storage.protocol import Checkpoint, write_of
 from projections.window.window import Window
 from streams.control.follower import Control
 from streams.log.log import Raw
-from streams.partition.partition import identity
+from streams.partition.log_identity import identity
 from streams.projector.projector import Projector
 from streams.settings.settings import Settings
 from tests.support.talks import event_for

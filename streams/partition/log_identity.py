@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
@@ -33,8 +34,6 @@ from projections.storage.protocol import Checkpoint
 from streams.log.clients import AIOKafkaConsumer, KafkaError, TopicPartition, route
 from streams.log.log import Log, Row
 from streams.log.topic_ids import refresh, topic_id
-from streams.partition.partition import identity
-from streams.recovery.healing import is_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +41,29 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at the topic's id and the log's ends: two small requests."""
 SETTLE = 2.0
 """Seconds for which a log must be shorter than it was to be taken for another one."""
+
+
+def identity(raw: Row) -> str:
+    """What tells a record from another one at the same offset: the hex SHA-256 of key and value."""
+    return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
+
+
+async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool:
+    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its
+    content and the broker's time.
+
+    The time tells a log that the same events were appended to once more. Raises KafkaUnavailable.
+    """
+    if checkpoint.offset < 0:
+        return True
+    if checkpoint.offset >= end:
+        return False
+    position = Position(number, checkpoint.offset)
+    raw = (await log.read([position])).get(position)
+    return raw is not None and (raw.timestamp, identity(raw)) == (
+        checkpoint.timestamp,
+        checkpoint.digest,
+    )
 
 
 async def settled_end(log: Log, number: int, known: int) -> int:
