@@ -86,7 +86,7 @@ async def backend(
 
 
 def producer(settings: Settings, linger_ms: int) -> AIOKafkaProducer:
-    """The bare peers' producer: our own settings (``streams.log.log.clients.make_producer``), and a
+    """The bare peers' producer: our own settings (``streams.log.clients.make_producer``), and a
     linger of its own.
     """
     return AIOKafkaProducer(

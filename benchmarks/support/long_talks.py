@@ -95,7 +95,7 @@ def _chat(calls: int) -> tuple[Message, ...]:
     """
     talk: Talk = [{"role": "system", "content": PROMPT}]
     for session in load_sessions():
-        if len(session.said) >= LONG_SESSION:
+        if len(session.in_order) >= LONG_SESSION:
             first = session.messages[0][0].sender
             for turn in session.messages:
                 said = "\n".join(message.text for message in turn if message.text.strip())

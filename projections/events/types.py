@@ -214,7 +214,7 @@ class Event(Struct, tag_field="type", kw_only=True):
     """The envelope every event shares; subclasses give ``data`` its type.
 
     ``expect`` and ``fence`` are conditions that the fold checks
-    (``projections.fold.apply.conditions``).
+    (``projections.fold.conditions``).
     """
 
     specversion: Literal["1.0"]

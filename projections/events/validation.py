@@ -82,7 +82,7 @@ class Intake:
         now: the time an event gets when it has none, RFC 3339. encoding: the tokenizer its text is
         counted with. max_bytes: the limit for a whole value. operator: whether the reserved types
         are allowed. expect: the first event's condition ``expect``
-        (``projections.fold.apply.conditions``); the others expect the one before them. fence: every
+        (``projections.fold.conditions``); the others expect the one before them. fence: every
         event's condition ``fence``.
     """
 

@@ -1,7 +1,7 @@
 """A conversation's fold that can be looked at as it stood after any of its events, for rollbacks
 beyond the window, one after the other.
 
-``projections.fold.apply.replay`` answers one of them with one fold from the first event. Where a
+``projections.fold.replay`` answers one of them with one fold from the first event. Where a
 conversation is rolled back a thousand times, that is a thousand folds; here each takes the fold
 from the nearest copy before its target.
 """
@@ -82,7 +82,7 @@ class ReplayCheckpoints:
                 self._put(self._window, offset, repeat)
 
     def history(self, window: Window, target: int) -> History:
-        """What :func:`projections.fold.apply.replay.history_from` answers: the history that a
+        """What :func:`projections.fold.replay.history_from` answers: the history that a
         rollback of ``window`` to ``target`` needs.
         """
         found = self._at(target)

@@ -31,9 +31,15 @@ from projections.window.window import Window
 _encode = msgspec.json.Encoder().encode
 
 
-def context_document(window: Window, render: Render, fmt_fields: bytes = b"") -> bytes:
+def context_document(window: Window, render: Render, fields: bytes | None = None) -> bytes:
     """The JSON document of a window and its render: the render's messages are joined in as they
     are, the rest is small.
+
+    Args:
+        fields: what another format has beside its messages, as JSON that begins with a comma.
+            None: ``positions``, parallel to ``messages``: the position of each message's event,
+            null for a message of no single event (the summary, a pinned result's call, the line
+            for what was left out, the answer to an open call).
     """
     meta = window.meta
     view = msgspec.structs.replace(view_of(window), suspensions=window.lanes.suspensions)
@@ -46,25 +52,46 @@ def context_document(window: Window, render: Render, fmt_fields: bytes = b"") ->
         render.digest,
         [s.to_dict() for s in render.trace],
     )
-    return b'{"messages":' + render.messages + fmt_fields + b"," + rest
+    if fields is None:
+        shown = [window.position_of(o) if o >= 0 else None for o in render.offsets]
+        fields = b',"positions":' + _encode(shown)
+    return b'{"messages":' + render.messages + fields + b"," + rest
 
 
 class Piece(NamedTuple):
-    """What a chunk brings to a context: system messages, and rendered ones joined; ``seal`` and
-    ``skip`` say of what it was made.
+    """What a chunk adds to a context: system messages, and rendered messages joined by commas, with
+    their positions in the same form.
+
+    ``seal`` and ``skip`` identify the chunk it was made of.
     """
 
     seal: bytes
     skip: int
     system: tuple[bytes, ...]
+    system_positions: bytes
     joined: bytes
+    positions: bytes
 
 
-def piece_of(value: bytes, skip: int) -> Piece:
+def piece_of(partition: int, value: bytes, skip: int) -> Piece:
     """The piece of a stored chunk whose first ``skip`` entries have left the tail; raises like
     :func:`stored_context`.
     """
-    return Piece(seal(value), skip, *split_chunk(value, skip))
+    split = split_chunk(value, skip)
+    return Piece(
+        seal(value),
+        skip,
+        split.system,
+        _positions(partition, split.system_offsets),
+        split.joined,
+        _positions(partition, split.offsets),
+    )
+
+
+def _positions(partition: int, offsets: Sequence[int]) -> bytes:
+    """The positions of offsets as JSON strings, joined by commas; see :class:`Position`."""
+    text = b'"%d-%%d"' % partition
+    return b",".join([text] * len(offsets)) % tuple(offsets)
 
 
 def is_joined(head: Head, max_tokens: int | None) -> bool:
@@ -82,15 +109,23 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     pinned = len(base.lanes.pinned)
     lead = lead_of(base.lanes, base.summary)
     bodies = lead[:pinned]
+    positions = [_positions(partition, [item.offset for item in base.lanes.pinned])]
     for piece in pieces:
         bodies += piece.system
+        positions.append(piece.system_positions)
     bodies += lead[pinned:]
     bodies += [piece.joined for piece in pieces if piece.joined]
+    if base.summary is not None:
+        positions.append(b"null")
+    for pin in base.lanes.pins:
+        positions += (b"null", _positions(partition, [pin.offset]))
+    positions += [piece.positions for piece in pieces]
     trace = [step.to_dict() for step in head.view.trace]
     rest = _rest(
         partition, head, base.summary, head.view, head.view.tokens, head.messages.hex(), trace
     )
-    return b"".join((b'{"messages":[', b",".join(bodies), b"],", rest))
+    shown = b",".join(filter(None, positions))
+    return b"".join((b'{"messages":[', b",".join(bodies), b'],"positions":[', shown, b"],", rest))
 
 
 def stored_context(
@@ -109,7 +144,8 @@ def stored_context(
     if not is_joined(head, max_tokens):
         return None
     pieces = [
-        piece_of(value, 0 if i else head.skip) for i, (_, value) in enumerate(numbered(fields))
+        piece_of(partition, value, 0 if i else head.skip)
+        for i, (_, value) in enumerate(numbered(fields))
     ]
     return join_context(partition, head, decode_base(fields[BASE]), pieces)
 

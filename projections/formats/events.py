@@ -1,7 +1,8 @@
-"""The neutral format: a window as flat events (see CONTRACT, Events), for readers that speak no
-provider's format.
+"""The neutral formats: flat events (see CONTRACT, Events), for readers that use no provider's
+format.
 
-It is the window as the fold keeps it: the limit of a single reader does not shorten it.
+``events`` is the window as the fold keeps it: the limit of a single reader does not shorten it.
+``rendered`` is what a model is sent, with what the window knows of each message beside its text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from projections.render.parts import Render
 from projections.window.bodies import to_flat
 from projections.window.conversation_state import Entry, Kind, Pinned
 from projections.window.meta import ActiveSummary
@@ -51,6 +53,26 @@ def window_events(window: Window) -> list[dict[str, Any]]:
         event = _event(window, entry)
         if event is not None:
             found.append(event)
+    return found
+
+
+def rendered_events(window: Window, render: Render) -> list[dict[str, Any]]:
+    """A render's messages as flat events, in its order.
+
+    Each has the ``position`` of its event, null where it is of no single one, and the event's
+    ``reasoning`` and ``is_error`` where it has them. The summary is a message of the assistant.
+    """
+    entries = {entry.offset: entry for entry in window.tail}
+    found = []
+    for body, offset in zip(render.bodies, render.offsets, strict=True):
+        event = to_flat(msgspec.json.decode(body), "a rendered message")
+        event["position"] = window.position_of(offset) if offset >= 0 else None
+        entry = entries.get(offset)
+        if entry is not None and entry.error:
+            event["is_error"] = True
+        if entry is not None and entry.reasoning:
+            event["reasoning"] = msgspec.json.decode(entry.reasoning)
+        found.append(event)
     return found
 
 

@@ -18,8 +18,10 @@ import cramjam
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.redis.router import Node, RedisRouter, Script, redis_errors
+from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, PARKED, Found, Lists
 from projections.storage.protocol import Applied, Checkpoint, Index, Stored, Verdict, Write
+from projections.storage.stubs import STUB
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"
@@ -121,25 +123,43 @@ class RedisStore:
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        keys = [
-            self._state(generation, partition),
-            self._window_keys(generation, partition, key)[0],
-        ]
+        window = self._window_keys(generation, partition, key)[0]
+        checkpoint, fields, _ = await self._some(generation, partition, [window], names)
+        return checkpoint, fields
 
-        async def work(node: Node) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-            found = await node.gathered(self._fields)(keys, names)
-            state = {
-                name: value for name, value in zip(_STATE, found, strict=False) if value is not None
-            }
-            fields = {
-                name: value
-                for name, value in zip(names, found[len(_STATE) :], strict=True)
-                if value is not None
-            }
-            return self._checkpoint(state, node), _plain(fields)
+    async def head(
+        self, generation: int, partition: int, key: Key
+    ) -> tuple[Checkpoint | None, Stored | None]:
+        keys = self._window_keys(generation, partition, key)
+        checkpoint, fields, found = await self._some(generation, partition, keys, [HEAD, STUB])
+        recents = dict(zip(found[::2], found[1::2], strict=True))
+        return checkpoint, Stored(fields, recents) if fields else None
+
+    async def _some(
+        self, generation: int, partition: int, keys: list[str], names: list[bytes]
+    ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
+        """Checkpoint, some fields of a window, and what lies under its second key, if that is given
+        (``fields.lua``).
+        """
+        state_key = self._state(generation, partition)
+
+        async def work(
+            node: Node,
+        ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
+            found = await node.gathered(self._fields)([state_key, *keys], names)
+            first, last = len(_STATE), len(_STATE) + len(names)
+            state, fields = (
+                {name: value for name, value in pairs if value is not None}
+                for pairs in (
+                    zip(_STATE, found[:first], strict=True),
+                    zip(names, found[first:last], strict=True),
+                )
+            )
+            more = found[last] if len(found) > last else []
+            return self._checkpoint(state, node), _plain(fields), more
 
         with self._guarded():
-            return await self._servers.run(keys[0], work)
+            return await self._servers.run(state_key, work)
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]

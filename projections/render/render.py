@@ -2,7 +2,7 @@
 
 System lane, then the summary (marked as one, never in the user's role), pinned results with their
 calls, then the tail in groups. What the fold left out of the tail stands as one line with its
-positions. Where the whole is too long still, ``projections.render.render.fit_to_limit`` goes on.
+positions. Where the whole is too long still, ``projections.render.fit_to_limit`` goes on.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ of the rendered JSON array as they stand.
 
 from __future__ import annotations
 
+from itertools import accumulate, compress
 from operator import sub
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -152,13 +154,13 @@ def entries_of(chunk: Chunk) -> list[Entry]:
 
 
 class _Bodies(Struct, array_like=True):
-    """A chunk of which nothing but the bodies is decoded."""
+    """A chunk of which nothing but the offsets and the bodies is decoded."""
 
     mixed: bool
-    offsets: msgspec.Raw
+    offsets: list[int]
     kinds: msgspec.Raw
     tokens: msgspec.Raw
-    sizes: msgspec.Raw
+    sizes: list[int]
     extras: msgspec.Raw
     bodies: bytes
 
@@ -166,9 +168,19 @@ class _Bodies(Struct, array_like=True):
 _decode_bodies = msgspec.msgpack.Decoder(_Bodies).decode
 
 
-def split_chunk(value: bytes, skip: int) -> tuple[tuple[bytes, ...], bytes]:
-    """The system messages of a stored chunk, and its rendered messages joined by commas; its first
-    ``skip`` entries left out.
+class Split(NamedTuple):
+    """The messages of a stored chunk: ``system`` ones, and rendered ones ``joined`` by commas, each
+    with its event's offset.
+    """
+
+    system: tuple[bytes, ...]
+    joined: bytes
+    system_offsets: tuple[int, ...]
+    offsets: list[int]
+
+
+def split_chunk(value: bytes, skip: int) -> Split:
+    """The messages of a stored chunk, its first ``skip`` entries left out.
 
     Raises:
         ValueError, msgspec.DecodeError: it is no chunk.
@@ -176,7 +188,14 @@ def split_chunk(value: bytes, skip: int) -> tuple[tuple[bytes, ...], bytes]:
     if not skip:
         quick = _decode_bodies(value)
         if not quick.mixed:
-            return (), quick.bodies
+            offsets = list(compress(accumulate(quick.offsets), quick.sizes))
+            return Split((), quick.bodies, (), offsets)
     entries = entries_of(decode_chunk(value))[skip:]
-    system = tuple(e.body for e in entries if e.kind == Kind.SYSTEM)
-    return system, b",".join([e.body for e in entries if e.kind <= LAST_RENDERED and e.body])
+    system = [e for e in entries if e.kind == Kind.SYSTEM]
+    shown = [e for e in entries if e.kind <= LAST_RENDERED and e.body]
+    return Split(
+        tuple([e.body for e in system]),
+        b",".join([e.body for e in shown]),
+        tuple([e.offset for e in system]),
+        [e.offset for e in shown],
+    )

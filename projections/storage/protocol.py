@@ -129,7 +129,7 @@ class Write:
 
     ``after`` is the mark of the store once it is written. ``timer`` is the time in ms at which to
     look at the conversation next, None for never, or
-    :data:`projections.fold.apply.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's
+    :data:`projections.fold.timers.KEEP_TIMER`. ``listing`` is what changes of the tenant's
     lists, None for nothing. ``anew``: whatever is there of the conversation goes first, its recent
     ids, too. ``rests`` takes it out of the idle set: it sleeps now, or is not to be put to sleep
     before its next write.
@@ -201,6 +201,13 @@ class WindowStore(Protocol):
     ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
         """Checkpoint and some fields of a window as of one moment; fields that are not there are
         absent.
+        """
+
+    async def head(
+        self, generation: int, partition: int, key: Key
+    ) -> tuple[Checkpoint | None, Stored | None]:
+        """Checkpoint, and of a window its head (of one that sleeps its stub) and its recent ids, as
+        of one moment.
         """
 
     async def apply(
@@ -308,7 +315,7 @@ NOTHING = StoreMark()
 def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write:
     """The write that brings a store from ``mark`` to the window as it is now.
 
-    ``at_ms`` is what :func:`projections.fold.apply.timers.changed_timer` says; it matters to the
+    ``at_ms`` is what :func:`projections.fold.timers.changed_timer` says; it matters to the
     timer and the lists alone.
     """
     reset, put, gone, recents_put, recents_gone, after = changes_of(window, mark.layout)

@@ -34,7 +34,7 @@ class ActiveSummary(Struct, array_like=True):
 
 class Parked(Struct, array_like=True):
     """At which event a window is parked, and what waits behind it
-    (``projections.fold.apply.quarantine``).
+    (``projections.fold.quarantine``).
 
     ``offset`` is that event's, ``count`` how many later ones wait, ``last`` the latest of them;
     ``waiting`` are the offsets of the first of them, each as the difference to the one before.
@@ -52,7 +52,7 @@ class Meta(Struct, array_like=True):
     conversation's length.
 
     ``last`` is the offset of the last event that conditions see
-    (``projections.fold.apply.conditions.moves``); ``turns`` is None where there are none.
+    (``projections.fold.conditions.moves``); ``turns`` is None where there are none.
     ``parked`` is None for a window that folds on.
     """
 

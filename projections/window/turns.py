@@ -5,7 +5,7 @@ A run that begins with ``turn.started`` and a ``lease`` holds the conversation u
 one). The fold decides, in the log's order, who holds it: what is true live is true on replay. The
 *fencing token* of a turn is the offset of the event that put it in force, so later holders have
 larger ones; events that carry another turn's token are rejected
-(``projections.fold.apply.conditions``).
+(``projections.fold.conditions``).
 
 Turns without a lease are only noted: they keep nobody out.
 """

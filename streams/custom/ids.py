@@ -1,7 +1,7 @@
 """The last 1,024 event ids of a conversation, for projections that pass over repeats; stored in
 blocks of which only the newest changes.
 
-Of each id the first 8 bytes of its SHA-256 are kept, as ``projections.window.window.recent_ids``
+Of each id the first 8 bytes of its SHA-256 are kept, as ``projections.window.recent_ids``
 does for windows: a new id is taken for a repeat with a chance of 1,024 / 2^64. Positions are not
 needed here, so this is a set and an order and nothing else.
 """

@@ -242,7 +242,7 @@ def read_event(seals: PayloadCipher, conversation: bytes, value: bytes) -> AnyEv
     :class:`OtherEvent` of its type.
 
     Raises:
-        Undecodable: as ``projections.events.decode_event`` says, or its payload does not
+        Undecodable: as ``projections.events.types.decode_event`` says, or its payload does not
         authenticate. KeyUnusable: the key is there, and its master key is not.
     """
     if MARK not in value:

@@ -2,7 +2,7 @@
 
 An append is acknowledged when all in-sync replicas have it. An append that failed is *unknown*: it
 may still land later, so it is repeated with the same ids, and the fold recognises the repeat. A
-list for one partition goes out in one record batch (``streams.log.log.appender``), so a retry
+list for one partition goes out in one record batch (``streams.log.appender``), so a retry
 cannot reorder it; what is on its way has a bound.
 """
 
@@ -191,7 +191,7 @@ class Log(Protocol):
 
     async def beginning_offsets(self) -> dict[int, int]:
         """For each partition the offset of its first record: above 0 the log has lost its beginning
-        (:mod:`streams.log.log.retention`).
+        (:mod:`streams.log.retention`).
         """
 
 

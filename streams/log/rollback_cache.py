@@ -43,7 +43,7 @@ class _Known:
 
 
 class RollbackCache:
-    """What :func:`streams.log.log.history.fetch_needed` answers, with a memory. For one event
+    """What :func:`streams.log.history.fetch_needed` answers, with a memory. For one event
     loop.
     """
 

@@ -88,7 +88,7 @@ async def why_other(
     a checkpoint was made of.
 
     None: it is, as far as can be told: a record that is gone with the log's beginning
-    (:mod:`streams.log.log.retention`) tells nothing. Raises KafkaUnavailable.
+    (:mod:`streams.log.retention`) tells nothing. Raises KafkaUnavailable.
     """
     if checkpoint is None or checkpoint.offset < begin:
         return None

@@ -110,7 +110,7 @@ async def _one(job: Job, told: Callable[[int], None]) -> None:
         sys.executable,
         "-P",
         "-m",
-        "streams.rebuild.rebuild.build_worker",
+        "streams.rebuild.build_worker",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=None if debug else asyncio.subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 """A process that builds some partitions of a generation: ``python -m
-streams.rebuild.rebuild.build_worker``, started by ``streams.rebuild.rebuild.build_pool``.
+streams.rebuild.build_worker``, started by ``streams.rebuild.build_pool``.
 
 Its standard input is its work (one line), then ``stop`` or the end: with ``stop`` it writes what it
 has folded, and exits; when the input ends, its parent is gone, and it exits at once.

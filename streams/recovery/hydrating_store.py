@@ -76,6 +76,16 @@ class HydratingStore(Generic[Inner]):
         )
         return again or checkpoint, found
 
+    async def head(
+        self, generation: int, partition: int, key: Key
+    ) -> tuple[Checkpoint | None, Stored | None]:
+        """As the protocol says; a window that was brought back comes whole."""
+        checkpoint, stored = await self.inner.head(generation, partition, key)
+        if not _stubs([key], [stored]):
+            return checkpoint, stored
+        again, (found,) = await self._revived(generation, partition, [key], [stored])
+        return again or checkpoint, found
+
     async def _revived(
         self, generation: int, partition: int, keys: list[Key], stored: list[Stored | None]
     ) -> tuple[Checkpoint | None, list[Stored | None]]:

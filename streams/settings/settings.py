@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``summary_attempts`` calls of an endpoint, ``summary_output_tokens`` asked of it at most in one.
     After ``summary_breaker_failures`` failures in a row an endpoint is left alone for
     ``summary_breaker_seconds``. ``callables`` are the functions that policies may name, as ``NAME =
-    "package.module:function"`` (``streams.settings.settings.callables``).
+    "package.module:function"`` (``streams.settings.callables``).
 
     ``master_keys`` (``id:base64,id2:base64``, the first is the current one) or ``master_keys_file``
     (one a line) wrap the data keys of encrypted conversations (``streams.encryption.master_keys``);

@@ -16,7 +16,7 @@ from typing import Any
 from tests.chaos.evidence import Ack, Evidence, Findings, Flat, Row, Seen
 from tests.chaos.model import Conversation, offset_of
 from tests.chaos.spans import check_chain
-from tests.support.openai_checker import problems
+from threadfold.demo.openai_checker import problems
 
 MARK = re.compile(r"@([a-z0-9]+)/([a-z0-9]+)@")
 """What every text of a run carries: its tenant and conversation."""

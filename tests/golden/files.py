@@ -24,7 +24,7 @@ from streams.encryption.payload_cipher import PayloadCipher, Unsealed, read_even
 from streams.log.history import event_of
 from streams.log.log import Raw
 from streams.settings.settings import Settings
-from threadfold.service.documents import FORMATS, document
+from threadfold.service.documents import document
 
 HERE = Path(__file__).parent
 
@@ -171,13 +171,18 @@ def valued(value: Any) -> Any:
 
 def shown(window: Window) -> dict[str, Any]:
     contexts: dict[str, Any] = {}
-    for fmt in FORMATS:
+    for fmt in ("openai", "anthropic", "events"):
         try:
             raw = document(window, fmt)
         except DoesNotFit as error:
             contexts[fmt] = f"refused: {type(error).__name__}"
             continue
-        contexts[fmt] = json.loads(raw) if fmt == "openai" else sha256(raw).hexdigest()[:16]
+        contexts[fmt] = sha256(raw).hexdigest()[:16]
+        if fmt == "openai":
+            contexts[fmt] = json.loads(raw)
+            # Added since the oldest files were made.
+            positions = contexts[fmt].pop("positions")
+            assert len(positions) == len(contexts[fmt]["messages"])
     return {
         "conversation": str(window.key),
         "partition": window.partition,

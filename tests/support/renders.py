@@ -17,8 +17,9 @@ from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.window.conversation_state import Kind
 from projections.window.window import Window
-from tests.support import anthropic_checker, neutral_checker, openai_checker
+from tests.support import anthropic_checker, neutral_checker
 from tests.support.sayings import tokens
+from threadfold.demo import openai_checker
 
 IMAGE = {"low": 85, "auto": 765, "high": 1105}
 FILE = 1_500

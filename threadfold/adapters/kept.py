@@ -8,16 +8,11 @@ sent another one's, and they cost no tokens. Results of tools have none.
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict, deque
 from typing import Any
 
 import msgspec
 
-from projections.window.bodies import to_flat
 from threadfold.client import AsyncClient, NotFound
-
-_COMPARED = ("type", "role", "name", "content", "tool_calls", "tool_call_id")
 
 
 def keep(flat: dict[str, Any], provider: str, what: Any) -> dict[str, Any]:
@@ -56,51 +51,13 @@ async def shown_messages(
     max_tokens: int | None = None,
     after: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The bounded window as flat messages and results, exactly those a model would be sent, each
-    with its ``reasoning`` and ``is_error``.
-
-    What is shown is the render's word: summary, shortenings and limits are in it. The window's own
-    events give what belongs to a message beside its text. A conversation that nobody knows yet is
-    empty.
+    """The messages a model would be sent, as flat events with their ``reasoning`` and ``is_error``;
+    empty for a conversation that does not exist yet.
     """
     try:
-        render, events = await asyncio.gather(
-            client.context(conversation, max_tokens=max_tokens, after=after),
-            client.context(conversation, format="events", after=after),
+        found = await client.context(
+            conversation, format="rendered", max_tokens=max_tokens, after=after
         )
     except NotFound:
         return []
-    return aligned(
-        [to_flat(message, "a message of the context") for message in render.messages],
-        events.messages,
-    )
-
-
-def aligned(shown: list[dict[str, Any]], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each shown message with what the event it is made of has beside it: the next one, in order,
-    that says the same.
-    """
-    places: dict[bytes, deque[int]] = defaultdict(deque)
-    for i, event in enumerate(events):
-        places[_key(event)].append(i)
-    found, last = [], -1
-    for flat in shown:
-        same = places.get(_key(flat), deque())
-        while same and same[0] <= last:
-            same.popleft()
-        if same:
-            last = same.popleft()
-            flat = {
-                **flat,
-                **{
-                    name: events[last][name]
-                    for name in ("reasoning", "is_error", "position")
-                    if name in events[last]
-                },
-            }
-        found.append(flat)
-    return found
-
-
-def _key(flat: dict[str, Any]) -> bytes:
-    return msgspec.json.encode([flat.get(name) for name in _COMPARED])
+    return found.messages

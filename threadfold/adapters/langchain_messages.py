@@ -73,7 +73,9 @@ def to_message(flat: dict[str, Any]) -> BaseMessage:
             (message,) = messages_from_dict([document])
         except (ValueError, KeyError, TypeError):
             return _plain(flat)
-        return message
+        # A call whose text was shortened away has no result any more: no provider takes it.
+        calls = len(getattr(message, "tool_calls", ()))
+        return message if calls == len(flat.get("tool_calls") or ()) else _plain(flat)
     return _plain(flat)
 
 

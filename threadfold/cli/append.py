@@ -10,7 +10,15 @@ import click
 from projections.errors import KafkaUnavailable, ThreadfoldError
 from projections.names import make_key
 from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, flush, load_settings, print_line, run, say
+from threadfold.cli.common import (
+    data_option,
+    ensure_tenant,
+    flush,
+    load_settings,
+    print_line,
+    run,
+    say,
+)
 from threadfold.cli.inputs import flat_event, open_lines, parse_object
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Drafter
@@ -52,9 +60,7 @@ async def _append(
             tenant, backend.live_rules(), backend.log.partitions, settings.max_event_bytes
         )
         drafts = [_draft(drafter, conversation, number, flat) for number, flat in lines]
-        if tenant not in backend.control.state.tenants:
-            say(f"tenant {tenant} is new here: it is made")
-        await backend.control.ensure_tenant(tenant)
+        await ensure_tenant(backend.control, tenant)
         for i in range(0, len(drafts), LIST):
             try:
                 positions = await append_drafts(backend.log, _joined(drafts[i : i + LIST]))

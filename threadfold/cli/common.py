@@ -7,7 +7,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import click
 import orjson
 
 from projections.errors import InvalidSettings
+from streams.control.follower import Control
 from streams.settings.settings import PREFIX, Settings
 
 T = TypeVar("T")
@@ -110,6 +112,23 @@ def flush() -> None:
 def print_json(value: object, *, pretty: bool = False) -> None:
     """Print a value as JSON on one line, or indented."""
     print_line(orjson.dumps(value, option=orjson.OPT_INDENT_2 if pretty else 0))
+
+
+async def ensure_tenant(control: Control, tenant: str) -> None:
+    """Make sure that the tenant is recorded; says so if it was not."""
+    if tenant not in control.state.tenants:
+        say(f"tenant {tenant} does not exist yet: it is created")
+    await control.ensure_tenant(tenant)
+
+
+@asynccontextmanager
+async def open_control(settings: Settings) -> AsyncIterator[Control]:
+    """The control topic, read to its end and followed while the block runs."""
+    control = Control(settings)
+    try:
+        yield await control.start()
+    finally:
+        await control.stop()
 
 
 def say(text: str) -> None:

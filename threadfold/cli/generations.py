@@ -28,6 +28,7 @@ from threadfold.cli.common import (
     data_option,
     flush,
     load_settings,
+    open_control,
     print_json,
     print_line,
     run,
@@ -35,7 +36,6 @@ from threadfold.cli.common import (
 )
 from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
-from threadfold.cli.tenants import open_control
 
 WORTH_A_PROCESS = 50_000
 """Records from which on another process folds them sooner than it starts."""

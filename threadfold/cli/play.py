@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -16,15 +16,17 @@ import click
 import msgspec
 import orjson
 
-from projections.errors import InvalidEvent, WaitTimedOut
+from projections.errors import InvalidEvent, KafkaUnavailable, WaitTimedOut
 from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
-from projections.names import Key, Position, check_name, partition_of
+from projections.names import Key, check_name, partition_of
 from projections.policy.policy import Policy
+from projections.storage.protocol import Checkpoint
 from projections.window.bodies import to_flat
+from streams.log.log import Log
 from streams.settings.settings import Settings
 from streams.stack import Stack, reach
-from threadfold.cli.common import Finite, data_option, load_settings, run, say
+from threadfold.cli.common import Finite, data_option, ensure_tenant, load_settings, run
 from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 
@@ -38,6 +40,8 @@ LIST = 100
 """Events appended at once, per conversation."""
 STANDSTILL = 60.0
 """Seconds without any event applied after which waiting is given up."""
+ATTEMPTS = 3
+"""How often the same records are appended before an outage of Kafka ends the play."""
 
 
 @dataclass(slots=True)
@@ -49,11 +53,14 @@ class Conversation:
 
 
 @dataclass(slots=True)
-class Played:
-    """What was done so far: events now in the log because of this run, events that were there
-    already, and the last of each partition.
+class Player:
+    """Appends records to a log and counts them.
+
+    ``total`` events are to be played. ``appended`` went into the log by this run, ``present`` were
+    there before. ``last`` is the last offset of each partition that the windows have to reach.
     """
 
+    log: Log
     total: int
     appended: int = 0
     present: int = 0
@@ -64,13 +71,28 @@ class Played:
         """Events that are in the log."""
         return self.appended + self.present
 
-    def note(self, positions: Iterable[Position]) -> None:
-        """Take in what was appended."""
+    async def append(self, records: list[Record]) -> None:
+        """Append records. Tries again after an outage: a repeat has the same ids and changes
+        nothing.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                positions = await self.log.append(records)
+                break
+            except KafkaUnavailable:
+                if attempt == ATTEMPTS:
+                    raise
+        self.appended += len(positions)
         for position in positions:
-            self.appended += 1
-            self.last[position.partition] = max(
-                position.offset, self.last.get(position.partition, -1)
-            )
+            last = self.last.get(position.partition, -1)
+            self.last[position.partition] = max(position.offset, last)
+
+    def left(self, checkpoints: Mapping[int, Checkpoint | None]) -> int:
+        """How many records of the log the windows have not applied yet, up to ``last``."""
+        return sum(
+            offset + 1 if c is None else max(0, max(offset, c.target) - c.offset)
+            for offset, c in ((offset, checkpoints[p]) for p, offset in self.last.items())
+        )
 
 
 @click.command()
@@ -220,54 +242,44 @@ def copied(conversation: Conversation, copy: int) -> Conversation:
 
 async def _play(
     settings: Settings, source: Source, conversations: list[Conversation], rate: float | None
-) -> Played:
+) -> Player:
     copies = source.copies
-    played = Played(sum(len(c.records) for c in conversations) * copies)
     async with reach(settings) as stack:
-        if source.tenant not in stack.control.state.tenants:
-            say(f"tenant {source.tenant} is new here: it is made")
-        await stack.control.ensure_tenant(source.tenant)
-        encoding = (
-            stack.control.state.rules(stack.generation)
-            .for_conversation(source.tenant, None)
-            .encoding
-        )
+        await ensure_tenant(stack.control, source.tenant)
+        rules = stack.control.state.rules(stack.generation)
+        encoding = rules.for_conversation(source.tenant, None).encoding
         if encoding != DEFAULT_ENCODING:
             conversations = source.read(encoding)
+        player = Player(stack.log, sum(len(c.records) for c in conversations) * copies)
+        # The windows tell what an interrupted play appended, so they must have applied it first.
+        player.last = {p: end - 1 for p, end in (await stack.log.last_records()).items()}
         with metered("play") as meter:
-            # What an earlier, interrupted play has appended must be in the windows before they can
-            # tell what is missing.
-            await _wait_applied(
-                stack,
-                {p: end - 1 for p, end in (await stack.log.last_records()).items()},
-                played,
-                meter,
-            )
+            await _wait_applied(stack, player, meter)
             waiting = iter([(c, copy) for copy in range(1, copies + 1) for c in conversations])
             pace = _Pace(rate)
 
-            async def player() -> None:
+            async def play_some() -> None:
                 for conversation, copy in waiting:
-                    await _play_one(stack, copied(conversation, copy), pace, played, meter)
+                    await _play_one(stack, copied(conversation, copy), pace, player, meter)
 
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(IN_FLIGHT, len(conversations) * copies)):
-                    group.create_task(player())
-            await _wait_applied(stack, played.last, played, meter)
-    return played
+                    group.create_task(play_some())
+            await _wait_applied(stack, player, meter)
+    return player
 
 
 async def _play_one(
-    stack: Stack, conversation: Conversation, pace: _Pace, played: Played, meter: Meter
+    stack: Stack, conversation: Conversation, pace: _Pace, player: Player, meter: Meter
 ) -> None:
     start = await _present(stack, conversation)
-    played.present += start
+    player.present += start
     size = LIST if pace.rate is None else max(1, min(LIST, int(pace.rate / 10)))
     for i in range(start, len(conversation.records), size):
         batch = conversation.records[i : i + size]
         await pace.take(len(batch))
-        played.note(await stack.log.append(batch))
-        meter(played.done, played.total)
+        await player.append(batch)
+        meter(player.done, player.total)
 
 
 async def _present(stack: Stack, conversation: Conversation) -> int:
@@ -302,30 +314,23 @@ class _Pace:
         await asyncio.sleep(at - now)
 
 
-async def _wait_applied(stack: Stack, wanted: dict[int, int], played: Played, meter: Meter) -> None:
-    """Wait until the live generation's checkpoints reach the offsets wanted.
+async def _wait_applied(stack: Stack, player: Player, meter: Meter) -> None:
+    """Wait until the live generation's windows have applied all up to the player's last offsets.
 
     Raises:
         WaitTimedOut: nothing was applied for :data:`STANDSTILL` seconds.
     """
     moved, before = time.monotonic(), -1
-    while True:
-        left = 0
-        for partition, offset in wanted.items():
-            checkpoint = await stack.store.checkpoint(stack.generation.number, partition)
-            if checkpoint is None:
-                left += offset + 1
-            else:
-                left += max(0, max(offset, checkpoint.target) - checkpoint.offset)
-        if not left:
-            return
+    while left := player.left(
+        {p: await stack.store.checkpoint(stack.generation.number, p) for p in player.last}
+    ):
         if left != before:
             moved, before = time.monotonic(), left
         elif time.monotonic() - moved > STANDSTILL:
             raise WaitTimedOut(
-                f"{left} events are in the log and not applied, and nothing was for"
-                f" {STANDSTILL:.0f} s: is a worker running (`threadfold worker`)? What was played"
-                " stands; play again to go on waiting"
+                f"{left} events are in the log but not applied, and none was applied for"
+                f" {STANDSTILL:.0f} s: start a worker (`threadfold worker`), then run this play"
+                " again; it appends only what is missing"
             )
-        meter(played.done, played.total, f"{left} to apply")
+        meter(player.done, player.total, f"{left} to apply")
         await asyncio.sleep(0.05)

@@ -13,9 +13,8 @@ from streams.control.follower import State
 from streams.custom.projection import Projection, check_projection
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.common import data_option, load_settings, open_control, run
 from threadfold.cli.progress import metered
-from threadfold.cli.tenants import open_control
 from threadfold.custom import access
 
 

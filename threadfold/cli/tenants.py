@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import msgspec
 
 from projections.errors import InvalidKey
 from projections.names import check_name
-from streams.control.follower import Control, State
+from streams.control.follower import State
 from streams.settings.quotas import (
     DEFAULT_SCOPES,
     SCOPES,
@@ -26,17 +24,7 @@ from streams.settings.quotas import (
     shown_key,
 )
 from streams.settings.settings import Settings, read_layer
-from threadfold.cli.common import data_option, load_settings, print_json, run, say
-
-
-@asynccontextmanager
-async def open_control(settings: Settings) -> AsyncIterator[Control]:
-    """The control topic, read to its end and followed; closed afterwards."""
-    control = Control(settings)
-    try:
-        yield await control.start()
-    finally:
-        await control.stop()
+from threadfold.cli.common import data_option, load_settings, open_control, print_json, run, say
 
 
 @click.group()

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from streams.control.follower import Control
 from streams.log.topics import check_topics, create_topics, partition_count
 from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.common import data_option, load_settings, open_control, run
 
 
 @click.group()
@@ -43,12 +42,8 @@ async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
     wrong with those there are then.
     """
     made, wrong = await create_topics(settings), await check_topics(settings)
-    control = Control(settings)
-    try:
-        await control.start()
+    async with open_control(settings) as control:
         await control.ensure_generation(await partition_count(settings))
-    finally:
-        await control.stop()
     return made, wrong
 
 

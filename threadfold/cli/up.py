@@ -11,11 +11,10 @@ from types import FrameType
 import click
 
 from projections.errors import InvalidSettings, TopicMismatch
-from streams.control.follower import Control
 from streams.encryption.master_keys import new_master
 from streams.log.topics import check_shapes, create_topics, lost_beginning, partition_count
 from streams.settings.settings import PREFIX, Settings
-from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, run, say
+from threadfold.cli.common import CONFIG_FILE, DEFAULT_DATA, open_control, run, say
 from threadfold.cli.configuration import write_config
 from threadfold.cli.fleet import Fleet
 from threadfold.embedded.folder import DataFolder
@@ -212,9 +211,7 @@ async def _prepare(settings: Settings) -> tuple[int, str | None]:
     for sentence in [] if settings.accept_truncated_log else await lost_beginning(settings):
         say(sentence)
     partitions = await partition_count(settings)
-    control = Control(settings)
-    try:
-        await control.start()
+    async with open_control(settings) as control:
         await control.ensure_generation(partitions)
         key = None
         if DEMO_TENANT not in control.state.tenants:
@@ -223,5 +220,3 @@ async def _prepare(settings: Settings) -> tuple[int, str | None]:
             key = await control.add_key(DEMO_TENANT)
             await control.ensure_tenant(DEMO_TENANT)
         return partitions, key
-    finally:
-        await control.stop()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-ContextFormat = Literal["openai", "anthropic", "events"]
+ContextFormat = Literal["openai", "anthropic", "events", "rendered"]
 MessageFormat = Literal["openai", "anthropic"]
 TurnPolicy = Literal["queue", "reject", "interrupt"]
 
@@ -38,6 +38,8 @@ class Context(msgspec.Struct, kw_only=True):
     """What a model is sent (CONTRACT, context): ``messages`` in the format asked for, ``system``
     apart only in Anthropic's.
 
+    ``positions`` is parallel to ``messages`` (in the formats ``openai`` and ``rendered``): the
+    position of each message's event, None where it is of no single one, like the summary.
     ``position`` is None of a window that has folded nothing yet. ``raw`` are the bytes of the
     document, with fields of newer versions.
     """
@@ -52,6 +54,7 @@ class Context(msgspec.Struct, kw_only=True):
     render_digest: str
     state: str
     system: str | None = None
+    positions: list[str | None] = []
     position: str | None = None
     summary: dict[str, Any] | None = None
     suspensions: list[dict[str, Any]] = []

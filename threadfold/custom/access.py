@@ -14,6 +14,7 @@ from projections.errors import TopicMismatch, UnknownProjection
 from streams.control.custom_projections import ProjectionRecord
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
+from streams.custom.memory_store import MemoryProjectionStore
 from streams.custom.persistence import place_of
 from streams.custom.projection import Projection, check_projection
 from streams.custom.runner import ProjectionRunner
@@ -23,7 +24,6 @@ from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
-from threadfold.testing.memory_projection_store import MemoryProjectionStore
 
 Progress = Callable[[int, int], None]
 

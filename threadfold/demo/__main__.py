@@ -1,5 +1,6 @@
-"""``python -m threadfold.demo``: what ``make demo`` runs. Exit 0 only if every promise held, 1 if
-one did not, 2 if it could not run.
+"""``python -m threadfold.demo``: plays real conversations, wipes Redis, compares every window.
+
+Exits with 0 if every promise held, with 1 if one did not, with 2 if the demo could not run.
 """
 
 from __future__ import annotations
@@ -27,12 +28,9 @@ from threadfold.demo.run import Demo, Place
 from threadfold.demo.sources import Script, join_sessions, load_sessions
 from threadfold.embedded.stack import EmbeddedStack
 
-CONVERSATIONS, SESSIONS, TURNS = 48, 12, 40
-"""The usual run: long chats, sessions in each, turns of each agent; there is one agent to four
-chats, up to a number.
-"""
+USUAL, QUICK = (48, 12, 40), (6, 3, 12)
+"""Long chats, sessions in each, turns of each agent. There is one agent to four chats."""
 MAX_AGENTS = 24
-QUICK_CONVERSATIONS, QUICK_SESSIONS, QUICK_TURNS = 6, 3, 12
 INTERRUPTED = 130
 
 
@@ -40,7 +38,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options, checked; argparse itself exits with 2 on a wrong one."""
     parser = argparse.ArgumentParser(
         prog="python -m threadfold.demo",
-        description=__doc__.split(":")[1].strip() if __doc__ else None,
+        description="Play real conversations through the pipeline, wipe Redis, and compare every"
+        " window. Exit 0 if every promise held, 1 if one did not, 2 if the demo could not run.",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--all", action="store_true", help="play the whole dataset: 258,145 messages")
@@ -48,7 +47,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--conversations",
         type=int,
         metavar="N",
-        help=f"how many long chats to play [default: {CONVERSATIONS}]",
+        help=f"how many long chats to play [default: {USUAL[0]}]",
     )
     size.add_argument("--quick", action="store_true", help="a tiny run, for tests")
     parser.add_argument(
@@ -56,11 +55,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         type=int,
         default=1,
         metavar="N",
-        help="decides what is played, and in which order [default: 1]",
+        help="selects what is played and in which order [default: 1]",
     )
     keep = (
-        "keep data and logs in DIR (new or empty), to be looked at with `threadfold up --data DIR`;"
-        " on configured servers: keep the topics"
+        "keep data and logs in DIR (new or empty); `threadfold up --data DIR` opens them. On"
+        " configured servers, keep the topics"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help=keep)
     return parser.parse_args(arguments)
@@ -70,24 +69,12 @@ def scripts_of(options: argparse.Namespace) -> list[Script]:
     """The scripts to play; raises :class:`InvalidSettings` when the dataset is missing or too
     small.
     """
-    quick = options.quick
-    wanted = (
-        None
-        if options.all
-        else (
-            QUICK_CONVERSATIONS
-            if quick
-            else CONVERSATIONS
-            if options.conversations is None
-            else options.conversations
-        )
-    )
-    chats = join_sessions(
-        load_sessions(), wanted, QUICK_SESSIONS if quick else SESSIONS, options.seed
-    )
-    return chats + agent_scripts(
-        min(max(2, len(chats) // 4), MAX_AGENTS), QUICK_TURNS if quick else TURNS, options.seed
-    )
+    count, sessions, turns = QUICK if options.quick else USUAL
+    if options.conversations is not None:
+        count = options.conversations
+    chats = join_sessions(load_sessions(), None if options.all else count, sessions, options.seed)
+    agents = min(max(2, len(chats) // 4), MAX_AGENTS)
+    return chats + agent_scripts(agents, turns, options.seed)
 
 
 def main(arguments: list[str] | None = None) -> int:

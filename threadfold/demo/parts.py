@@ -1,14 +1,10 @@
-"""The moving parts of a demo run: its settings, its generation, the worker and the subscriber, and
-taking all of it away again.
-"""
+"""The parts of a demo run: its settings, its generation and its worker, and their removal."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -105,67 +101,6 @@ def last_lines(log: Path, n: int = 8) -> str:
     """The end of a log, for an error message."""
     lines = log.read_text(errors="replace").splitlines()[-n:] if log.exists() else []
     return "\n  ".join(["", *lines]) if lines else " (it has written nothing)"
-
-
-@dataclass
-class Subscriber:
-    """The subscriber process and what it has printed so far; ``records`` counts repeats, too, the
-    sets do not.
-    """
-
-    process: GuardedProcess
-    output: Path
-    ready: bool = False
-    records: int = 0
-    received: set[str] = field(default_factory=set)
-    voided: set[str] = field(default_factory=set)
-    sample: str = ""
-    sample_of: str = ""
-    _read: int = 0
-    _rest: bytes = b""
-
-    @classmethod
-    def of(cls, settings: Settings, folder: Path) -> Subscriber:
-        """The subscriber of these settings' summaries topic, not started yet."""
-        output = folder / "subscriber.log"
-        command = [
-            sys.executable,
-            "-m",
-            "threadfold.demo.subscriber",
-            settings.kafka,
-            settings.topic("summaries"),
-        ]
-        return cls(GuardedProcess(command, log=output), output)
-
-    def read(self) -> None:
-        """Take in the lines it has printed since the last call; what is not JSON (an error) is left
-        in the log.
-        """
-        if not self.output.exists():
-            return
-        with self.output.open("rb") as file:
-            file.seek(self._read)
-            new = file.read()
-        self._read += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        for line in lines:
-            if line.startswith(b"{"):
-                self._take(json.loads(line))
-
-    def _take(self, said: dict[str, Any]) -> None:
-        if said.get("ready"):
-            self.ready = True
-            return
-        self.records += 1
-        if "voided" in said:
-            self.voided.add(said["voided"])
-        elif "summary" in said:
-            self.received.add(said["summary"])
-            tenant, _, conversation = (
-                said["source"].removeprefix("/tenants/").partition("/conversations/")
-            )
-            self.sample = " ".join(said["text"].split())[:300]
-            self.sample_of = f"a summary of {said['covers']} events of {tenant}/{conversation}"
 
 
 def check_alive(process: GuardedProcess, name: str, log: Path) -> None:

@@ -1,7 +1,7 @@
 """The demo from end to end: play, look, wipe Redis, and compare every window byte for byte.
 
-Nothing is taken on trust: what is shown is read from Kafka and Redis as any other reader would, and
-each promise that does not hold ends the run with :class:`~threadfold.demo.watch.PromiseBroken`.
+The demo reads all it shows from Kafka and Redis, as any other reader would. A promise that does not
+hold ends the run with :class:`~threadfold.demo.watch.PromiseBroken`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from projections.events import types as events
 from projections.events.types import Undecodable, decode_event
@@ -22,13 +20,11 @@ from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint
 from streams.control.follower import Control
-from streams.log.clients import TopicPartition, kafka_errors, make_consumer, start_client
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
 from threadfold.demo.display import Display, Progress
 from threadfold.demo.parts import (
-    Subscriber,
     check_alive,
     delete_topics,
     flush,
@@ -36,8 +32,9 @@ from threadfold.demo.parts import (
     make_generation,
     worker_process,
 )
-from threadfold.demo.player import Player
+from threadfold.demo.player import DemoPlayer
 from threadfold.demo.sources import Script, interleave
+from threadfold.demo.subscriber import Subscriber
 from threadfold.demo.watch import PromiseBroken, Watch
 from threadfold.embedded.process import GuardedProcess
 
@@ -77,12 +74,12 @@ class Demo:
         self.partitions = place.settings.partitions
         self.progress = Progress(total=sum(script.length for script in scripts))
         self.log = KafkaLog(self.settings, self.partitions)
+        self.summaries = KafkaLog(self.settings, self.partitions, "summaries")
         self.store = RedisStore(self.settings.redis, self.settings.topic_prefix)
-        self.player = Player(self.log, len(scripts))
+        self.player = DemoPlayer(self.log, self.progress.total, len(scripts))
         self.worker: GuardedProcess = worker_process(self.settings, place.folder)
         self.subscriber = Subscriber.of(self.settings, place.folder)
         self.watch: Watch
-        self._ends: Any = None
         self._rates: deque[tuple[float, int]] = deque()
 
     async def run(self) -> None:
@@ -120,44 +117,36 @@ class Demo:
         for process in (self.worker, self.subscriber.process):
             process.start()
             closing.push_async_callback(asyncio.to_thread, process.stop)
-        self._ends = make_consumer(self.settings)
-        async with kafka_errors(self.settings):
-            await start_client(self._ends, self.settings)
         began = time.monotonic()
-        await self._until(self._ready, START_LIMIT, "the worker and the subscriber are not ready")
+        await self._wait_for_worker()
         self.show.say(
             f"a worker (pid {self.worker.pid}) and a subscriber (pid {self.subscriber.process.pid})"
             f" run, ready after {time.monotonic() - began:.1f} s"
         )
 
-    async def _ready(self) -> bool:
-        self.subscriber.read()
-        return self.subscriber.ready and all(c is not None for c in await self.watch.checkpoints())
+    async def _wait_for_worker(self) -> None:
+        deadline = time.monotonic() + START_LIMIT
+        while not all(c is not None for c in await self.watch.checkpoints()):
+            self._check_processes()
+            if time.monotonic() > deadline:
+                raise PromiseBroken(
+                    f"the worker is not ready after {START_LIMIT:g} s; its log"
+                    f" ends:{self._worker_log()}"
+                )
+            await asyncio.sleep(0.05)
 
     async def _clean(self) -> None:
-        """Runs last, the worker being gone: on configured servers, take away what is this run's
-        own.
-        """
+        """Runs last, after the worker: removes this run's own data from configured servers."""
         self.show.quiet()
         if not self.place.own_redis and not self.place.keep:
             await self.store.drop_generation(self.place.generation, self.partitions)
-        if self._ends is not None:
-            await self._ends.stop()
+        await self.summaries.stop()
         await self.log.stop()
         await self.store.close()
         if not self.place.own_kafka and not self.place.keep:
             wrong = await delete_topics(self.settings)
             if wrong:
                 self.show.say(wrong)
-
-    async def _until(self, holds: Callable[[], Awaitable[bool]], limit: float, wrong: str) -> None:
-        """Wait until ``holds``, with the processes alive, for ``limit`` seconds at most."""
-        deadline = time.monotonic() + limit
-        while not await holds():
-            self._check_processes()
-            if time.monotonic() > deadline:
-                raise PromiseBroken(f"after {limit:g} s {wrong}")
-            await asyncio.sleep(0.05)
 
     def _check_processes(self) -> None:
         check_alive(self.worker, "worker", self.place.folder / "worker.log")
@@ -171,24 +160,24 @@ class Demo:
         apply them.
         """
         self.progress.began = began = time.monotonic()
-        player = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
+        playing = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
         try:
-            applied_after = await self._follow(player)
+            applied_at = await self._follow(playing)
         finally:
-            player.cancel()
-            await asyncio.gather(player, return_exceptions=True)
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
             self.show.quiet()
-        return applied_after - began
+        return applied_at - began
 
-    async def _follow(self, player: asyncio.Task[None]) -> float:
-        """Look on until everything is applied and nothing has moved for a moment; returns when the
-        last event was applied.
+    async def _follow(self, playing: asyncio.Task[None]) -> float:
+        """Observe until everything is applied and nothing moves; returns when the last event was
+        applied.
         """
         moved = calm = time.monotonic()
         applied_at, before, last_ends = 0.0, (-1,) * 5, {-1: -1}
         while True:
-            if player.done():
-                player.result()
+            if playing.done():
+                playing.result()
             self._check_processes()
             await self._observe()
             p, now = self.progress, time.monotonic()
@@ -202,7 +191,7 @@ class Demo:
             calm = now if ends != last_ends or state != before else calm
             before, last_ends = state, ends
             settled = (
-                self.player.done
+                playing.done()
                 and p.applied == p.total
                 and p.due == 0
                 and p.received == p.accepted
@@ -214,11 +203,11 @@ class Demo:
                 raise PromiseBroken(
                     f"nothing moved for {STALL_LIMIT:g} s with {p.total - p.applied:,} events to"
                     f" apply, {p.due} summaries due, {p.accepted - p.received} summaries not"
-                    " received; the worker said:" + self._worker_says()
+                    f" received; the worker's log ends:{self._worker_log()}"
                 )
             await asyncio.sleep(LOOK_EVERY)
 
-    def _worker_says(self) -> str:
+    def _worker_log(self) -> str:
         return last_lines(self.place.folder / "worker.log")
 
     async def _caught_up(self) -> bool:
@@ -235,7 +224,8 @@ class Demo:
         await watch.look()
         self.subscriber.read()
         p.appended, p.applied, p.due = self.player.appended, self.player.applied, self.player.due
-        p.accepted, p.received = await self._announced(), self.subscriber.records
+        p.accepted = sum((await self.summaries.end_offsets()).values())
+        p.received = self.subscriber.records
         p.windows, p.renders, p.biggest = len(watch.gauges), watch.looks, watch.biggest
         p.within, fullest = watch.within, watch.fullest
         if fullest is not None:
@@ -249,15 +239,6 @@ class Demo:
         p.rate = (p.applied - applied) / (now - since) if now > since else 0.0
         self.show.update(p)
 
-    async def _announced(self) -> int:
-        """How many records the summaries topic holds."""
-        topic = self.settings.topic("summaries")
-        async with kafka_errors(self.settings):
-            ends = await self._ends.end_offsets(
-                [TopicPartition(topic, p) for p in range(self.partitions)]
-            )
-        return sum(ends.values())
-
     # -- what came of it
     # ------------------------------------------------------------------------------------------
 
@@ -269,14 +250,12 @@ class Demo:
                 f"{len(missing)} conversations have no window: {', '.join(missing[:3])}"
             )
         self.watch.judge_exactly(windows)
-        in_force = {
-            w.meta.summary.summary_id for w in windows.values() if w.meta.summary is not None
-        }
-        unheard = in_force - self.subscriber.received
-        if unheard:
+        active = {w.meta.summary.summary_id for w in windows.values() if w.meta.summary is not None}
+        missed = active - self.subscriber.received
+        if missed:
             raise PromiseBroken(
-                f"the subscriber never got {len(unheard)} summaries that are in force, like"
-                f" {min(unheard)}"
+                f"the subscriber did not receive {len(missed)} active summaries, among them"
+                f" {min(missed)}"
             )
         written = await self._summaries_in_log()
         renders = sum(gauge.render for gauge in self.watch.gauges.values())
@@ -348,11 +327,11 @@ class Demo:
         marks = await self.watch.checkpoints()
         began = time.monotonic()
         if self.place.own_redis:
-            gone = await flush(self.settings.redis)
-            self.show.say(f"Redis is wiped: FLUSHALL took {gone:,} keys")
+            keys = await flush(self.settings.redis)
+            self.show.say(f"Redis is wiped: FLUSHALL deleted {keys:,} keys")
         else:
-            gone = await self.store.drop_generation(self.place.generation, self.partitions)
-            self.show.say(f"this run's {gone:,} keys are deleted from the configured Redis")
+            keys = await self.store.drop_generation(self.place.generation, self.partitions)
+            self.show.say(f"this run's {keys:,} keys are deleted from the configured Redis")
         healing = await self._healing()
         self.show.say(f"reads now: {healing} of {len(before)} windows answer `healing`")
         if not healing:
@@ -370,7 +349,8 @@ class Demo:
         if same != len(before) or after.keys() != before.keys():
             wrong = next(key for key in before if after.get(key) != before[key])
             raise PromiseBroken(
-                f"{len(before) - same} windows differ from those before, {wrong} among them"
+                f"{len(before) - same} windows differ from those before the wipe, among them"
+                f" {wrong}"
             )
 
     async def _healing(self) -> int:
@@ -382,9 +362,7 @@ class Demo:
         )
 
     async def _heal(self, marks: list[Checkpoint | None], before: dict[Key, bytes]) -> None:
-        """Wait until each partition is where it was; a partition that answers again must do so with
-        what it held before.
-        """
+        """Wait until each partition has healed; what it answers must be what it held before."""
         left = {p: mark.offset for p, mark in enumerate(marks) if mark is not None}
         deadline = time.monotonic() + STALL_LIMIT + len(before) * 0.5
         while left:
@@ -398,15 +376,15 @@ class Demo:
                 for key, parts in zip(self.watch.keys[p], stored, strict=True):
                     if parts is None or parts.load(key, p, self.watch.rules).image() != before[key]:
                         raise PromiseBroken(
-                            f"{key} was served while healing, at offset {checkpoint.offset} of"
-                            f" {left[p]}, and is not what it was"
+                            f"{key} was served at offset {checkpoint.offset} of {left[p]} and"
+                            " differs from the window before the wipe"
                         )
                 if checkpoint.offset >= left[p]:
                     del left[p]
             if time.monotonic() > deadline:
                 raise PromiseBroken(
-                    f"partitions {sorted(left)} have not come back; the worker"
-                    f" said:{self._worker_says()}"
+                    f"partitions {sorted(left)} did not heal; the worker's log"
+                    f" ends:{self._worker_log()}"
                 )
             await asyncio.sleep(0.05)
 

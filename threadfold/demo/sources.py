@@ -36,7 +36,7 @@ greetings nobody answered.
 GREETING = "Two people who do not know each other chat about whatever comes to their minds."
 
 
-class Said(msgspec.Struct, gc=False):
+class ChatMessage(msgspec.Struct, gc=False):
     """One message of the dataset."""
 
     text: str
@@ -49,11 +49,11 @@ class Session(msgspec.Struct):
     sender.
     """
 
-    messages: list[list[Said]]
+    messages: list[list[ChatMessage]]
     start: str
 
     @property
-    def said(self) -> list[Said]:
+    def in_order(self) -> list[ChatMessage]:
         """Its messages in order."""
         return [message for turn in self.messages for message in turn]
 
@@ -154,9 +154,9 @@ def chat_events(tenant: str, sessions: list[Session]) -> Iterator[Flat]:
             "content": GREETING,
         }
     for number, session in enumerate(sessions):
-        said = session.said
-        first = said[0].sender
-        for n, message in enumerate(said):
+        messages = session.in_order
+        first = messages[0].sender
+        for n, message in enumerate(messages):
             flat: Flat = {
                 "type": "message",
                 "id": f"s{number}-m{n}",
@@ -172,7 +172,7 @@ def chat_events(tenant: str, sessions: list[Session]) -> Iterator[Flat]:
         yield {
             "type": "session.closed",
             "id": f"s{number}-closed",
-            "time": said[-1].timestamp,
+            "time": messages[-1].timestamp,
             "reason": "idle",
         }
 

@@ -1,74 +1,70 @@
-"""A subscriber as anybody could write one: a plain Kafka consumer of the summaries topic, in a
-process of its own.
-
-Run as ``python -m threadfold.demo.subscriber KAFKA TOPIC``. It prints one JSON line a summary, and
-first ``{"ready": true}``. Delivery is at least once, so it tells repeats by the event's id, as the
-contract asks of subscribers. It knows nothing else of threadfold.
-"""
+"""The demo's subscriber: ``threadfold summaries`` in a process of its own, and what it printed."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
+import os
 import sys
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
+from streams.settings.settings import Settings
+from threadfold.demo.parts import environment
+from threadfold.embedded.process import GuardedProcess
 
 
-def line_of(value: bytes, seen: set[str]) -> dict[str, Any]:
-    """What to print of one record: a summary, a voiding, or that it was seen before."""
-    event = json.loads(value)
-    data = event["data"]
-    if event["id"] in seen:
-        return {"repeat": event["id"]}
-    seen.add(event["id"])
-    if event["type"] == "threadfold.conversation.erased.v1":
-        return {"erased": event["source"]}
-    if "ciphertext" in data:
-        return {"sealed": event["id"], "source": event["source"]}
-    if event["type"] != "threadfold.summary.v1":
-        return {"voided": data["summary_id"], "source": event["source"]}
-    return {
-        "summary": data["summary_id"],
-        "source": event["source"],
-        "covers": data["span"]["count"],
-        "text": data["text"],
-    }
+@dataclass
+class Subscriber:
+    """Reads what the process printed so far. ``records`` counts repeats as well, the sets do not:
+    delivery is at least once.
+    """
 
+    process: GuardedProcess
+    output: Path
+    records: int = 0
+    received: set[str] = field(default_factory=set)
+    voided: set[str] = field(default_factory=set)
+    sample: str = ""
+    sample_of: str = ""
+    _offset: int = 0
+    _rest: bytes = b""
 
-async def follow(kafka: str, topic: str) -> None:
-    """Print what the topic holds and what arrives, until the process is stopped."""
-    consumer = AIOKafkaConsumer(
-        topic, bootstrap_servers=kafka, auto_offset_reset="earliest", group_id=None
-    )
-    await consumer.start()
-    try:
-        print(json.dumps({"ready": True}), flush=True)
-        seen: set[str] = set()
-        async for record in consumer:
-            print(json.dumps(line_of(record.value, seen)), flush=True)
-    finally:
-        await consumer.stop()
+    @classmethod
+    def of(cls, settings: Settings, folder: Path) -> Subscriber:
+        """The subscriber of these settings' summaries topic, not started yet."""
+        output = folder / "subscriber.log"
+        command = [sys.executable, "-m", "threadfold.cli", "summaries"]
+        process = GuardedProcess(
+            [*command, "--follow", "--from-beginning"],
+            env=environment(settings, os.environ),
+            log=output,
+            cwd=folder,
+        )
+        return cls(process, output)
 
+    def read(self) -> None:
+        """Read the lines printed since the last call. What is not JSON (an error) stays in the
+        log.
+        """
+        if not self.output.exists():
+            return
+        with self.output.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        for line in lines:
+            if line.startswith(b"{"):
+                self._note(json.loads(line))
 
-async def _main(kafka: str, topic: str) -> int:
-    task = asyncio.ensure_future(follow(kafka, topic))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        return 0
-    except (KafkaError, OSError) as error:
-        print(f"subscriber: Kafka at {kafka} does not answer: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("use: python -m threadfold.demo.subscriber KAFKA TOPIC")
-    sys.exit(asyncio.run(_main(sys.argv[1], sys.argv[2])))
+    def _note(self, event: dict[str, Any]) -> None:
+        self.records += 1
+        data = event["data"]
+        if event["type"] == "threadfold.summary.voided.v1":
+            self.voided.add(data["summary_id"])
+        elif event["type"] == "threadfold.summary.v1":
+            self.received.add(data["summary_id"])
+            name = event["source"].removeprefix("/tenants/").replace("/conversations/", "/", 1)
+            self.sample = " ".join(data["text"].split())[:300]
+            self.sample_of = f"a summary of {data['span']['count']} events of {name}"

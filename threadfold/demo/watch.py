@@ -5,18 +5,22 @@ worker.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from projections.errors import ThreadfoldError
+from projections.events import token_cost
+from projections.events import types as events
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.storage.protocol import Checkpoint, WindowStore
+from projections.window.bodies import to_flat
 from projections.window.window import Window
-from threadfold.demo.validity import faults, recount
+from threadfold.demo.openai_checker import problems
 
 FAR = 1 << 52
 """A time (ms) after every other: asks for all due conversations, whenever their request was sent.
@@ -27,6 +31,19 @@ class PromiseBroken(ThreadfoldError):
     """The demo saw something that threadfold promises not to happen; the message says what."""
 
     exit_code = 1
+
+
+def recount(messages: list[dict[str, Any]], encoding: str) -> int:
+    """The tokens of the messages, counted from their text by the tokenizer, without tool
+    schemas.
+    """
+    total = 0
+    for i, message in enumerate(messages):
+        flat = to_flat(message, f"message {i}")
+        fields = {k: v for k, v in flat.items() if k not in ("type", "id", "time")}
+        data = msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+        total += token_cost.measured(data, encoding).count
+    return total
 
 
 @dataclass(slots=True)
@@ -129,7 +146,7 @@ class Watch:
             render = render_openai(window)
         except DoesNotFit as error:
             raise PromiseBroken(f"{key} at {window.meta.position}: {error}") from error
-        wrong = faults(msgspec.json.decode(render.messages))
+        wrong = problems(render.messages)
         if wrong:
             raise PromiseBroken(
                 f"the render of {key} at {window.meta.position} is not valid:"

@@ -8,9 +8,9 @@ with its tenant, so what belongs to another tenant cannot be told from what does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from projections.errors import (
     Erased,
@@ -25,8 +25,9 @@ from projections.names import Key, Position, make_key, parse_key, parse_position
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.render.render import render_openai
-from projections.storage.layout import HEAD, decode_head
+from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import Checkpoint, Stored, stored_form
+from projections.storage.stubs import STUB
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 from streams.control.follower import Control, State
@@ -53,6 +54,8 @@ PATIENCE = 5.0
 """Seconds that a read waits for a window that has to be folded from the log; then it is told to try
 again.
 """
+
+Found = TypeVar("Found")
 
 
 class ConversationService:
@@ -227,16 +230,14 @@ class ConversationService:
             return []
         key = make_key(tenant, conversation)
         await self._waiting.reach(max(item.position for item in appended), timeout)
-        stored = await self._stored(key)
-        with stored_form(key):
-            head = None if stored is None else decode_head(stored.fields[HEAD])
-        if head is not None and head.erased:
-            raise Erased(f"conversation {conversation} was erased")
-        recents = RecentIds() if stored is None else stored.recent_ids(key)
-        return [
-            applied_of(item, recents, head.parked if head is not None else None)
-            for item in appended
-        ]
+        partition = partition_of(key, self.log.partitions)
+        _, stored = await self._of_live(
+            partition, lambda generation: self.store.head(generation, partition, key)
+        )
+        if stored is None:
+            return [applied_of(item, RecentIds()) for item in appended]
+        head, recents = _head_of(key, stored.fields), stored.recent_ids(key)
+        return [applied_of(item, recents, head.parked) for item in appended]
 
     async def applied(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of the position's partition include it; raises like
@@ -282,9 +283,7 @@ class ConversationService:
             await self._waiting.reach(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
-            raise UnknownConversation(
-                f"conversation {conversation} is not known: nothing was appended to it"
-            )
+            raise _unknown(key)
         return window
 
     async def context(
@@ -370,9 +369,11 @@ class ConversationService:
         check_page(offset, limit)
         self._refuse_erased(key)
         at = self._own_position(key, position)
-        await self.window_or_none(
-            key
-        )  # an erased conversation is refused; one not folded yet may be read
+        # An erased conversation is refused. One that is not folded yet may be read, and one that
+        # sleeps goes on sleeping.
+        fields = await self.stored_fields(key, [HEAD, STUB])
+        if HEAD in fields:
+            _head_of(key, fields)
         raw = (await self.log.read([at])).get(at)
         flat = None if raw is None else flat_event(raw, key, self.log.seals)
         if flat is None:
@@ -393,14 +394,24 @@ class ConversationService:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         partition = partition_of(key, self.log.partitions)
-        while True:
-            before, generation = self.served(partition), self.control.state.live_generation.number
-            checkpoint, found = await self.store.read(generation, partition, [key], recents=recents)
-            checked = await self.check_served(partition, checkpoint, before)
-            # Else readers were switched meanwhile: whoever opens it does so by the rules that are
-            # live now.
-            if generation == self.control.state.live:
-                return checked, found[0]
+        checkpoint, found = await self._of_live(
+            partition,
+            lambda generation: self.store.read(generation, partition, [key], recents=recents),
+        )
+        return checkpoint, found[0]
+
+    async def head(self, key: Key) -> Head:
+        """The head of a conversation's window: its counters, its turns, what is read first.
+
+        Raises:
+            UnknownConversation, Erased: as :meth:`window` says.
+            Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
+        """
+        self._refuse_erased(key)
+        fields = await self.stored_fields(key, [HEAD])
+        if HEAD not in fields:
+            raise _unknown(key)
+        return _head_of(key, fields)
 
     async def stored_fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
         """Some fields of a window as it is stored (``projections.storage.layout``); raises like
@@ -413,6 +424,23 @@ class ConversationService:
         )
         await self.check_served(partition, checkpoint, before)
         return fields
+
+    async def _of_live(
+        self,
+        partition: int,
+        read: Callable[[int], Awaitable[tuple[Checkpoint | None, Found]]],
+    ) -> tuple[Checkpoint, Found]:
+        """What ``read`` finds in the generation that is live when this returns; raises like
+        :meth:`stored`.
+        """
+        while True:
+            before, generation = self.served(partition), self.control.state.live_generation.number
+            checkpoint, found = await read(generation)
+            checked = await self.check_served(partition, checkpoint, before)
+            # Else readers were switched meanwhile: whoever opens it does so by the rules that are
+            # live now.
+            if generation == self.control.state.live:
+                return checked, found
 
     # -- parts
     # ------------------------------------------------------------------------------------------
@@ -536,6 +564,21 @@ class ConversationService:
 
     def _forget_rules(self, state: State) -> None:
         self._rules = None
+
+
+def _head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
+    """The head among a window's fields; raises Erased, CorruptWindow."""
+    with stored_form(key):
+        head = decode_head(fields[HEAD])
+    if head.erased:
+        raise Erased(f"conversation {key.conversation} was erased")
+    return head
+
+
+def _unknown(key: Key) -> UnknownConversation:
+    return UnknownConversation(
+        f"conversation {key.conversation} is not known: nothing was appended to it"
+    )
 
 
 def _not_its_position(key: Key, text: str) -> InvalidPosition:

@@ -9,12 +9,12 @@ import msgspec
 from projections.errors import InvalidRequest
 from projections.formats.anthropic import anthropic_document
 from projections.formats.context_document import context_document
-from projections.formats.events import window_events
+from projections.formats.events import rendered_events, window_events
 from projections.render.parts import Render
 from projections.render.render import render_openai
 from projections.window.window import Window
 
-FORMATS = ("openai", "anthropic", "events")
+FORMATS = ("openai", "anthropic", "events", "rendered")
 
 
 def check_format(name: str, known: tuple[str, ...] = FORMATS) -> str:
@@ -29,7 +29,7 @@ def document(window: Window, fmt: str, max_tokens: int | None = None) -> bytes:
 
     ``render_digest`` is the SHA-256 of the ``messages`` it holds, in that format and those bytes.
     ``events`` gives the window's own events: nothing is left out of them for a limit, ``tokens``
-    and ``trace`` are the render's.
+    and ``trace`` are the render's. ``rendered`` gives the render's messages as flat events.
 
     Raises:
         DoesNotFit: what must not be left out is larger than the ceiling, or than ``max_tokens``.
@@ -47,7 +47,10 @@ def document_of(window: Window, render: Render, fmt: str) -> bytes:
         return anthropic_document(window, render)
     if fmt == "events":
         bodies = [msgspec.json.encode(event) for event in window_events(window)]
-        return context_document(window, Render(bodies, render.tokens, render.trace))
+        return context_document(window, Render(bodies, render.tokens, render.trace), b"")
+    if fmt == "rendered":
+        bodies = [msgspec.json.encode(event) for event in rendered_events(window, render)]
+        render = Render(bodies, render.tokens, render.trace, render.offsets)
     return context_document(window, render)
 
 

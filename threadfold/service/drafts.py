@@ -32,7 +32,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 class Conditions(NamedTuple):
     """What has to hold where the events of a call reach the fold
-    (``projections.fold.apply.conditions``); they are of one conversation then.
+    (``projections.fold.conditions``); they are of one conversation then.
     """
 
     expect: str | None = None

@@ -57,7 +57,7 @@ class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
     model: str
     render_digest: str
     position: str
-    format: Literal["openai", "anthropic", "events"]
+    format: Literal["openai", "anthropic", "events", "rendered"]
     tokens: int
     summary_id: str | None = None
     policy: str | None = None

@@ -1,6 +1,6 @@
 """Pages of a conversation's history, newest first, straight from the log.
 
-A page follows the tail's positions and then the summaries' spans (``streams.log.log.history``). Its
+A page follows the tail's positions and then the summaries' spans (``streams.log.history``). Its
 cursor names the last event given and the summary event whose span that one is in, so the next page
 begins there, however deep it is.
 """

@@ -17,7 +17,7 @@ import msgspec
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.events.validation import explain
-from projections.names import check_name
+from projections.names import check_name, make_key
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.appended import Appended
 from threadfold.service.conversations import ConversationService
@@ -172,10 +172,8 @@ async def shown(backend: ConversationService, tenant: str, conversation: str) ->
 
 
 async def standing(backend: ConversationService, tenant: str, conversation: str) -> Turns:
-    """The conversation's turns as its window has them; raises like
-    ``ConversationService.window``.
-    """
-    return (await backend.window(tenant, conversation)).meta.turns or NONE
+    """The conversation's turns; raises like ``ConversationService.head``."""
+    return (await backend.head(make_key(tenant, conversation))).turns or NONE
 
 
 async def _appended(

@@ -101,7 +101,12 @@ class WindowCache:
         pieces: dict[int, Piece] = {}
         for number in sorted(head.chunks):
             piece = _piece(
-                number, head.chunks[number], head.skip if number == first else 0, fields, kept
+                partition,
+                number,
+                head.chunks[number],
+                head.skip if number == first else 0,
+                fields,
+                kept,
             )
             if piece is None:
                 return None
@@ -127,7 +132,12 @@ class WindowCache:
 
 
 def _piece(
-    number: int, sealed: bytes, skip: int, fields: Mapping[bytes, bytes], kept: Kept | None
+    partition: int,
+    number: int,
+    sealed: bytes,
+    skip: int,
+    fields: Mapping[bytes, bytes],
+    kept: Kept | None,
 ) -> Piece | None:
     """The piece of a chunk: as it is kept, or from the field, if that is the one the head means."""
     known = kept.pieces.get(number) if kept is not None else None
@@ -136,7 +146,7 @@ def _piece(
     value = fields.get(b"%d" % number)
     if value is None:
         return None
-    piece = piece_of(value, skip)
+    piece = piece_of(partition, value, skip)
     return piece if piece.seal == sealed else None
 
 
@@ -147,5 +157,8 @@ def _size(base: Base, pieces: dict[int, Piece]) -> int:
     return (
         1_000
         + text
-        + sum(200 + len(piece.joined) + sum(map(len, piece.system)) for piece in pieces.values())
+        + sum(
+            200 + len(piece.joined) + len(piece.positions) + sum(map(len, piece.system))
+            for piece in pieces.values()
+        )
     )

@@ -7,10 +7,10 @@ against the real parts.
 
 from typing import Any
 
+from streams.custom.memory_store import MemoryProjectionStore
 from threadfold.renamed import renamed
 from threadfold.testing.memory_log import MemoryLog
 from threadfold.testing.memory_projection import MemoryProjection
-from threadfold.testing.memory_projection_store import MemoryProjectionStore
 from threadfold.testing.memory_store import MemoryStore
 
 __all__ = ["MemoryLog", "MemoryProjection", "MemoryProjectionStore", "MemoryStore"]

@@ -11,11 +11,11 @@ from projections.events.validation import Intake
 from projections.names import make_key
 from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord
 from streams.custom.fold import ProjectionPartition
+from streams.custom.memory_store import MemoryProjectionStore
 from streams.custom.projection import Projection, check_projection
 from streams.custom.verify import ProjectionReport, verify_view
 from threadfold.custom.reader import ProjectionReader
 from threadfold.testing.memory_log import MemoryLog
-from threadfold.testing.memory_projection_store import MemoryProjectionStore
 
 
 class MemoryProjection:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
+from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, Found, Lists
 from projections.storage.protocol import (
     Applied,
@@ -18,6 +19,7 @@ from projections.storage.protocol import (
     Verdict,
     Write,
 )
+from projections.storage.stubs import STUB
 
 
 @dataclass(slots=True)
@@ -76,6 +78,14 @@ class MemoryStore:
             else {name: stored.fields[name] for name in names if name in stored.fields}
         )
         return await self.checkpoint(generation, partition), found
+
+    async def head(
+        self, generation: int, partition: int, key: Key
+    ) -> tuple[Checkpoint | None, Stored | None]:
+        """Checkpoint, and of a window its head (of one that sleeps its stub) and its recent ids."""
+        checkpoint, fields = await self.fields(generation, partition, key, [HEAD, STUB])
+        stored = self._of(generation, partition).windows.get(key)
+        return checkpoint, Stored(fields, dict(stored.recents)) if stored and fields else None
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]

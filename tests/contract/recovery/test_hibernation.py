@@ -186,6 +186,9 @@ async def test_a_read_revives_and_writes_nothing(place: Dormitory) -> None:
         assert fields == {HEAD: stored.fields[HEAD]}
         _, raw = await reader.fields(place.parts.generation, NUMBER, key, [HEAD, STUB])
         assert raw.keys() == {STUB}
+        _, head = await reader.head(place.parts.generation, NUMBER, key)
+        assert head is not None and head.fields[HEAD] == stored.fields[HEAD]
+        assert head.recents == stored.recents
     assert await place.stubs() == stubs
     with pytest.raises(CorruptWindow, match="it sleeps"):
         (bare,) = await place.inner.load(place.parts.generation, NUMBER, talks.keys[:1])

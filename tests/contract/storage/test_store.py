@@ -29,6 +29,7 @@ from projections.storage.protocol import (
     Checkpoint,
     DueChange,
     Index,
+    Stored,
     Verdict,
     WindowStore,
     Write,
@@ -293,6 +294,22 @@ async def test_some_fields_are_read_with_the_checkpoint(
         b"0": b"1" * 5_000,
     }
     assert (await store.fields(generation, 0, B, [b"h"]))[1] == {}
+
+
+async def test_the_head_is_read_with_the_recent_ids_and_without_the_rest(
+    store: WindowStore, generation: int
+) -> None:
+    assert await store.head(generation, 0, A) == (None, None)
+    recents = {b"7": b"x", b"8": b"y"}
+    change = write(put={b"h": b"head", b"0": b"1" * 5_000}, recents=recents)
+    revision = await begin(store, generation, change)
+    checkpoint, stored = await store.head(generation, 0, A)
+    assert checkpoint == Checkpoint(revision, 0, 1_000, "digest0", -1)
+    assert stored == Stored({b"h": b"head"}, recents)
+    assert (await store.head(generation, 0, B))[1] is None
+    asleep = replace(write(reset=True, forget=list(recents)), put=[(b"s", b"stub")])
+    await store.apply(generation, 0, at(revision, 1), [asleep])
+    assert (await store.head(generation, 0, A))[1] == Stored({b"s": b"stub"}, {})
 
 
 async def test_a_window_that_is_reset_holds_only_what_came_with_it_and_its_recent_ids(

@@ -310,7 +310,7 @@ async def test_a_wrong_line_appends_nothing_at_all(data: Path, worker: Runtime) 
     refused = await cli(
         "append", "mistyped", "nothing", "--data", data, text='{"role": "user", "content": 5}\n'
     )
-    assert refused.code == 2 and "is new here" not in refused.err
+    assert refused.code == 2 and "is created" not in refused.err
     assert "mistyped" not in (await ok("tenants", "list", "--data", data)).out
     unknown = await cli("context", "t", "nothing", "--data", data)
     assert unknown.code == 1

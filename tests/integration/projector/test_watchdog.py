@@ -40,16 +40,27 @@ WORKER = (
 )
 SILENT = f"""
 import asyncio
-from streams import projector
+from aiokafka import AIOKafkaConsumer
+from streams.log import clients
+from streams.settings.settings import Settings
 
-async def silent(self, consumer):
+GROUP = Settings.load().group
+
+class Silent(AIOKafkaConsumer):
     # What aiokafka was seen to do: the fetcher has ended, and whoever asks for records is given none, for ever.
-    if self.partitions and any(p.checkpoint.offset >= 0 for p in self.partitions.values()):
-        await asyncio.sleep(0.05)
-        return {{}}
-    return await heard(self, consumer)
+    def __init__(self, *topics, group_id=None, **options):
+        super().__init__(*topics, group_id=group_id, **options)
+        self.ends, self.fed = group_id == GROUP, False
 
-heard, projector.Projector._fetch = projector.Projector._fetch, silent
+    async def getmany(self, *partitions, **options):
+        if self.ends and self.fed:
+            await asyncio.sleep(0.05)
+            return {{}}
+        found = await super().getmany(*partitions, **options)
+        self.fed = self.fed or bool(found)
+        return found
+
+clients.AIOKafkaConsumer = Silent
 {WORKER}
 """
 

@@ -188,12 +188,12 @@ async def some(count: Any) -> bool:
 PARENT = """
 import asyncio, sys
 import msgspec
-from projections.store import RedisStore
-from streams.building import Bounds
-from streams.control import Control
-from streams.log import KafkaLog
-from streams.rebuild import rebuild
-from streams.settings import Settings
+from projections.redis.store import RedisStore
+from streams.rebuild.build import Bounds
+from streams.control.follower import Control
+from streams.log.log import KafkaLog
+from streams.rebuild.rebuild import rebuild
+from streams.settings.settings import Settings
 
 async def main():
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)

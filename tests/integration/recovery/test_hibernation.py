@@ -49,7 +49,7 @@ NAMES = [f"0195d0b6-7c1a-7f3e-9d2b-{n:012x}" for n in range(8)]
 """Conversations are named by UUIDs: what a stub takes has their length in it."""
 SOON = 0.3
 WORKER = (
-    "import sys; from streams import rounds; rounds.LOOK_EVERY = 0.0; rounds.REST_AT_ONCE = 2;from"
+    "import sys; from streams.recovery import snapshot_writer as w; w.LOOK_EVERY = 0.0; w.REST_AT_ONCE = 2; from"
     " streams.worker import run_worker; from streams.settings.settings import Settings;"
     " sys.exit(run_worker(Settings.load()))"
 )

@@ -9,7 +9,7 @@ import pytest
 
 from projections.errors import ThreadfoldError
 from threadfold.adapters.extras import MissingExtra, needs_asynchronous, require
-from threadfold.adapters.kept import aligned, keep, kept
+from threadfold.adapters.kept import keep, kept
 from threadfold.client import Client
 
 
@@ -80,21 +80,3 @@ def test_what_is_kept_for_one_framework_is_nothing_to_another() -> None:
     assert kept(shown, "a") == {"n": 1}
     assert kept(shown, "b") is None
     assert kept({**shown, "reasoning": [{"provider": "a", "signature": "{"}]}, "a") is None
-
-
-def test_messages_that_say_the_same_find_their_events_in_order() -> None:
-    def event(text: str, note: str) -> dict[str, object]:
-        return {
-            "type": "message",
-            "role": "user",
-            "content": text,
-            "reasoning": [note],
-            "position": note,
-        }
-
-    events = [event("ok", "1"), event("gone", "2"), event("ok", "3")]
-    shown = [
-        {"type": "message", "role": "user", "content": text}
-        for text in ("ok", "ok", "a summary", "ok")
-    ]
-    assert [flat.get("position") for flat in aligned(shown, events)] == ["1", "3", None, None]

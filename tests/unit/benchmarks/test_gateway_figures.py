@@ -43,6 +43,7 @@ def test_the_figures_of_the_gateway_are_found() -> None:
         "gateway_mixed",
         "gateway_noisy",
         "gateway_server",
+        "append_applied",
         "append_gateway",
     }
 

@@ -19,6 +19,7 @@ from projections.render.render import render_openai
 from projections.window.window import Window
 from threadfold.demo.__main__ import parse, scripts_of
 from threadfold.demo.agents import TOOLS, agent_events, agent_scripts
+from threadfold.demo.openai_checker import problems
 from threadfold.demo.parts import AGENT_POLICY, CHAT_POLICY
 from threadfold.demo.sources import (
     GROUP,
@@ -30,7 +31,7 @@ from threadfold.demo.sources import (
     join_sessions,
     load_sessions,
 )
-from threadfold.demo.validity import faults, recount
+from threadfold.demo.watch import recount
 
 KEY = Key("agents", "desk-0000")
 
@@ -48,8 +49,8 @@ def checked(key: Key, flat: Flat) -> bytes:
 
 def test_the_dataset_is_whole_and_in_the_order_of_its_times(sessions: list[Session]) -> None:
     assert len(sessions) == 7_168
-    assert sum(len(session.said) for session in sessions) == 258_145
-    starts = [session.said[0].timestamp for session in sessions]
+    assert sum(len(session.in_order) for session in sessions) == 258_145
+    starts = [session.in_order[0].timestamp for session in sessions]
     assert starts == sorted(starts)
 
 
@@ -73,7 +74,7 @@ def test_playing_all_plays_every_message_once(sessions: list[Session]) -> None:
             for e in events
             if e["type"] == "message" and e["role"] != "system"
         )
-    assert said == Counter((m.timestamp, m.text) for session in sessions for m in session.said)
+    assert said == Counter((m.timestamp, m.text) for session in sessions for m in session.in_order)
 
 
 def test_chats_are_valid_events_with_unique_ids_in_the_order_of_their_times(
@@ -188,7 +189,7 @@ def test_windows_of_the_demos_events_render_validly_under_its_policies(
         assert outcome.status is Status.APPLIED, f"{flat}: {outcome.reason}"
         render = render_openai(window)
         messages = json.loads(render.messages)
-        assert faults(messages) == []
+        assert problems(messages) == []
         assert (
             recount(messages, "o200k_base") + window.lanes.tools_tokens
             <= render.tokens
@@ -197,26 +198,12 @@ def test_windows_of_the_demos_events_render_validly_under_its_policies(
     assert window.meta.due is not None, "the budget is small enough that a compaction is due"
 
 
-def test_an_invalid_render_is_noticed() -> None:
-    made = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    call = {"role": "assistant", "content": None, "tool_calls": [made]}
-    answer = {"role": "tool", "tool_call_id": "a", "content": "1"}
-    assert faults([call, answer]) == []
-    assert "not answered" in faults([call])[0]
-    assert "where [] is expected" in faults([answer])[0]
-    assert (
-        "before calls ['a'] are answered"
-        in faults([call, {"role": "user", "content": "hm"}, answer])[0]
-    )
-    assert "neither content nor calls" in faults([{"role": "user", "content": None}])[0]
-
-
 def test_the_options_choose_what_is_played(sessions: list[Session]) -> None:
     small = scripts_of(parse(["--conversations", "8", "--seed", "3"]))
     assert Counter(script.key.tenant for script in small) == {PAIRS: 4, GROUP: 4, "agents": 2}
     everything = scripts_of(parse(["--all"]))
     assert sum(s.length for s in everything if s.key.tenant != "agents") > sum(
-        len(session.said) for session in sessions
+        len(session.in_order) for session in sessions
     )
     with pytest.raises(SystemExit, match="2"):
         parse(["--all", "--quick"])

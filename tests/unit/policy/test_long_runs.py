@@ -17,7 +17,6 @@ from projections.render.read_header import state_of
 from projections.render.render import render_openai
 from projections.window.conversation_state import RENDERED
 from streams.compaction.requests import request_for
-from tests.support import openai_checker
 from tests.support.agent_run import (
     COMPOSED,
     KEY,
@@ -30,6 +29,7 @@ from tests.support.agent_run import (
     row,
 )
 from tests.unit.policy.test_documentation import TEXT, table
+from threadfold.demo import openai_checker
 
 FREE = {"soft_trim", "hard_clear", "compact_tool_results"}
 LATE_TOKENS = 10_000

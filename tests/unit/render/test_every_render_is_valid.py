@@ -28,9 +28,10 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.window.bodies import to_flat
 from projections.window.window import Window
-from tests.support import anthropic_checker, openai_checker
+from tests.support import anthropic_checker
 from tests.support.generated import KEY, Story
 from tests.support.renders import check_explained, check_kept, check_reasoning, checked
+from threadfold.demo import openai_checker
 
 FULL = os.environ.get("THREADFOLD_SWEEP") == "full"
 SHARED = Path(os.environ.get("THREADFOLD_SHARED") or Path(__file__).resolve().parents[4] / "shared")

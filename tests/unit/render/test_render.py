@@ -32,8 +32,8 @@ from projections.window.window import Window
 from streams.compaction.requests import request_for
 from tests.support.conversations import conversations
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
-from tests.support.openai_checker import problems
 from tests.support.talks import random_talks, summary_of
+from threadfold.demo.openai_checker import problems
 from threadfold.testing import MemoryLog
 
 LIMITS = (None, 10_000, 700, 300, 120, 30, 0)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import anthropic_checker, neutral_checker, openai_checker
+from tests.support import anthropic_checker, neutral_checker
+from threadfold.demo import openai_checker
 
 Change = tuple[str, Any]
 

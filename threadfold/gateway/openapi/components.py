@@ -308,7 +308,11 @@ def _context() -> Schema:
             "guard": {},
             "trace": array(ref("Step")),
         },
-        {"system": TEXT, "parked": record({"position": POSITION, "cause": TEXT, "waiting": COUNT})},
+        {
+            "positions": array(nullable(POSITION)),
+            "system": TEXT,
+            "parked": record({"position": POSITION, "cause": TEXT, "waiting": COUNT}),
+        },
         "What a model is sent: `messages` (and `system`, for Anthropic) can be handed on as they"
         " are.",
     )

@@ -15,6 +15,7 @@ MESSAGES: list[dict[str, Any]] = [
 ]
 CONTEXT: dict[str, Any] = {
     "messages": MESSAGES,
+    "positions": ["3-16", "3-17"],
     "tokens": 23,
     "budget": 30000,
     "ceiling": 92160,

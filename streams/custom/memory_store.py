@@ -1,4 +1,4 @@
-"""Results of a team's own projections in memory."""
+"""Results of custom projections in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class _Place:
 
 
 class MemoryProjectionStore:
-    """A :class:`streams.custom.persistence.ProjectionStore` kept in this process, for tests; it
-    passes the same suite as the one in Redis.
+    """A :class:`streams.custom.persistence.ProjectionStore` kept in this process, for the fold that
+    ``verify`` compares with, and for tests. It passes the same suite as the one in Redis.
     """
 
     def __init__(self) -> None:

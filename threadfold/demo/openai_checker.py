@@ -1,5 +1,5 @@
-"""Whether messages are such that OpenAI's chat completions take them: written from the API's
-reference, knowing nothing of threadfold.
+"""Checks that OpenAI's chat completions accept messages. Written from the API's reference; it
+imports nothing of the code that makes renders, so that it can judge them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ AUTHOR = re.compile(r"[^\s<|\\/>]+")
 
 
 def problems(messages: bytes | list[Any]) -> list[str]:
-    """What is wrong with the messages, one sentence each; empty when nothing is.
+    """The faults of the messages, one sentence each; empty for valid messages.
 
-    Every call is answered by exactly one tool message before anything else is said; the answers may
-    come in any order. Ids of one message's calls differ; another message may use them again.
+    Exactly one tool message answers each call, before any other message follows; answers may come
+    in any order. Ids differ within one message's calls; another message may use them again.
     """
     parsed = json.loads(messages) if isinstance(messages, bytes) else messages
     if not isinstance(parsed, list):
@@ -51,16 +51,11 @@ def problems(messages: bytes | list[Any]) -> list[str]:
                 f"{i}: calls {sorted(+waiting)} have no result directly after their message"
             )
         calls = message.get("tool_calls")
-        ids = (
-            [
-                call["id"]
-                for call in calls
-                if isinstance(call, dict) and isinstance(call.get("id"), str)
-            ]
-            if isinstance(calls, list)
-            else []
+        waiting = Counter(
+            call["id"]
+            for call in (calls if isinstance(calls, list) else ())
+            if isinstance(call, dict) and isinstance(call.get("id"), str)
         )
-        waiting = Counter(ids)
         wrong += [
             f"{i}: two calls of one message have the id {id_!r}"
             for id_, n in waiting.items()
