@@ -54,6 +54,11 @@ class PartitionQueue:
         return self._count >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
 
     @property
+    def rows(self) -> int:
+        """How many rows are queued."""
+        return self._count
+
+    @property
     def held(self) -> int:
         """Bytes that are queued, roughly."""
         return self._bytes

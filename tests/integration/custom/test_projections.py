@@ -214,7 +214,7 @@ async def test_lost_values_are_folded_anew_and_nothing_is_read_meanwhile(
         await client.hset(
             f"{settings.topic_prefix}:view:{{{place}}}:t:acme", mapping={"messages": b'{"n":999}'}
         )
-        runner._unprepared.add(0)
+        runner.runtime.prepare_again(0)
         await until(lambda: _digest_is_right(open_, place), 40)
         assert await message_counts(settings, projection) == before
     await client.aclose()
