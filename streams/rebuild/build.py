@@ -18,7 +18,6 @@ from streams.control.follower import Control, Generation
 from streams.control.generations import known_generation
 from streams.log.log import Log
 from streams.log.rollback_cache import RollbackCache
-from streams.log.text_cache import TextCache
 from streams.partition.log_identity import why_other
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
@@ -126,12 +125,12 @@ class Builder:
         self.events = 0
         self._control = control
         self._generation = generation
-        self._log = TextCache(log)
+        self._log = RollbackCache(log)
         self._store = store
         self._bounds = bounds or Bounds()
         self._told = told
         self._stopping = stopping
-        rules, histories = control.state.rules(generation), RollbackCache()
+        rules = control.state.rules(generation)
         learn = control.learner(rules)
         self._partitions = {
             number: Partition(
@@ -143,7 +142,7 @@ class Builder:
                 learn=learn,
                 voice=NullSink(),
                 cached_windows=settings.cached_windows,
-                fetch=histories.fetch,
+                fetch=self._log.fetch,
             )
             for number in numbers
         }

@@ -32,7 +32,6 @@ from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
-from streams.log.text_cache import TextCache
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import mend
@@ -407,8 +406,8 @@ class World:
             number = self.latest = self.latest + 1
             self.generations.append(number)
             self.note("rebuilt")
-        recent = TextCache(self.log)
-        builder = self.partition(number, voice=NullSink(), log=recent, fetch=RollbackCache().fetch)
+        recent = RollbackCache(self.log)
+        builder = self.partition(number, voice=NullSink(), log=recent, fetch=recent.fetch)
         checkpoint = await self.store.checkpoint(number, NUMBER)
         if checkpoint is not None and not await log_identity.is_of(
             self.log, NUMBER, checkpoint, len(self.rows)

@@ -20,7 +20,8 @@ from projections.storage.protocol import Applied, Checkpoint, Write
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.projector.projector import FETCH_ROWS, Projector
+from streams.partition.runtime import FETCH_ROWS
+from streams.projector.projector import Projector
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.contract.compaction.test_endpoints import POLICY as ENDPOINT_POLICY
