@@ -1,4 +1,4 @@
-"""``append``: events or OpenAI-format messages from a file or stdin into one conversation."""
+"""``append``: appends events or OpenAI-format messages to one conversation."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def append(tenant: str, conversation: str, file: Path | None, data: Path | None)
     """Append JSON lines to a conversation and print one position a line, in order.
 
     A line is a flat event (`{"type": "message", "role": "user", ...}`) or an OpenAI-format message
-    (`{"role": "user", ...}`). Reads FILE, or stdin. Everything is checked before anything is
-    appended; blank lines are passed over; an empty input is no error.
+    (`{"role": "user", ...}`). The command reads FILE, or stdin. It checks all lines before it
+    appends any. It skips blank lines and accepts an empty input.
     """
     make_key(tenant, conversation)
     settings = load_settings(data)
@@ -66,8 +66,8 @@ async def _append(
                 positions = await append_drafts(backend.log, _joined(drafts[i : i + LIST]))
             except KafkaUnavailable as error:
                 done = (
-                    f"{i} lines are in (their positions were printed); from line {lines[i][0]} on"
-                    " it is not known: "
+                    f"{i} lines are appended (see the printed positions); from line"
+                    f" {lines[i][0]} on it is unknown: "
                     if i
                     else ""
                 )
@@ -78,7 +78,7 @@ async def _append(
 
 
 def _draft(drafter: Drafter, conversation: str, number: int, flat: dict[str, Any]) -> Drafts:
-    """Check one line; an error names the line by its number in the file, blank lines counted."""
+    """Check one line. An error names its number in the file, blank lines counted."""
     try:
         return drafter.drafts([(conversation, flat)], "line", False, None)
     except ThreadfoldError as error:

@@ -1,4 +1,4 @@
-"""What the commands share: finding the stack, running a coroutine, printing JSON."""
+"""Shared by the commands: finding and opening a stack, running a coroutine, printing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import orjson
+import msgspec
 
 from projections.errors import InvalidSettings
 from streams.control.follower import Control
@@ -26,12 +26,12 @@ DEFAULT_DATA = Path("threadfold-data")
 
 
 def data_option(command: Command) -> Command:
-    """The option ``--data DIR`` that every command has which talks to a stack."""
+    """The option ``--data DIR`` of every command that talks to a stack."""
     return click.option(
         "--data",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="The folder of a stack that `threadfold up --data DIR` started.",
+        help="The data folder of a stack started by `threadfold up --data DIR`.",
     )(command)
 
 
@@ -39,8 +39,7 @@ def load_settings(data: Path | None, **overrides: Any) -> Settings:
     """The settings of the stack a command talks to: the environment over ``DIR/threadfold.toml``,
     or over ``THREADFOLD_CONFIG``.
 
-    Where nothing at all is configured, the stack in ``./threadfold-data`` is meant, the folder that
-    ``up`` takes by default.
+    Where nothing is configured, it is the stack in ``./threadfold-data``, the default of ``up``.
 
     Raises:
         InvalidSettings: the folder holds no stack, a setting is wrong, or no Kafka or Redis is
@@ -55,15 +54,14 @@ def load_settings(data: Path | None, **overrides: Any) -> Settings:
     config = data / CONFIG_FILE
     if not config.exists():
         raise InvalidSettings(
-            f"{data} has no {CONFIG_FILE}, so it is no stack's folder: start one with `threadfold"
-            f" up --data {data}`"
+            f"{data} has no {CONFIG_FILE}: start a stack there with `threadfold up --data {data}`"
         )
     return Settings.load(os.environ, config, **overrides).require()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end. The clients' own log lines are no part of its output
-    (``THREADFOLD_DEBUG=1`` shows them).
+    """Run a command's coroutine to its end. Hides the clients' log lines, which
+    ``THREADFOLD_DEBUG=1`` shows.
     """
     root = logging.getLogger()
     if os.environ.get("THREADFOLD_DEBUG", "") not in ("", "0"):
@@ -74,27 +72,25 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class Finite(click.FloatRange):
-    """A number within a range; click's own takes "nan" for one within any."""
+    """A finite number within a range; click's own type accepts "nan"."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no number to work with", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
 class OutputClosed(Exception):
-    """Nobody reads stdout any more (``| head``). No OSError, so that nobody takes it for a failing
-    broker.
+    """The reader has closed stdout (``| head``). Not an OSError, so that no caller takes it for a
+    failing broker.
     """
 
 
 def print_line(raw: bytes | str) -> None:
-    """Print one line on stdout, as the bytes it is; raises :class:`OutputClosed` when nobody reads
-    it.
-    """
+    """Print one line on stdout; raises :class:`OutputClosed` when the reader has closed it."""
     try:
         sys.stdout.buffer.write((raw.encode() if isinstance(raw, str) else raw) + b"\n")
     except BrokenPipeError as error:
@@ -102,7 +98,7 @@ def print_line(raw: bytes | str) -> None:
 
 
 def flush() -> None:
-    """Hand what was printed to the reader now; raises :class:`OutputClosed` when there is none."""
+    """Flush stdout; raises :class:`OutputClosed` when the reader has closed it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError as error:
@@ -110,8 +106,9 @@ def flush() -> None:
 
 
 def print_json(value: object, *, pretty: bool = False) -> None:
-    """Print a value as JSON on one line, or indented."""
-    print_line(orjson.dumps(value, option=orjson.OPT_INDENT_2 if pretty else 0))
+    """Print a value (structs too), or JSON bytes as they are, on one line or indented."""
+    raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    print_line(msgspec.json.format(raw, indent=2) if pretty else raw)
 
 
 async def ensure_tenant(control: Control, tenant: str) -> None:
@@ -132,5 +129,5 @@ async def open_control(settings: Settings) -> AsyncIterator[Control]:
 
 
 def say(text: str) -> None:
-    """Tell a person something; stdout is kept for results."""
+    """Print a line for a person on stderr; stdout is for results."""
     click.echo(text, err=True)

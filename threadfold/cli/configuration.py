@@ -1,4 +1,4 @@
-"""Writing ``DIR/threadfold.toml``: how the other commands find a stack that ``up`` runs."""
+"""Writes ``DIR/threadfold.toml``, by which the other commands find the stack of ``up``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ ALWAYS = frozenset(
     }
 )
 HEAD = (
-    "# Written by `threadfold up` at every start; what is changed here is lost. To change a"
-    " setting, set THREADFOLD_<NAME> for `up`.\n"
+    "# `threadfold up` writes this file at every start. To change a setting, set THREADFOLD_<NAME>"
+    " for `up`.\n"
 )
 
 
 def write_config(path: Path, settings: Settings) -> None:
-    """Write addresses, topic settings and all that is not a default, atomically, readable by the
-    owner only (a URL may hold a password).
+    """Write addresses, topic settings and all that differs from its default.
+
+    The write is atomic. Only the owner can read the file: a URL may hold a password.
     """
     lines = [HEAD]
     for field in msgspec.structs.fields(Settings):
@@ -51,13 +52,11 @@ def write_config(path: Path, settings: Settings) -> None:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it; JSON's form of scalars is TOML's, but for DEL in a string. Tables
-    are written inline.
-    """
+    """A value in TOML, tables inline. Scalars look as in JSON, except DEL in a string."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
     if isinstance(value, dict):
-        # TOML has no null, and where one may stand it is the default.
+        # TOML has no null; wherever one is allowed, it is the default.
         return (
             "{"
             + ", ".join(

@@ -1,14 +1,10 @@
-"""``erase``: a conversation, or all of a user's, out of everything that can be reached; prints the
-receipts.
-"""
+"""``erase``: erases a conversation, or all of a user's, and prints the receipts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
-import msgspec
-import orjson
 
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
@@ -22,24 +18,24 @@ from threadfold.streaming.partial_store import PartialStore
 @click.argument("tenant")
 @click.argument("conversation", required=False)
 @click.option(
-    "--user", metavar="U", help="In place of a conversation: all that were opened with this user."
+    "--user", metavar="U", help="Instead of a conversation: erase all opened with this user."
 )
 @data_option
 def erase(tenant: str, conversation: str | None, user: str | None, data: Path | None) -> None:
-    """Erase a conversation for good and print the receipt: of each store what became of it, and
-    until when. A worker must be running.
+    """Erase a conversation for good and print the receipt: the state of each store and its
+    deadline. A worker must run.
 
-    It may be repeated: cut off, it goes on where it was; done, it prints the same receipt. With
-    --user one receipt a line.
+    Run it again after an interruption: it continues. Afterwards it prints the same receipt. With
+    --user it prints one receipt a line.
     """
     if (conversation is None) == (user is None):
-        raise click.UsageError("name a conversation, or --user U")
+        raise click.UsageError("give a conversation, or --user U")
     check_name("tenant", tenant)
     if conversation is not None:
         make_key(tenant, conversation)
     receipts = run(_erase(load_settings(data), tenant, conversation, user))
     for receipt in receipts:
-        print_json(orjson.loads(msgspec.json.encode(receipt)), pretty=user is None)
+        print_json(receipt, pretty=user is None)
 
 
 async def _erase(

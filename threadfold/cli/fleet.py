@@ -5,7 +5,6 @@ die.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 import urllib.error
@@ -18,7 +17,7 @@ from pathlib import Path
 from projections.errors import ThreadfoldError
 from streams.settings.settings import PREFIX, Settings
 from threadfold.cli.common import CONFIG_FILE, say
-from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.process import GuardedProcess, last_lines, rotate_log
 from threadfold.embedded.server import EmbeddedServer
 
 POLL = 0.1
@@ -33,7 +32,6 @@ GRACE = 20.0
 """Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer
 group.
 """
-LOG_LIMIT = 8 << 20
 LONGEST_LINE = 600
 
 
@@ -94,8 +92,7 @@ class Fleet:
         """Start all services, each with its log in ``DIR/logs``."""
         self.logs.mkdir(exist_ok=True)
         for service in (*self.workers, self.gateway):
-            if service.log.exists() and service.log.stat().st_size > LOG_LIMIT:
-                shutil.move(service.log, service.log.with_suffix(".log.1"))
+            rotate_log(service.log)
             self._launch(service)
 
     def _launch(self, service: Service) -> None:
@@ -160,7 +157,7 @@ class Fleet:
 
     def _note_death(self, service: Service, code: int, now: float, give_up: bool) -> None:
         service.deaths = 1 if now - service.started > STEADY else service.deaths + 1
-        last = _last_line(service.log)
+        last = last_message(service.log)
         if give_up and service.deaths >= ATTEMPTS:
             raise ServiceDied(
                 f"{service.name} ended {service.deaths} times (exit code {code}) and is given up:"
@@ -184,16 +181,10 @@ class Fleet:
                         task.result()
 
 
-def _last_line(log: Path) -> str:
-    if not log.exists():
-        return "no log"
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        lines = [
-            line.strip()
-            for line in file.read().decode(errors="replace").splitlines()
-            if any(map(str.isalnum, line))
-        ]
-    if not lines:
-        return "its log is empty"
-    return lines[-1] if len(lines[-1]) <= LONGEST_LINE else f"{lines[-1][:LONGEST_LINE]}…"
+def last_message(log: Path) -> str:
+    """The last line of a log that has words."""
+    for line in reversed(last_lines(log, 50)):
+        if any(map(str.isalnum, line)):
+            text = line.strip()
+            return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
+    return "its log is empty"

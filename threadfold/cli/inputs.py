@@ -1,6 +1,4 @@
-"""Reading what a person hands in: JSON lines of events, messages or conversations, each fault named
-by its line.
-"""
+"""Reads JSON lines of events, messages or conversations; an error names the line."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from projections.window.bodies import to_flat
 
 
 def open_lines(path: Path | None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, or of stdin for None and ``-``, with their numbers from 1; blank ones
-    are left out.
+    """The lines of a file (None or ``-``: stdin) with their numbers from 1, without blank ones.
 
     Raises:
         MalformedInput: the file cannot be read.
@@ -45,7 +42,7 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
     """The JSON object on a line.
 
     Raises:
-        MalformedInput: it is not UTF-8, not JSON, or no object.
+        MalformedInput: the line is not UTF-8, not JSON, or not an object.
     """
     try:
         line.decode()
@@ -67,7 +64,6 @@ def flat_event(value: dict[str, Any], where: str) -> dict[str, Any]:
     means.
 
     Raises:
-        InvalidEvent: it is a message with a role that is none of OpenAI's; the event's own check
-            finds the rest.
+        InvalidEvent: the message has an unknown role; the event's own check finds other faults.
     """
     return to_flat(value, where) if "type" not in value and "role" in value else value

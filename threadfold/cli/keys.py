@@ -1,6 +1,4 @@
-"""``keys new-master|rotate``: the master keys that wrap the data keys of encrypted
-conversations.
-"""
+"""``keys new-master|rotate``: the master keys, which wrap the conversations' data keys."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from threadfold.cli.common import data_option, load_settings, run
 
 @click.group()
 def keys() -> None:
-    """Make master keys, and wrap data keys anew."""
+    """Make master keys, and wrap data keys with the current one."""
 
 
 @keys.command("new-master")
@@ -25,8 +23,8 @@ def new_master(name: str | None) -> None:
     """Print a new master key as `id:base64`: a line of the master key file, or an entry of
     THREADFOLD_MASTER_KEYS.
 
-    Put it first to make it the current one, and keep the others until `threadfold keys rotate` has
-    run. Nothing else knows it: whoever loses it loses what it protects.
+    Put it first to make it the current key. Keep the other keys until `threadfold keys rotate` has
+    run. No other copy exists: without the key, what it protects is lost.
     """
     click.echo(make_master(name))
 
@@ -34,11 +32,10 @@ def new_master(name: str | None) -> None:
 @keys.command()
 @data_option
 def rotate(data: Path | None) -> None:
-    """Wrap all data keys with the current master key, the first one configured; prints `rotated:
-    n`.
+    """Wrap all data keys with the current master key, the first configured; print `rotated: n`.
 
-    Cut off, it goes on when repeated. When it is done, and every service runs with the new key, the
-    old one may be taken away.
+    Run it again after an interruption: it continues. Remove the old key once every service runs
+    with the new one.
     """
     click.echo(f"rotated: {run(_rotate(load_settings(data)))}")
 

@@ -1,8 +1,7 @@
-"""The ``threadfold`` command: its groups, loaded lazily, and how errors become one line and an exit
-code.
+"""The ``threadfold`` command: its table of commands, and errors as one line and an exit code.
 
-Only click is imported here, so ``threadfold --help`` answers in a tenth of a second and a command
-pays for its own imports alone.
+This module imports only click, so ``threadfold --help`` answers in a tenth of a second. A command
+loads only its own imports.
 """
 
 from __future__ import annotations
@@ -16,74 +15,37 @@ from typing import Any
 import click
 
 DONE, FOUND_WRONG, FAILED, INTERRUPTED = 0, 1, 2, 130
-"""The exit codes: done; something was found wrong; bad usage, an unreachable service or an error;
-Ctrl-C.
-"""
+"""Exit codes: done; found wrong; bad usage, unreachable service or error; Ctrl-C."""
 
 COMMANDS = {
-    "up": (
-        "threadfold.cli.up:up",
-        "Start everything here: Kafka, Redis, topics, workers and the gateway.",
-    ),
-    "worker": ("threadfold.cli.services:worker", "Run one worker: projector and compactor."),
-    "gateway": ("threadfold.cli.services:gateway", "Run the HTTP gateway."),
-    "topics": ("threadfold.cli.topics:topics", "Create or check the topics."),
-    "doctor": (
-        "threadfold.cli.doctor:doctor",
-        "Check brokers, Redis, topics and lag, and say what to do.",
-    ),
-    "append": (
-        "threadfold.cli.append:append",
-        "Append events or messages, JSON lines; prints their positions.",
-    ),
-    "play": ("threadfold.cli.play:play", "Play conversation files and wait until all is applied."),
-    "context": ("threadfold.cli.read:context", "Print a conversation's rendered window."),
-    "history": (
-        "threadfold.cli.read:history",
-        "Print a page of a conversation backwards from the log.",
-    ),
-    "renders": (
-        "threadfold.cli.renders:renders",
-        "Show what a model was sent, rendered again from the log.",
-    ),
-    "summaries": ("threadfold.cli.summaries:summaries", "Print the summaries topic as JSON lines."),
-    "rebuild": (
-        "threadfold.cli.generations:rebuild",
-        "Build a new generation of all windows beside the live one.",
-    ),
-    "generations": (
-        "threadfold.cli.generations:generations",
-        "List, switch to or drop generations.",
-    ),
-    "verify": (
-        "threadfold.cli.verify:verify",
-        "Fold windows from the log and compare them with Redis.",
-    ),
-    "dead-letters": (
-        "threadfold.cli.dead_letters:dead_letters",
-        "List, inspect, retry and drop what could not be applied.",
-    ),
-    "projection": (
-        "threadfold.cli.projection:projection",
-        "Run, rebuild, verify, list or drop your own projections.",
-    ),
-    "schemas": (
-        "threadfold.cli.schemas:schemas",
-        "Print the JSON Schemas of the events and the AsyncAPI document of the topics.",
-    ),
-    "erase": (
-        "threadfold.cli.erase:erase",
-        "Erase a conversation, or all of a user's, and print the receipts.",
-    ),
-    "keys": ("threadfold.cli.keys:keys", "Make master keys, wrap data keys anew."),
-    "tenants": ("threadfold.cli.tenants:tenants", "Add and list tenants, revoke their keys."),
+    "up": ("up", "Start everything here: Kafka, Redis, topics, workers and the gateway."),
+    "worker": ("services", "Run one worker: projector and compactor."),
+    "gateway": ("services", "Run the HTTP gateway."),
+    "topics": ("topics", "Create or check the topics."),
+    "doctor": ("doctor", "Check brokers, Redis, topics and lag, and say what to do."),
+    "append": ("append", "Append events or messages, JSON lines; print their positions."),
+    "play": ("play", "Play conversation files and wait until all events are applied."),
+    "context": ("read", "Print a conversation's rendered window."),
+    "history": ("read", "Print a page of a conversation from the log, newest first."),
+    "renders": ("renders", "Show a recorded model call, rendered again from the log."),
+    "summaries": ("summaries", "Print the summaries topic as JSON lines."),
+    "rebuild": ("generations", "Build a new generation of all windows beside the live one."),
+    "generations": ("generations", "List generations, switch to one or drop one."),
+    "verify": ("verify", "Fold windows from the log and compare them with Redis."),
+    "dead-letters": ("dead_letters", "List, inspect, retry or drop events that cannot be applied."),
+    "projection": ("projection", "Run, rebuild, verify, list or drop your own projections."),
+    "schemas": ("schemas", "Print the events' JSON Schemas and the topics' AsyncAPI document."),
+    "erase": ("erase", "Erase a conversation, or all of a user's, and print the receipts."),
+    "keys": ("keys", "Make master keys, and wrap data keys with the current one."),
+    "tenants": ("tenants", "Add and list tenants, revoke their keys."),
 }
+"""Each command: its module in ``threadfold.cli``, which names it as the command is named, and its
+help.
+"""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called; the list of commands needs no
-    import at all.
-    """
+    """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -91,8 +53,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), name)
+        module = importlib.import_module(f"threadfold.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -107,8 +69,8 @@ class LazyGroup(click.Group):
         except Exception as error:
             if not isinstance(error, BrokenPipeError) and type(error).__name__ != "OutputClosed":
                 raise
-            # The reader took what it wanted (`| head`). What is still buffered goes nowhere, so
-            # that Python does not complain at exit.
+            # The reader has closed stdout (`| head`). Discard what is still buffered, so that
+            # Python does not complain at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return DONE
         return result
@@ -130,7 +92,7 @@ def app() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command line (``sys.argv`` by default) and return its exit code; errors are one line on
+    """Run a command line (``sys.argv`` by default). Returns its exit code; an error is one line on
     stderr.
     """
     try:
@@ -155,7 +117,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _sentence(text: str) -> str:
-    """click's message on one line, begun as ours are."""
+    """click's message on one line, in lower case as ours."""
     joined = " ".join(text.split()).removesuffix(".")
     return joined[:1].lower() + joined[1:]
 
@@ -184,7 +146,5 @@ def _explain(error: BaseException) -> int:
 
 
 def _one_line(text: str) -> str:
-    """An error's text on one line, with nothing that a terminal would obey: it may quote
-    another's.
-    """
+    """An error's text on one line, control characters escaped: it may quote somebody's input."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))

@@ -1,6 +1,4 @@
-"""Showing how far something is: a bar on a terminal, a plain line every few seconds elsewhere;
-always on stderr.
-"""
+"""Progress on stderr: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ EVERY = 5.0
 
 
 class Meter:
-    """Called with what is done and what there is in all; the rest is the subclass's."""
+    """Shows progress each time it is called; the subclass says how."""
 
     def __init__(self, label: str, unit: str = "events") -> None:
         self.label = label
@@ -28,18 +26,18 @@ class Meter:
         return done / max(1e-3, time.monotonic() - self.started)
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Show it."""
+        """Show that ``done`` of ``total`` units are done."""
 
 
 class _Lines(Meter):
     def __init__(self, label: str, unit: str = "events") -> None:
         super().__init__(label, unit)
-        self._said = self.started
+        self._printed = self.started
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if now - self._said >= EVERY:
-            self._said = now
+        if now - self._printed >= EVERY:
+            self._printed = now
             say(
                 f"{self.label}: {done} of {total} {self.unit},"
                 f" {self.rate(done):.0f}/s{', ' + note if note else ''}"

@@ -1,4 +1,4 @@
-"""``context`` and ``history``: what a model would be sent, and what was said."""
+"""``context`` and ``history``: a conversation's rendered window, and its events in the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from projections.names import make_key
 from streams.settings.settings import Settings
@@ -24,20 +23,17 @@ from threadfold.service.documents import FORMATS
     type=click.Choice(FORMATS),
     default="openai",
     show_default=True,
-    help="What `messages` holds.",
+    help="The format of `messages`.",
 )
 @data_option
 def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None:
-    """Print a conversation's window as it would be sent to a model: a JSON document with
-    `messages`, tokens, position and digests.
+    """Print a conversation's window as a model receives it: a JSON document with `messages`,
+    tokens, position and digests.
 
-    `events` gives the window's own events, each with its position, instead of a provider's
-    messages.
+    The format `events` gives the window's own events with their positions.
     """
     make_key(tenant, conversation)
-    print_json(
-        orjson.loads(run(_context(load_settings(data), tenant, conversation, fmt))), pretty=True
-    )
+    print_json(run(_context(load_settings(data), tenant, conversation, fmt)), pretty=True)
 
 
 async def _context(settings: Settings, tenant: str, conversation: str, fmt: str) -> bytes:
@@ -51,7 +47,7 @@ async def _context(settings: Settings, tenant: str, conversation: str, fmt: str)
 @click.option(
     "--before",
     metavar="CURSOR",
-    help="The `next_before` of the page before; without it the newest events.",
+    help="The `next_before` of the last page [default: begin with the newest event].",
 )
 @click.option(
     "--limit",
@@ -59,7 +55,7 @@ async def _context(settings: Settings, tenant: str, conversation: str, fmt: str)
     default=50,
     show_default=True,
     metavar="N",
-    help="Events in the page.",
+    help="Events a page.",
 )
 @data_option
 def history(

@@ -1,4 +1,4 @@
-"""``renders show``: what a model was sent, rendered again from the log."""
+"""``renders show``: a recorded model call, its messages rendered again from the log."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-import orjson
 
 from projections.names import check_name, make_key
 from streams.settings.settings import Settings
@@ -17,16 +15,18 @@ from threadfold.service.conversations import ConversationService
 
 @click.group()
 def renders() -> None:
-    """The ledger of model calls."""
+    """Show the ledger of model calls."""
 
 
 @renders.command()
 @click.argument("render_id", required=False, metavar="[ID]")
-@click.option("--tenant", metavar="T", help="With an ID: only if it is this tenant's.")
+@click.option(
+    "--tenant", metavar="T", help="The tenant whose call it is."
+)
 @click.option(
     "--conversation",
     metavar="C",
-    help="In place of an ID: the newest records of this conversation, a line each.",
+    help="Instead of an ID: list the newest calls of this conversation.",
 )
 @click.option(
     "--last",
@@ -34,7 +34,7 @@ def renders() -> None:
     default=10,
     show_default=True,
     metavar="N",
-    help="How many records to list.",
+    help="How many calls to list.",
 )
 @data_option
 def show(
@@ -44,26 +44,24 @@ def show(
     last: int,
     data: Path | None,
 ) -> int:
-    """Show a recorded model call: its record, and the messages rendered again from the log as it
-    stood then.
+    """Show a recorded model call: its record, and its messages rendered again from the log.
 
-    Exits 0 when the digests agree, 1 when not (`why` says what can be told). Without an ID,
-    --tenant and --conversation list the newest records with their ids, newest first; nothing is
-    rendered then.
+    Exits with 0 if the digests agree, with 1 if not (`why` gives the reason). Without an ID,
+    --tenant and --conversation list the latest calls, newest first, a line each.
     """
     if render_id is not None:
         if conversation is not None:
-            raise click.UsageError("name an ID, or --tenant and --conversation, not both")
+            raise click.UsageError("give an ID or --conversation, not both")
         if tenant is not None:
             check_name("tenant", tenant)
         shown = run(_show(load_settings(data), render_id, tenant))
-        print_json(orjson.loads(msgspec.json.encode(shown)), pretty=True)
+        print_json(shown, pretty=True)
         return 0 if shown["agrees"] else 1
     if tenant is None or conversation is None:
-        raise click.UsageError("name an ID, or --tenant and --conversation")
+        raise click.UsageError("give an ID, or --tenant and --conversation")
     make_key(tenant, conversation)
     for record in run(_last(load_settings(data), tenant, conversation, last)):
-        print_json(orjson.loads(msgspec.json.encode(record)))
+        print_json(record)
     return 0
 
 

@@ -1,6 +1,4 @@
-"""``schemas``: the JSON Schemas of the events and the AsyncAPI document of the topics, as this
-release generates them.
-"""
+"""``schemas``: the JSON Schemas of the events and the AsyncAPI document of the topics."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ import click
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write all of them into this folder.",
+    help="Write all documents into this folder.",
 )
 def schemas(name: str | None, folder: Path | None) -> None:
-    """Print the schema NAME (`message`: the CloudEvent, `message.flat`: as it is appended over
-    HTTP, `asyncapi`: the topics).
+    """Print the schema NAME: `message` (the CloudEvent), `message.flat` (the form appended over
+    HTTP), `asyncapi` (the topics).
 
-    Without a name, their names; with --dir, all of them as files.
+    Without a name, it lists the names. With --dir, it writes all documents as files.
     """
     from threadfold.schemas.documents import texts, write
 

@@ -1,6 +1,4 @@
-"""``worker`` and ``gateway``: the two services on their own, in the foreground, configured by
-environment or file.
-"""
+"""``worker`` and ``gateway``: each service alone, in the foreground."""
 
 from __future__ import annotations
 
@@ -16,12 +14,11 @@ from threadfold.cli.common import data_option, load_settings
 @data_option
 @click.pass_context
 def worker(ctx: click.Context, data: Path | None) -> None:
-    """Run one worker: the projector and the compactor. SIGTERM or Ctrl-C stops it; any number of
-    workers share the partitions.
+    """Run one worker: the projector and the compactor. Workers share the partitions. SIGTERM or
+    Ctrl-C stops it.
     """
     settings = load_settings(data)
-    # Before Faust sets up logging, a client's complaint would only repeat what the error's own line
-    # says.
+    # Before Faust sets up logging, a client's log line would only repeat the error's own line.
     logging.lastResort = logging.NullHandler()
     from streams.worker import run_worker
 
@@ -33,12 +30,12 @@ def worker(ctx: click.Context, data: Path | None) -> None:
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="The port to listen on, 0 for any free one [default: 8080].",
+    help="The port to listen on; 0: any free port [default: 8080].",
 )
 @data_option
 def gateway(host: str | None, port: int | None, data: Path | None) -> None:
-    """Run the HTTP gateway; prints `ready: URL` once it listens. SIGTERM or Ctrl-C lets requests
-    finish and stops it.
+    """Run the HTTP gateway; print `ready: URL` once it listens. SIGTERM or Ctrl-C stops it after
+    the open requests.
     """
     settings = load_settings(data, gateway_host=host, gateway_port=port)
     from threadfold.gateway import serve

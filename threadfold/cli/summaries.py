@@ -1,6 +1,4 @@
-"""``summaries``: the summaries topic as JSON lines, each the CloudEvent as it was before its
-payload was sealed.
-"""
+"""``summaries``: the summaries topic as JSON lines of CloudEvents, decrypted."""
 
 from __future__ import annotations
 
@@ -24,20 +22,20 @@ from threadfold.cli.common import data_option, flush, load_settings, print_line,
 
 
 @click.command()
-@click.option("--tenant", metavar="T", help="Only this tenant's.")
-@click.option("--follow", is_flag=True, help="Go on with new ones as they come, until Ctrl-C.")
+@click.option("--tenant", metavar="T", help="Print only this tenant's.")
+@click.option("--follow", is_flag=True, help="Print new ones as they arrive, until Ctrl-C.")
 @click.option(
     "--from-beginning",
     is_flag=True,
-    help="With --follow: begin with the oldest instead of the next new one.",
+    help="With --follow: begin with the oldest.",
 )
 @data_option
 def summaries(tenant: str | None, follow: bool, from_beginning: bool, data: Path | None) -> None:
-    """Print accepted summaries (and voidings and erasures) as JSON lines; one whose key is gone
-    with its payload sealed.
+    """Print accepted summaries, voidings and erasures as JSON lines. A payload whose key was
+    deleted stays encrypted.
 
-    Without --follow: all there are now, oldest first. Delivery is at least once: dedupe on
-    summary_id. A conversation's summaries come in order; there is no order among conversations.
+    Without --follow it prints all there are now, oldest first. Delivery is at least once: dedupe on
+    summary_id. The order holds within a conversation, not among conversations.
     """
     if tenant is not None:
         check_name("tenant", tenant)

@@ -1,4 +1,4 @@
-"""``topics create|check``: the topics in the shape that correctness needs."""
+"""``topics create|check``: the topics with the settings that correctness needs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def topics() -> None:
 @data_option
 @click.pass_context
 def create(ctx: click.Context, data: Path | None) -> None:
-    """Create the topics that are missing, and the first generation. What exists is left as it
-    is.
-    """
+    """Create the missing topics and the first generation. Existing topics stay as they are."""
     made, wrong = run(prepare(load_settings(data)))
     for name in made:
         click.echo(f"created {name}")
@@ -33,13 +31,13 @@ def create(ctx: click.Context, data: Path | None) -> None:
 @data_option
 @click.pass_context
 def check(ctx: click.Context, data: Path | None) -> None:
-    """Check that every topic is there and has the shape it needs; exit 1 if one has not."""
+    """Check that every topic exists with the settings it needs; exit 1 if not."""
     ctx.exit(_report(run(check_topics(load_settings(data)))))
 
 
 async def prepare(settings: Settings) -> tuple[list[str], list[str]]:
-    """Create what is missing of topics and first generation; returns the topics made, and what is
-    wrong with those there are then.
+    """Create missing topics and the first generation; returns the topics created and the faults of
+    all topics.
     """
     made, wrong = await create_topics(settings), await check_topics(settings)
     async with open_control(settings) as control:

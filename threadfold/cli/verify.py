@@ -1,4 +1,4 @@
-"""``verify``: do the windows in Redis say what the log says?"""
+"""``verify``: compares the windows in Redis with the log."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from threadfold.cli.progress import metered
     help="Compare N conversations chosen at random.",
 )
 @click.option("--all", "everything", is_flag=True, help="Compare every conversation (the default).")
-@click.option("--deep", is_flag=True, help="Fold from the first event on, trusting no snapshot.")
+@click.option("--deep", is_flag=True, help="Fold from the first event, without snapshots.")
 @click.option(
     "--repair",
     is_flag=True,
-    help="Write what differs anew, as the log's first to last event give it, and compare it again.",
+    help="Write windows that differ again, folded from the first event, and compare them again.",
 )
 @data_option
 @click.pass_context
@@ -43,10 +43,10 @@ def verify(
 ) -> None:
     """Fold windows from the log and compare them with Redis, byte for byte, while traffic runs.
 
-    Folds from the latest snapshots on; with --deep from the first event. Prints a line for
-    everything that differs: conversation, position, in what. The last line is `verified: N,
-    differing: N`, as found before any repair. Exit 1 if any differed, repaired or not: a second run
-    says whether all is well now.
+    It folds from the latest snapshots, with --deep from the first event. It prints a line for each
+    difference: conversation, position, what differs. The last line is `verified: N, differing: N`,
+    as before any repair. Exit 1 if a window differed, repaired or not. Run it again to see whether
+    all agree.
     """
     if sample is not None and everything:
         raise click.UsageError("--sample and --all exclude each other")

@@ -18,7 +18,7 @@ from streams.log.topics import SPECS
 from streams.settings.settings import PREFIX, Settings
 from threadfold.demo.agents import AGENTS
 from threadfold.demo.watch import PromiseBroken
-from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.process import GuardedProcess, last_lines
 from threadfold.embedded.stack import EmbeddedStack
 
 PARTITIONS = 8
@@ -97,17 +97,17 @@ def worker_process(settings: Settings, folder: Path) -> GuardedProcess:
     )
 
 
-def last_lines(log: Path, n: int = 8) -> str:
+def end_of(log: Path) -> str:
     """The end of a log, for an error message."""
-    lines = log.read_text(errors="replace").splitlines()[-n:] if log.exists() else []
-    return "\n  ".join(["", *lines]) if lines else " (it has written nothing)"
+    lines = last_lines(log, 8)
+    return "\n  ".join(["", *lines]) if lines else " (it is empty)"
 
 
 def check_alive(process: GuardedProcess, name: str, log: Path) -> None:
     """Raise :class:`PromiseBroken` when a process that should run has ended."""
     code = process.poll()
     if code is not None:
-        raise PromiseBroken(f"the {name} ended with exit code {code}:{last_lines(log)}")
+        raise PromiseBroken(f"the {name} ended with exit code {code}; its log ends:{end_of(log)}")
 
 
 async def flush(url: str) -> int:

@@ -27,8 +27,8 @@ from threadfold.demo.display import Display, Progress
 from threadfold.demo.parts import (
     check_alive,
     delete_topics,
+    end_of,
     flush,
-    last_lines,
     make_generation,
     worker_process,
 )
@@ -208,7 +208,7 @@ class Demo:
             await asyncio.sleep(LOOK_EVERY)
 
     def _worker_log(self) -> str:
-        return last_lines(self.place.folder / "worker.log")
+        return end_of(self.place.folder / "worker.log")
 
     async def _caught_up(self) -> bool:
         ends = await self.log.end_offsets()

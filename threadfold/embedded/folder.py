@@ -8,16 +8,13 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 from projections.errors import DataFolderInUse
 
 LOCK_FILE = "threadfold.lock"
 
 HANDOVER = 20.0
-"""Seconds to wait for the servers of a stack whose own process is gone: their guards are stopping
-them.
-"""
+"""Seconds to wait for the servers of a stack whose own process ended: their guards stop them."""
 
 
 class DataFolder:
@@ -25,7 +22,7 @@ class DataFolder:
 
     The lock is ``flock`` on ``threadfold.lock`` in the folder, so nothing has to be cleaned after a
     crash. Servers that inherit ``descriptor`` hold it too: after an owner's sudden death the folder
-    is free only when its last server is gone, so two Kafkas never meet in it. The pid in the file
+    is free only when its last server has ended, so two Kafkas never meet in it. The pid in the file
     is for the message; the lock alone decides. Not for network file systems without ``flock``.
     """
 
@@ -79,8 +76,8 @@ class DataFolder:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                said = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-                holder = int(said) if said.isdigit() else 0
+                written = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                holder = int(written) if written.isdigit() else 0
                 if holder and _alive(holder):
                     raise DataFolderInUse(
                         f"The data folder {self.path} is in use by process {holder}; stop it or"
@@ -89,7 +86,7 @@ class DataFolder:
                 if time.monotonic() >= deadline:
                     raise DataFolderInUse(
                         f"The data folder {self.path} is still held by servers that process"
-                        f" {said or '?'} left behind; stop them or name another folder."
+                        f" {written or '?'} left behind; stop them or name another folder."
                     ) from error
                 time.sleep(0.05)
             else:
@@ -109,12 +106,7 @@ class DataFolder:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -22,7 +22,7 @@ import sys
 import time
 
 ORPHAN_GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL when the owner is gone and has not said how long to wait."""
+"""Seconds between SIGTERM and SIGKILL when the owner ended without naming a grace."""
 
 PARENT_CHECK = 1.0
 """Seconds between looks at the parent's pid: the second line, for an owner whose forked children
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
 class _Options:
-    """What the owner asked for: descriptors to inherit, the owner's pid, and the command."""
+    """The owner's options: descriptors to inherit, the owner's pid, and the command."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.control: int | None = None
@@ -73,15 +73,14 @@ def _die_with_parent(guard: int) -> None:
 
 
 def _spawn(options: _Options) -> int:
-    """Fork and exec the command in a process group of its own; returns its pid. An exec that fails
-    is told on ``status``.
+    """Fork and exec the command in a process group of its own; returns its pid. Writes to
+    ``status`` if the exec fails.
     """
     guard = os.getpid()
     child = os.fork()
     if child:
-        with contextlib.suppress(
-            OSError
-        ):  # both sides set it, so it is set whichever comes first; too late is no harm
+        # Both sides set it, so that it is set whichever comes first.
+        with contextlib.suppress(OSError):
             os.setpgid(child, child)
         return child
     try:
@@ -104,7 +103,7 @@ def _spawn(options: _Options) -> int:
 
 
 def _kill(child: int, number: int) -> None:
-    """Signal the child's process group; one that is already gone is what was wanted."""
+    """Signal the child's process group; does nothing if it has ended."""
     try:
         os.killpg(child, number)
     except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
@@ -125,7 +124,7 @@ class _Watch:
     def __init__(self, options: _Options) -> None:
         self.control = options.control
         self.parent = options.parent
-        self.stop_asked = False
+        self.stop_requested = False
         self.reader, writer = os.pipe()
         os.set_blocking(self.reader, False)
         os.set_blocking(writer, False)
@@ -135,7 +134,7 @@ class _Watch:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
-        self.stop_asked = True
+        self.stop_requested = True
 
     def sleep(self, seconds: float, *, control: bool) -> float | None:
         """Sleep until something happens or ``seconds`` pass; returns a grace in seconds once the
@@ -147,11 +146,11 @@ class _Watch:
         ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
         if self.reader in ready:
             os.read(self.reader, 4096)
-        if self.stop_asked:
+        if self.stop_requested:
             return ORPHAN_GRACE
         if self.control in ready and self.control is not None:
-            said = os.read(self.control, 64).decode(errors="replace").split()
-            return float(said[1]) if len(said) == 2 and said[0] == "stop" else ORPHAN_GRACE
+            words = os.read(self.control, 64).decode(errors="replace").split()
+            return float(words[1]) if len(words) == 2 and words[0] == "stop" else ORPHAN_GRACE
         if self.parent is not None and os.getppid() != self.parent:
             return ORPHAN_GRACE
         return None

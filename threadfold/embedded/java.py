@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from projections.errors import EmbeddedUnavailable
+from threadfold.embedded.process import version_output
 
 MINIMUM = 17
 """Kafka 4's brokers need Java 17 (https://kafka.apache.org/41/operations/java-version/)."""
@@ -29,7 +29,7 @@ class Java:
     path: Path
     version: int
     build: str = ""
-    """All that ``java -version`` says; tells one build from another."""
+    """The output of ``java -version``; it differs from build to build."""
 
 
 def parse_version(output: str) -> int | None:
@@ -49,23 +49,10 @@ def parse_version(output: str) -> int | None:
 
 
 def inspect(java: Path) -> Java | None:
-    """Run ``java -version``; returns what it is, None when it does not run or does not say its
-    version.
-    """
-    try:
-        run = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    output = run.stderr + run.stdout
-    version = parse_version(output) if run.returncode == 0 else None
-    return None if version is None else Java(java, version, output)
+    """Run ``java -version``; returns None when it does not run or prints no version."""
+    output = version_output([java, "-version"], 30)
+    version = None if output is None else parse_version(output)
+    return None if version is None else Java(java, version, output or "")
 
 
 def require(path: Path, source: str) -> Java:

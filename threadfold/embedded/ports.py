@@ -1,4 +1,4 @@
-"""A free TCP port on loopback, asked from the kernel."""
+"""Free TCP ports on loopback, chosen by the kernel."""
 
 from __future__ import annotations
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from projections.errors import EmbeddedUnavailable
 from threadfold.embedded import guard
@@ -18,7 +19,56 @@ KILL_MARGIN = 3.0
 """Seconds given to the guard beyond the grace before it is killed itself."""
 
 
-class GuardedProcess:
+LOG_LIMIT = 8 << 20
+"""Bytes above which a start moves a log aside (one old log is kept)."""
+
+
+def version_output(command: Sequence[str | Path], timeout: float) -> str | None:
+    """What a command prints about its version on stdout and stderr; None if it does not run."""
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stderr + run.stdout if run.returncode == 0 else None
+
+
+def rotate_log(log: Path) -> None:
+    """Move a log that is over :data:`LOG_LIMIT` aside."""
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        shutil.move(log, log.with_suffix(".log.1"))
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines of a log, of its last 16 KiB; empty if there is none."""
+    if not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 16384))
+        return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+class Lifecycle(ABC):
+    """Something that a ``with`` block starts and stops."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it."""
+
+    @abstractmethod
+    def stop(self) -> object:
+        """Stop it; does nothing if it does not run."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class GuardedProcess(Lifecycle):
     """A child command under guard: when this process ends, even by SIGKILL, the child is
     terminated.
 
@@ -83,10 +133,9 @@ class GuardedProcess:
             os.close(control_read)
             os.close(status_write)
         with os.fdopen(status_read, "rb") as status:
-            said = status.read().decode(
-                errors="replace"
-            )  # ends when the guard has closed it and the exec has
-        words = dict(line.partition(" ")[::2] for line in said.splitlines())
+            # Ends once both the guard and the exec have closed it.
+            answer = status.read().decode(errors="replace")
+        words = dict(line.partition(" ")[::2] for line in answer.splitlines())
         if "error" in words or "pid" not in words:
             reason = words.get("error", "its guard process ended")
             self.stop(0.0)
@@ -158,7 +207,7 @@ class GuardedProcess:
         """Send SIGTERM, after ``grace`` seconds SIGKILL; returns the exit code, None if it was
         never started.
 
-        Returns when the command is gone. Stopping what has ended or stopped before does nothing.
+        Returns when the command has ended. Does nothing if it ended or was stopped before.
         """
         if self._guard is None:
             return None
@@ -176,9 +225,7 @@ class GuardedProcess:
         return self.poll()
 
     def kill(self) -> None:
-        """End the command with SIGKILL and wait until it is gone; does nothing if it does not
-        run.
-        """
+        """End the command with SIGKILL and wait for its end; does nothing if it does not run."""
         if self._guard is not None and self.poll() is None:
             self._kill_command()
             self._guard.wait()
@@ -193,21 +240,7 @@ class GuardedProcess:
             return
 
     def _release(self) -> None:
-        control, self._control = (
-            self._control,
-            None,
-        )  # taken in one step: two threads never close it twice
+        # In one step, so that two threads never close it twice.
+        control, self._control = self._control, None
         if control is not None:
             os.close(control)
-
-    def __enter__(self) -> GuardedProcess:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from projections.errors import EmbeddedUnavailable
 from threadfold.embedded.ports import HOST, free_port
 from threadfold.embedded.probe import redis_pid
-from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.process import GuardedProcess, version_output
 from threadfold.embedded.server import EmbeddedServer
 
 MINIMUM = (6, 2)
@@ -48,18 +47,8 @@ def version_of(server: Path) -> tuple[int, int] | None:
     """Run ``SERVER --version``; returns (major, minor), None when it does not run or is no Redis or
     Valkey.
     """
-    try:
-        run = subprocess.run(
-            [server, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"server.* v=(\d+)\.(\d+)", run.stdout)
+    output = version_output([server, "--version"], 10)
+    found = re.search(r"server.* v=(\d+)\.(\d+)", output or "")
     return (int(found[1]), int(found[2])) if found else None
 
 

@@ -4,18 +4,15 @@ answers, stopped in order.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from projections.errors import EmbeddedUnavailable
 from threadfold.embedded.ports import HOST
-from threadfold.embedded.process import GuardedProcess
+from threadfold.embedded.process import GuardedProcess, Lifecycle, last_lines, rotate_log
 
 POLL = 0.03
 """Seconds between two probes of a starting server."""
@@ -24,11 +21,9 @@ ATTEMPTS = 4
 """Starts before giving up when each time another process has taken the port that was free."""
 
 TAIL_LINES = 15
-LOG_LIMIT = 8 << 20
-"""Bytes above which a start moves the log aside (one old log is kept)."""
 
 
-class EmbeddedServer(ABC):
+class EmbeddedServer(Lifecycle):
     """A real server as a guarded child on 127.0.0.1, with its data and log in a folder of its own.
 
     ``hold`` are descriptors that the server inherits, such as the data folder's lock. ``start`` and
@@ -72,16 +67,17 @@ class EmbeddedServer(ABC):
     @property
     def pid(self) -> int:
         """The server's own process id; raises RuntimeError when it was not started."""
-        if self._process is None:
-            raise RuntimeError(f"the embedded {self.name} was not started")
-        return self._process.pid
+        return self._started().pid
 
     @property
     def guard_pid(self) -> int:
         """The process id of the server's guard; raises RuntimeError when it was not started."""
+        return self._started().guard_pid
+
+    def _started(self) -> GuardedProcess:
         if self._process is None:
             raise RuntimeError(f"the embedded {self.name} was not started")
-        return self._process.guard_pid
+        return self._process
 
     def poll(self) -> int | None:
         """Return None while the server runs (or never ran), else its exit code."""
@@ -98,7 +94,7 @@ class EmbeddedServer(ABC):
         self._stopped.clear()
         try:
             self.data.mkdir(parents=True, exist_ok=True)
-            self._rotate_log()
+            rotate_log(self.log)
         except OSError as error:
             raise EmbeddedUnavailable(
                 f"The embedded {self.name} cannot use {self.data}: {error.strerror}; name another"
@@ -154,10 +150,6 @@ class EmbeddedServer(ABC):
         if self._process is not None:
             self._process.kill()
 
-    def _rotate_log(self) -> None:
-        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
-            shutil.move(self.log, self.log.with_suffix(".log.1"))
-
     def _written_since(self, offset: int) -> str:
         if not self.log.exists():
             return ""
@@ -166,24 +158,9 @@ class EmbeddedServer(ABC):
             return file.read(1 << 20).decode(errors="replace")
 
     def _tail(self) -> str:
-        lines = self._written_since(
-            max(0, self.log.stat().st_size - 16384) if self.log.exists() else 0
-        ).splitlines()
-        last = "\n  ".join(lines[-TAIL_LINES:])
+        last = "\n  ".join(last_lines(self.log, TAIL_LINES))
         return (
             f"See {self.log}; its last lines:\n  {last}"
             if last
             else f"Its log {self.log} is empty."
         )
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

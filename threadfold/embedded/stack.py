@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from types import TracebackType
 
 from threadfold.embedded.folder import DataFolder
 from threadfold.embedded.kafka import EmbeddedKafka
+from threadfold.embedded.process import Lifecycle
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.embedded.server import EmbeddedServer
 
 
-class EmbeddedStack:
+class EmbeddedStack(Lifecycle):
     """A Kafka and a Redis to work with.
 
     ``data``: a folder that keeps their data across restarts, used by one stack at a time; None: a
@@ -107,9 +107,8 @@ class EmbeddedStack:
                     if task.done():
                         task.result()
             except BaseException:
-                for server in (
-                    servers
-                ):  # one that still starts gives up, so leaving the pool does not wait for it
+                # A server that still starts gives up, so leaving the pool does not wait for it.
+                for server in servers:
                     server.stop()
                 raise
 
@@ -129,15 +128,3 @@ class EmbeddedStack:
             if self._folder is not None:
                 self._folder.release()
                 self._folder = None
-
-    def __enter__(self) -> EmbeddedStack:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

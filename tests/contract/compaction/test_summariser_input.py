@@ -1,8 +1,7 @@
 """What a summariser is given is what stands in the window: no more, no less; and a window that is
 due comes to its summary.
 
-Over the real compactor and a log in memory, event by event. Each case was found by an attack on the
-compactor.
+Over the real compactor and a log in memory, event by event.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from streams.compaction.requests import request_for
 from streams.compaction.summarizers.base import SummaryInput, SummaryText
 from streams.log.history import fetch_needed
 from streams.settings.settings import Settings
+from tests.support import compacted_talk
+from tests.support.compacted_talk import Talk
 from threadfold.service.drafts import Conditions, Drafter
 from threadfold.testing import MemoryLog
 
@@ -308,3 +309,42 @@ async def test_a_summariser_is_given_just_what_the_tail_says(seed: int) -> None:
             assert live.listener.given == [texts[offset] for offset in stands]
             summaries += 1
     assert summaries > 5
+
+
+async def test_a_suspension_of_a_call_that_waits_for_its_summary_does_not_block_compaction() -> (
+    None
+):
+    talk = Talk(compacted_talk.SMALL)
+    talk.call("a")
+    talk.chat(8)
+    assert talk.window.meta.due is not None
+    talk.say("suspension", suspension_id="s", kind="approval", tool_call_id="a")
+    assert (await talk.summarise()).status is Status.APPLIED
+    assert '"id":"a"' in talk.text()
+
+
+async def test_a_span_cut_to_the_input_cap_ends_beyond_what_is_summarised() -> None:
+    talk = Talk(compacted_talk.SMALL, input_tokens=200)
+    talk.call("a", "b")
+    talk.say("suspension", suspension_id="s", kind="approval", tool_call_id="a")
+    talk.say("tool.result", tool_call_id="b", content="found " * 150)
+    talk.chat(10)
+    assert (await talk.summarise()).status is Status.APPLIED and talk.window.tail[0].offset == 0
+    talk.say("resolution", suspension_id="s", outcome="approved")
+    talk.say("tool.result", tool_call_id="a", content="done")
+    talk.chat(10)
+    for _ in range(40):
+        if talk.window.meta.due is None:
+            break
+        assert (await talk.summarise()).status is Status.APPLIED
+    assert talk.window.meta.due is None
+
+
+async def test_a_span_cut_to_the_input_cap_does_not_end_in_what_a_rollback_abandoned() -> None:
+    talk = Talk({**compacted_talk.SMALL, "min_messages": 8}, input_tokens=60)
+    first = talk.say("message", role="user", content="hi")
+    talk.say("message", role="user", content="gone")
+    talk.call("a")
+    talk.say("rollback", to=f"0-{first}")
+    talk.chat(20)
+    assert (await talk.summarise()).status is Status.APPLIED

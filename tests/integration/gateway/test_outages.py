@@ -21,11 +21,17 @@ from projections.errors import InvalidSettings
 from streams.control.follower import Control
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
+from tests.conftest import fresh_settings
+from tests.support.commands import start
 from tests.support.gateway import is_problem, say
+from tests.support.gateway_process import SCOPES
 from tests.support.worker import running_worker, until
+from threadfold.cli.common import CONFIG_FILE
+from threadfold.cli.configuration import write_config
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
+from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway, serve
 from threadfold.gateway.server import _listen
 
@@ -252,3 +258,101 @@ async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_ba
             # The control follower lived through it: a key made now is known.
             headers["Authorization"] = f"Bearer {await make_key(own)}"
             await until(lambda: _status(context, 200))
+
+
+async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedStack(tmp_path / "stack") as own:
+        assert own.embedded_kafka is not None
+        settings = fresh_settings(own, gateway_port=0, append_timeout=30.0)
+        await create_topics(settings)
+        control = await Control(settings).start()
+        await control.ensure_generation(settings.partitions)
+        await control.ensure_tenant("acme")
+        key = await control.add_key("acme", SCOPES)
+        await control.stop()
+        write_config(tmp_path / CONFIG_FILE, settings)
+        processes = [await start(name, "--data", tmp_path) for name in ("gateway", "worker")]
+        try:
+            assert processes[0].stdout is not None
+            url = (await processes[0].stdout.readline()).decode().strip().removeprefix("ready: ")
+            async with httpx.AsyncClient(
+                base_url=url,
+                timeout=60,
+                trust_env=False,
+                headers={"Authorization": f"Bearer {key}"},
+            ) as client:
+
+                async def ready() -> bool:
+                    return (await client.get("/readyz")).status_code == 200
+
+                await until(ready, 60)
+                message = {"type": "message", "role": "user", "content": "x"}
+                (
+                    await client.post(
+                        "/v1/conversations/c/events", params={"wait": "applied"}, json=message
+                    )
+                ).raise_for_status()
+                os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
+                under_way = [
+                    asyncio.create_task(client.post("/v1/conversations/c/events", json=message))
+                    for _ in range(5)
+                ]
+                await asyncio.sleep(0.3)
+                begun = time.monotonic()
+                for process in processes:
+                    process.terminate()
+                ended = await asyncio.gather(
+                    *(asyncio.wait_for(process.communicate(), 20) for process in processes)
+                )
+                answers = await asyncio.gather(*under_way)
+            assert time.monotonic() - begun < 20
+            assert [(answer.status_code, answer.json()["title"]) for answer in answers] == [
+                (503, "Stopping")
+            ] * 5
+            assert all(answer.headers["retry-after"] for answer in answers)
+            assert [process.returncode for process in processes] == [0, 2], [
+                err.decode()[-500:] for _, err in ended
+            ]
+            assert b"Traceback" not in ended[0][1]
+        finally:
+            os.kill(own.embedded_kafka.pid, signal.SIGCONT)
+            for process in processes:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+
+async def test_a_caller_in_the_same_process_that_cancels_its_request_is_cancelled(
+    stack: EmbeddedStack,
+) -> None:
+    settings = fresh_settings(stack)
+    await create_topics(settings)
+    control = await Control(settings).start()
+    await control.ensure_generation(settings.partitions)
+    await control.ensure_tenant("acme")
+    key = await control.add_key("acme", ["append", "read", "subscribe"])
+    await control.stop()
+    app = create_gateway(settings)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=transport,
+            base_url="http://g",
+            headers={"Authorization": f"Bearer {key}"},
+        ) as client,
+    ):
+        url, message = "/v1/conversations/cancelled/events", say("x")
+
+        async def connected() -> bool:
+            return (await client.post(url, json=message)).status_code == 202
+
+        await until(connected)
+        # No worker runs, so this waits.
+        task = asyncio.create_task(client.post(f"{url}?wait=applied", json=message))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

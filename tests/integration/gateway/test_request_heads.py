@@ -15,9 +15,8 @@ import pytest
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from tests.support.serving import serving
-from threadfold.gateway import create_gateway
+from threadfold.gateway import create_gateway, protocol
 
-protocol = pytest.importorskip("threadfold.gateway.protocol")
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = b"a" * 16_384

@@ -323,3 +323,10 @@ async def test_more_lists_at_once_than_there_are_connections_are_all_answered(ca
         *(call("GET", "/v1/conversations") for _ in range(2 * CONNECTIONS))
     )
     assert {answer.status_code for answer in answers} == {200}, answers[-1].text
+
+
+async def test_a_turn_that_its_routes_could_not_name_does_not_begin(call: Client) -> None:
+    for turn_id in ("a/b", ".", "..", "x" * 129, "é", "a b", "a\u0000"):
+        answer = await begin(call, "named", turn_id=turn_id)
+        assert answer.status_code == 422, (turn_id, answer.text)
+    assert (await begin(call, "named", turn_id="x" * 128)).status_code == 202

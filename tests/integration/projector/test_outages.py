@@ -22,6 +22,7 @@ from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import VerifyReport, verify
 from streams.settings.settings import Settings
+from streams.worker import Runtime
 from tests.conftest import fresh_settings
 from tests.integration.projector.test_pipeline import POLICY, sentence
 from tests.support.generations import open_generation
@@ -245,3 +246,28 @@ async def test_the_app_runs_under_fausts_own_command(settings: Settings, tmp_pat
     assert (await verified(settings, log, store)).differing == []
     await log.stop()
     await store.close()
+
+
+async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with EmbeddedStack(tmp_path / "stack") as own:
+        made = fresh_settings(own, snapshot_events=0, append_timeout=2.0, session_timeout=6.0)
+        await create_topics(made)
+        await open_generation(made, POLICY)
+        log, runtime = KafkaLog(made, made.partitions), Runtime(made)
+        await runtime.start()
+        assert runtime.projector is not None and own.embedded_kafka is not None
+        running = asyncio.create_task(runtime.projector.run())
+        await log.append(messages(random.Random(5), 0, 200))
+        await all_applied(made, log, runtime.store)
+        own.embedded_kafka.kill()
+        waiting = asyncio.create_task(log.append(messages(random.Random(6), 200, 10)))
+        await asyncio.sleep(0.2)
+        runtime.projector.stop()
+        done, _ = await asyncio.wait([running], timeout=12.0)
+        running.cancel()
+        assert done, "it still waits for its last commit"
+        with pytest.raises(KafkaUnavailable):
+            await waiting
+        async with asyncio.timeout(20.0):
+            await log.stop()
+            await runtime.stop()

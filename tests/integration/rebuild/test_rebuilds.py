@@ -19,11 +19,14 @@ import msgspec
 import pytest
 import redis.asyncio as aredis
 
-from projections.events.validation import make_record
+from projections.errors import ThreadfoldError
+from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
+from projections.redis.store import RedisStore
 from streams.control import generations
 from streams.control.follower import Control
 from streams.control.generations import GenerationBusy, Hold, begin, drop
+from streams.log.log import KafkaLog
 from streams.maintenance.verify import verify
 from streams.rebuild import build_pool
 from streams.rebuild.build import Bounds, left_to_fold
@@ -32,6 +35,7 @@ from streams.rebuild.preview import Preview
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from streams.worker import Runtime
+from tests.integration.projector.test_outages import all_applied, messages
 from tests.integration.projector.test_pipeline import sentence
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
@@ -519,7 +523,7 @@ class Readers:
         self.wrong: list[str] = []
 
     async def read(self, backend: Any, key: Key, stop: asyncio.Event) -> None:
-        from projections.errors import Healing, ThreadfoldError
+        from projections.errors import Healing
 
         seen, at = -1, asyncio.get_running_loop().time()
         while not stop.is_set():
@@ -556,3 +560,50 @@ async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_ha
         )
         == 0
     )
+
+
+async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) -> None:
+    from streams.rebuild.build import Bounds
+    from streams.rebuild.rebuild import rebuild
+
+    log = KafkaLog(settings, settings.partitions)
+    control, store = (
+        await Control(settings).start(),
+        RedisStore(settings.redis, settings.topic_prefix),
+    )
+    async with running_worker(settings, compact=False) as runtime:
+        for part in range(10):
+            await log.append(
+                [
+                    Record(r.key, r.id, r.type, r.value)
+                    for r in messages(random.Random(7), 100 * part, 100)
+                ]
+            )
+        await all_applied(settings, log, runtime.store)
+    sizes: list[int] = []
+    apply = store.apply
+
+    async def counted(generation, partition, checkpoint, writes):  # type: ignore[no-untyped-def]
+        sizes.append(sum(len(value) for write in writes for _, value in write.put))
+        return await apply(generation, partition, checkpoint, writes)
+
+    stream = log.stream
+
+    async def in_pieces(ranges):  # type: ignore[no-untyped-def]
+        async for number, rows in stream(ranges):
+            for i in range(0, len(rows), 20):
+                yield number, rows[i : i + 20]
+
+    store.apply, log.stream = counted, in_pieces  # type: ignore[method-assign, assignment]
+    await rebuild(
+        settings,
+        control,
+        log,
+        store,
+        policy={**POLICY, "min_messages": 6},
+        bounds=Bounds(size=40_000),
+    )
+    assert len([size for size in sizes if size]) > settings.partitions * 2
+    await control.stop()
+    await store.close()
+    await log.stop()

@@ -10,7 +10,7 @@ import httpx
 
 from projections.errors import KafkaUnavailable
 from projections.names import make_key, partition_of
-from tests.integration.streaming.test_streams import Pair, pair, say
+from tests.integration.streaming.test_streams import Pair, pair, post, say
 from tests.support.streaming import Gateway, Subscriber, serving, subscribed
 from tests.support.worker import until
 from threadfold.streaming.sweeper import Sweeper
@@ -290,3 +290,63 @@ async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_
     assert (await held.append(key, "one", "more", None, 8)).name == "over"
     assert (await held.append(key, "two", "anew", None, 8)).name == "ok"
     assert await held.forget(key)
+
+
+async def test_of_turns_that_speak_at_once_every_text_is_kept_once(pair: Pair) -> None:
+    texts = {f"text {i}" for i in range(24)}
+
+    async def speak(i: int) -> None:
+        gateway = (pair.a, pair.b)[i % 2]
+        body = json.dumps({"turn_id": f"turn-{i}", "delta": f"text {i}", "offset": 0})
+        answer = await gateway.http.post(
+            "/v1/conversations/crowd/partial", content=body, headers=pair.auth()
+        )
+        assert answer.status_code == 202, answer.text
+
+    await asyncio.gather(*map(speak, range(24)))
+    kept: list[str] = []
+
+    async def all_kept() -> bool:
+        page = await pair.a.http.get(
+            "/v1/conversations/crowd/history?limit=500", headers=pair.auth()
+        )
+        kept[:] = [
+            event["content"]
+            for event in page.json().get("events", [])
+            if event["type"] == "message"
+        ]
+        return len(kept) >= len(texts)
+
+    await until(all_kept)
+    assert sorted(kept) == sorted(texts)
+
+
+async def test_a_partial_with_the_token_of_a_turn_that_is_over_or_overtaken_answers_409(
+    pair: Pair,
+) -> None:
+    def piece(turn: str, delta: str, **headers: str) -> Any:
+        return post(pair, "fenced/partial", {"turn_id": turn, "delta": delta}, **headers)
+
+    assert (
+        await piece("a", "x", Fencing_Token="3")
+    ).status_code == 409  # no such conversation, no turn
+    old = str((await post(pair, "fenced/turns", {"turn_id": "a"})).json()["fencing_token"])
+    assert (await piece("a", "mine", Fencing_Token=old)).json() == {"turn_id": "a", "offset": 4}
+    new = str(
+        (await post(pair, "fenced/turns", {"turn_id": "b", "policy": "interrupt"})).json()[
+            "fencing_token"
+        ]
+    )
+    refused = await piece("a", " and more", Fencing_Token=old)
+    assert refused.status_code == 409
+    assert f"that of token {new} is" in refused.json()["detail"]
+    assert (await piece("b", "hers", Fencing_Token=new)).status_code == 202
+    assert (
+        await piece("c", "from outside")
+    ).status_code == 202  # without a token nobody is kept out
+    assert (await post(pair, "fenced/turns/b/end", Fencing_Token=new)).status_code == 202
+    over = await piece("b", "late", Fencing_Token=new)
+    assert over.status_code == 409
+    assert "no turn is" in over.json()["detail"]
+    assert (await piece("b", "x", Fencing_Token="one")).status_code == 422
+    assert (await piece("b", "x", If_Match="0-1")).status_code == 422

@@ -202,3 +202,60 @@ async def test_another_tenants_key_position_and_scope_are_refused(pair: Pair) ->
         assert answer.status_code == status, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
     assert httpx.codes(401) == (await pair.a.http.get("/v1/conversations/mine/stream")).status_code
+
+
+async def post(at: Pair, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    content = None if body is None else json.dumps(body)
+    return await at.a.http.post(
+        f"/v1/conversations/{path}", content=content, headers={**at.auth(), **named}
+    )
+
+
+async def told_after(at: Pair, conversation: str, after: str, last: str) -> list[str]:
+    """The ids that a stream resumed after a position gives, up to another."""
+    async with subscribed(
+        at.b, f"/v1/conversations/{conversation}/stream", at.keys["acme"], Last_Event_ID=after
+    ) as one:
+        await one.until(lambda: any(event.id == last for event in one.events()))
+        return [event.data["id"] for event in one.events() if event.kind == "event"]
+
+
+async def test_resuming_from_more_than_1024_ids_back_tells_each_event_once_as_history_does(
+    pair: Pair,
+) -> None:
+    (first,) = await pair.append("far-back", say("first", id="first"), wait=True)
+    await pair.append("far-back", say("once", id="once"))
+    await pair.append("far-back", say("once", id="once"))
+    turn = (await post(pair, "far-back/turns", {"turn_id": "old"})).json()
+    assert (
+        await post(pair, "far-back/turns/old/end", Fencing_Token=str(turn["fencing_token"]))
+    ).status_code == 202
+    zombie = await post(
+        pair,
+        "far-back/events",
+        say("zombie", id="zombie"),
+        Fencing_Token=str(turn["fencing_token"]),
+    )
+    assert zombie.status_code == 409
+    late = await post(pair, "far-back/events", say("late", id="late"), If_Match=first)
+    assert late.status_code == 409
+    for page in range(3):
+        ids = [f"e{page}-{i}" for i in range(400)]
+        positions = await pair.append(
+            "far-back", *(say(name, id=name) for name in ids), wait=page == 2
+        )
+    # More than 1,024 ids ago: none of them is known by its id any more.
+    told = await told_after(pair, "far-back", first, positions[-1])
+    history: list[str] = []
+    before = ""
+    while before is not None:
+        answer = await pair.a.http.get(
+            f"/v1/conversations/far-back/history?limit=500{before and f'&before={before}'}",
+            headers=pair.auth(),
+        )
+        history += [event["id"] for event in answer.json()["events"] if event["type"] != "summary"]
+        before = answer.json()["next_before"]
+    assert told == history[-2::-1]
+    assert told.count("once") == 1
+    assert len(told) == 1205

@@ -79,12 +79,12 @@ async def test_the_page_does_what_it_says() -> None:
     lines = "\n".join("    " + line for line in test.splitlines())
     exec(
         compile(
-            f"{projection}\nasync def go():\n{lines}\n    return view", "projections.md", "exec"
+            f"{projection}\nasync def go():\n{lines}\n    return memory", "projections.md", "exec"
         ),
         space,
     )
-    view = await space["go"]()
-    ((_, used),) = (await view.all("acme")).items()
+    memory = await space["go"]()
+    ((_, used),) = (await memory.all("acme")).items()
     assert used["tokens"] > 0
 
 

@@ -11,7 +11,12 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from projections.errors import EventTooLarge, InvalidEvent, InvalidName, ThreadfoldError
+from projections.errors import (
+    EventTooLarge,
+    InvalidEvent,
+    InvalidName,
+    ThreadfoldError,
+)
 from projections.events import token_cost, tokenizer, validation
 from projections.events import types as events
 from projections.events.fast_path import quick_data
@@ -264,3 +269,19 @@ def test_ids_made_together_differ_and_are_version_7() -> None:
 )
 def test_lists_of_long_texts_are_heavy_wherever_the_text_is(items: list[Any], heavy: bool) -> None:
     assert is_heavy([("c", flat) for flat in items]) is heavy
+
+
+@pytest.mark.parametrize("calls", [(), ({"id": "a", "name": "b", "arguments": "{}"},)])
+def test_a_tuple_of_calls_is_refused_by_the_quick_check_too(
+    calls: tuple[dict[str, str], ...],
+) -> None:
+    flat = {"type": "message", "role": "assistant", "content": "hi", "tool_calls": calls}
+    with pytest.raises(InvalidEvent, match="a tuple is not JSON"):
+        make_record(KEY, flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")
+
+
+@pytest.mark.parametrize("name", [1, b"x"])
+def test_a_field_whose_name_is_no_text_is_named_in_a_plain_error(name: object) -> None:
+    flat: dict[Any, object] = {"type": "message", "role": "user", "content": "hi", name: 1}
+    with pytest.raises(InvalidEvent, match="field"):
+        make_record(KEY, flat, where="event 1", now="2026-01-31T12:00:00Z", new_id="x")

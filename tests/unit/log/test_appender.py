@@ -5,10 +5,13 @@ way.
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from aiokafka import TopicPartition
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from streams.log.appender import Appender, Brokers
@@ -120,3 +123,67 @@ async def test_a_failed_batch_lets_the_others_go_on() -> None:
     producer.settle(1)
     assert await other == [0]
     assert isinstance((await asyncio.gather(failed, return_exceptions=True))[0], ConnectionError)
+
+
+async def test_callers_that_gave_up_while_kafka_does_not_answer_leave_no_bytes_behind() -> None:
+    class Frozen:
+        """A producer whose broker does not answer; an idempotent one tries for ever."""
+
+        client = SimpleNamespace(cluster=ClusterMetadata())
+
+        def create_batch(self):  # type: ignore[no-untyped-def]
+            from aiokafka.producer.message_accumulator import BatchBuilder
+
+            return BatchBuilder(1 << 20, 0, is_transactional=False)
+
+        async def send_batch(self, *_: object, **__: object) -> object:
+            return asyncio.get_running_loop().create_future()
+
+    one, producer = Appender("events", 0), Frozen()
+    for _ in range(200):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.002):
+                await one.append(producer, [(b"acme/c", b"x" * 100_000)])  # type: ignore[arg-type]
+    gc.collect()
+    held = sum(len(row[1]) for job in one._jobs for row in job.rows)
+    await one.stop()
+    assert held <= 1_000_000, f"{held} bytes of callers that are gone"
+
+
+class _Batch:
+    def append(self, **record: object) -> object:
+        return record
+
+    def close(self) -> None:
+        return None
+
+
+class _Away:
+    """A producer whose broker is away: aiokafka's idempotent one never gives a batch up."""
+
+    client = SimpleNamespace(cluster=ClusterMetadata())
+
+    def __init__(self) -> None:
+        self.sent = asyncio.Event()
+
+    def create_batch(self) -> _Batch:
+        return _Batch()
+
+    async def send_batch(self, batch: object, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.sent.set()
+        return asyncio.get_running_loop().create_future()
+
+
+async def test_rows_of_callers_that_gave_up_while_kafka_is_away_do_not_pile_up() -> None:
+    appender, away = Appender("events", 0), _Away()
+    producer: Any = away
+    first = asyncio.create_task(appender.append(producer, [(b"k", b"v")]))
+    await away.sent.wait()
+    for _ in range(50):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await appender.append(producer, [(b"k", bytes(1000))])
+    assert len(appender._jobs) == 0
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await appender.stop()

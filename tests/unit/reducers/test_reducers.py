@@ -10,6 +10,7 @@ from projections.events import types as events
 from projections.window.conversation_state import Kind
 from projections.window.groups import group_tail
 from projections.window.reducers import Reduction
+from tests.support.compacted_talk import Talk
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 20
@@ -343,3 +344,16 @@ def test_reasoning_leaves_with_its_message() -> None:
     made = cut(story)
     made.leave_out_oldest(0)
     assert not story.entry(0).reasoning and story.entry(0).out
+
+
+def test_a_callable_that_makes_half_a_character_does_not_stop_the_fold() -> None:
+    policy = {
+        "working_budget": 300,
+        "reducers": [{"name": "compact_tool_results", "replacement": "callable:half"}],
+    }
+    talk = Talk(policy, callables={"half": lambda *_: "x\ud800"})
+    for _ in range(20):
+        talk.call("a")
+        talk.say("tool.result", tool_call_id="a", content="blah " * 50)
+        talk.chat(1)
+    assert "[look a: 250 characters]" in talk.text()

@@ -4,6 +4,7 @@ log, and how summaries take both.
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import msgspec
@@ -17,7 +18,7 @@ from projections.render.render import render_openai
 from projections.window.conversation_state import Entry, Kind, entry_offsets
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.compaction.requests import piece_offsets, request_for
-from tests.support.histories import KEY, PARTITION, RULES, make_event
+from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
 from tests.support.talks import Talks, random_talks, summary_of
 
 LONG = "word " * 60
@@ -191,3 +192,13 @@ def test_positions_inside_a_range_of_unknown_offsets_are_believed_and_beside_it_
     assert why_not(window, good, 1) is None
     wrong = msgspec.structs.replace(good, span=events.Span("3-0", "3-12", 7, [0, 3, 6, 2], ""))
     assert why_not(window, wrong, 1) == "its positions are not those of the events in its span"
+
+
+def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compaction() -> None:
+    writer = Writer(random.Random(1), RULES)
+    writer.append(events.Suspension("s", "approval"))
+    for _ in range(60):
+        writer.append(events.Message("user", "word " * 30), tokens=34)
+    assert writer.window.lanes.suspensions, "still open"
+    assert writer.window.held_tokens, "and out of the tail"
+    assert writer.window.meta.due is not None

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from projections.errors import CorruptWindow
+from projections.storage.protocol import NOTHING, Stored, write_of
 from projections.window.recent_ids import BLOCK, LIMIT, RecentIds, Seen, first_block
+from tests.support.histories import KEY, random_log
 
 
 def hash_of(i: int) -> bytes:
@@ -93,3 +98,12 @@ def test_a_copy_goes_its_own_way() -> None:
     other = recents.copy()
     other.add(hash_of(2), 2)
     assert recents.find(hash_of(2)) is None and (recents.added, other.added) == (1, 2)
+
+
+def test_recent_ids_with_impossible_positions_are_a_corrupt_window() -> None:
+    writer = random_log(5, 20)
+    write = write_of(writer.window, NOTHING)
+    stored = Stored(dict(write.put), dict(write.recents_put))
+    stored.recents[b"0"] = msgspec.msgpack.encode((bytes(8), [-5]))
+    with pytest.raises(CorruptWindow):
+        stored.recent_ids(KEY)

@@ -1,17 +1,13 @@
-"""What a third round of attacks tried: forged records of encrypted conversations, and what was
-found beside them.
+"""Forged, moved and damaged records of encrypted conversations stop nothing and open nothing; neither
+does a process with another master key.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
-import signal
-import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,19 +19,12 @@ from projections.errors import Erased, KeyUnusable
 from projections.names import Key, partition_of
 from streams.control.follower import Control, Generation
 from streams.encryption.master_keys import new_master
-from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
-from tests.conftest import fresh_settings
 from tests.integration.service.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
-from tests.support.commands import start
-from tests.support.gateway_process import SCOPES
 from tests.support.grep import raw_records
 from tests.support.worker import until
-from threadfold.cli.common import CONFIG_FILE
-from threadfold.cli.configuration import write_config
-from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser
@@ -246,44 +235,6 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await the_same_as_the_log(backend)
 
 
-async def test_a_caller_in_the_same_process_that_cancels_its_request_is_cancelled(
-    made: Settings,
-) -> None:
-    key = await key_of(made)
-    app = create_gateway(made)
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://g") as client,
-    ):
-        await until(lambda: connected(client, key))
-        # No worker runs, so this waits.
-        url, headers = (
-            "/v1/conversations/cancelled/events?wait=applied",
-            {"Authorization": f"Bearer {key}"},
-        )
-        task = asyncio.create_task(
-            client.post(
-                url, json={"type": "message", "role": "user", "content": "x"}, headers=headers
-            )
-        )
-        await asyncio.sleep(0.2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
-async def connected(client: httpx.AsyncClient, key: str) -> bool:
-    flat = {"type": "message", "role": "user", "content": "x"}
-    return (
-        await client.post(
-            "/v1/conversations/cancelled/events",
-            json=flat,
-            headers={"Authorization": f"Bearer {key}"},
-        )
-    ).status_code == 202
-
-
 async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_the_workers(
     made: Settings,
 ) -> None:
@@ -310,66 +261,6 @@ async def test_a_process_with_another_master_key_makes_no_keys_that_would_stop_t
                 if key.startswith(b"sealed/new-one/")
             }
         )
-
-
-async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(
-    tmp_path: Path,
-) -> None:
-    with EmbeddedStack(tmp_path / "stack") as own:
-        assert own.embedded_kafka is not None
-        settings = fresh_settings(own, gateway_port=0, append_timeout=30.0)
-        await create_topics(settings)
-        control = await Control(settings).start()
-        await control.ensure_generation(settings.partitions)
-        await control.ensure_tenant("acme")
-        key = await control.add_key("acme", SCOPES)
-        await control.stop()
-        write_config(tmp_path / CONFIG_FILE, settings)
-        processes = [await start(name, "--data", tmp_path) for name in ("gateway", "worker")]
-        try:
-            assert processes[0].stdout is not None
-            url = (await processes[0].stdout.readline()).decode().strip().removeprefix("ready: ")
-            async with httpx.AsyncClient(
-                base_url=url,
-                timeout=60,
-                trust_env=False,
-                headers={"Authorization": f"Bearer {key}"},
-            ) as client:
-                await until(lambda: ready(client), 60)
-                message = {"type": "message", "role": "user", "content": "x"}
-                (
-                    await client.post(
-                        "/v1/conversations/c/events", params={"wait": "applied"}, json=message
-                    )
-                ).raise_for_status()
-                os.kill(own.embedded_kafka.pid, signal.SIGSTOP)
-                under_way = [
-                    asyncio.create_task(client.post("/v1/conversations/c/events", json=message))
-                    for _ in range(5)
-                ]
-                await asyncio.sleep(0.3)
-                begun = time.monotonic()
-                for process in processes:
-                    process.terminate()
-                ended = await asyncio.gather(
-                    *(asyncio.wait_for(process.communicate(), 20) for process in processes)
-                )
-                answers = await asyncio.gather(*under_way)
-            assert time.monotonic() - begun < 20
-            assert [(answer.status_code, answer.json()["title"]) for answer in answers] == [
-                (503, "Stopping")
-            ] * 5
-            assert all(answer.headers["retry-after"] for answer in answers)
-            assert [process.returncode for process in processes] == [0, 2], [
-                err.decode()[-500:] for _, err in ended
-            ]
-            assert b"Traceback" not in ended[0][1]
-        finally:
-            os.kill(own.embedded_kafka.pid, signal.SIGCONT)
-            for process in processes:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
 
 
 async def test_windows_of_sealed_and_erased_conversations_are_mended_and_nothing_of_them_is_written_openly(
