@@ -20,9 +20,7 @@ def renders() -> None:
 
 @renders.command()
 @click.argument("render_id", required=False, metavar="[ID]")
-@click.option(
-    "--tenant", metavar="T", help="The tenant whose call it is."
-)
+@click.option("--tenant", metavar="T", help="The tenant whose call it is.")
 @click.option(
     "--conversation",
     metavar="C",
