@@ -93,12 +93,12 @@ class DeadLetters:
         store: WindowStore,
         generation: int,
         rules: Rules,
-        voice: EffectSink,
+        sink: EffectSink,
         snapshots: SnapshotTopic | None = None,
         *,
         accept: bool = False,
     ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say,
+        """Args: ``letters`` is the dead-letters topic, ``sink`` gets the effects of a retry,
         ``snapshots`` gets the windows it gives; ``accept``: a retry goes on with what is left where
         the log lost its beginning.
         """
@@ -107,7 +107,7 @@ class DeadLetters:
         self.store = store
         self.generation = generation
         self.rules = rules
-        self.voice = voice
+        self.sink = sink
         self.snapshots = snapshots
         self.accept = accept
 
@@ -278,7 +278,7 @@ class DeadLetters:
             now = await go_on(self.log, window, told, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
                 return 0, now.meta.parked
-            await self._speak(number, key, told)
+            await self._publish(number, key, told)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
                 # parked window back. So this comes first.
@@ -296,25 +296,25 @@ class DeadLetters:
             " between: try again"
         )
 
-    async def _speak(self, number: int, key: Key, told: StepResult) -> None:
+    async def _publish(self, number: int, key: Key, told: StepResult) -> None:
         """Say what the events have to say that were folded only now; as ever, before it is
         written.
         """
-        spoken = Effects()
+        effects = Effects()
         for _, outcome in told.outcomes:
-            spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-            spoken.accepted += [
+            effects.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
+            effects.accepted += [
                 (key, summary.offset, summary.summary_id) for summary in outcome.accepted
             ]
             if outcome.loop is not None:
-                spoken.loops.append((key, outcome.offset, outcome.loop))
+                effects.loops.append((key, outcome.offset, outcome.loop))
         name = str(key).encode()
-        spoken.dead += [
+        effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)
             for letter in told.letters
         ]
-        if spoken:
-            await self.voice.speak(number, spoken, [])
+        if effects:
+            await self.sink.publish(number, effects, [])
 
     async def drop(self, position: Position, reason: str | None = None) -> tuple[Key, Position]:
         """Append the event that takes another one out; returns its conversation and position. The

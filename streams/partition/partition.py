@@ -1,16 +1,16 @@
-"""One partition's windows of one generation: decode a batch, fold it, speak of it, write it with
-its checkpoint.
+"""One partition's windows of one generation: decode a batch, fold it, publish its effects, write
+it with its checkpoint.
 
-The same object serves the live projector and a rebuild; what differs is whether it speaks. A batch
-goes through these steps:
+The same object serves the live projector and a rebuild; what differs is the sink of its effects. A
+batch goes through these steps:
 
 1. decode: a record that is nobody's event becomes a dead letter and touches no window;
 2. load the windows the batch needs that are not cached;
 3. fold, in log order; a rollback beyond its window reads the log here, and what a window restored
    from a snapshot has already is passed over; what cannot be decoded or fails parks its
    conversation (``streams.partition.step``), and no other;
-4. speak: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so a
-   crash repeats them and never loses them (whether a summary is accepted is a fact of the log, so
+4. publish: accepted and voided summaries and dead letters go out *before* the checkpoint moves, so
+   a crash repeats them and never loses them (whether a summary is accepted is a fact of the log, so
    even a fenced writer never tells subscribers anything untrue);
 5. apply: windows, checkpoint and due set in one atomic call, fenced by the revision.
 """
@@ -86,7 +86,7 @@ class Partition(PartitionWindows):
         rules: Rules,
         *,
         learn: Callable[[str], Awaitable[None]],
-        voice: EffectSink,
+        sink: EffectSink,
         cached_windows: int = 4096,
         share: FailureShare | None = None,
         fetch: Fetch = fetch_needed,
@@ -98,7 +98,7 @@ class Partition(PartitionWindows):
         """
         super().__init__(number, generation, store, log, rules, learn, cached_windows)
         self.counts = Counts()
-        self._voice = voice
+        self._sink = sink
         self._fetch = fetch
         self._share = share
         self.erased: set[Key] = set()
@@ -114,22 +114,22 @@ class Partition(PartitionWindows):
 
         Raises:
             Fenced: nothing was written. RedisUnavailable, KafkaUnavailable: unknown whether it was;
-            adopt the stored checkpoint and go on from there. TooMuchPoison: nothing was spoken of
+            adopt the stored checkpoint and go on from there. TooMuchPoison: nothing was published
             or written.
         """
         await self.fold(rows)
         return await self.write()
 
     async def fold(self, rows: Sequence[Row]) -> None:
-        """Fold a batch and speak of it; the store gets it with the next :meth:`write`. Raises like
-        :meth:`process`.
+        """Fold a batch and publish its effects; the store gets it with the next :meth:`write`.
+        Raises like :meth:`process`.
         """
         done = self.checkpoint.offset if self._last is None else self._last.offset
         if rows and rows[0].offset <= done:
             rows = [row for row in rows if row.offset > done]
         if not rows:
             return
-        spoken = Effects()
+        effects = Effects()
         seals = self.log.seals
         await seals.ready(rows)
         await self._load(self._missing(rows))
@@ -142,7 +142,7 @@ class Partition(PartitionWindows):
             event = read_row(seals, row, slot.source if slot is not None else None)
             if key is None or slot is None or (type(event) is InvalidRecord and not event.parks):
                 counts.dead += 1
-                spoken.dead.append(
+                effects.dead.append(
                     DeadLetter(
                         Position(self.number, offset),
                         key,
@@ -156,12 +156,12 @@ class Partition(PartitionWindows):
                 continue
             touched[key] = slot
             if window.meta.parked is not None or isinstance(event, InvalidRecord):
-                await self._aside(slot, offset, event, spoken)
+                await self._aside(slot, offset, event, effects)
                 continue
             try:
                 outcome = apply(window, offset, event)
             except BaseException as error:  # noqa: BLE001 (whatever it is, it must not stop the partition; what must is raised again)
-                await self._park(slot, spoiled_by(error, offset), spoken)
+                await self._park(slot, spoiled_by(error, offset), effects)
                 continue
             if (
                 outcome.status is Status.APPLIED
@@ -171,19 +171,19 @@ class Partition(PartitionWindows):
             ):
                 counts.applied += 1
             else:
-                await self._fold_on(slot, offset, event, outcome, spoken)
+                await self._fold_on(slot, offset, event, outcome, effects)
                 window = slot.window
             if window.cut is not None:
-                self._voice.report(self.number, window.key, window.cut)
+                self._sink.report(self.number, window.key, window.cut)
                 window.cut = None
         if self._share is not None:
-            self._share.count(self.number, [row.offset for row in rows], spoken.dead)
-        if spoken:
+            self._share.count(self.number, [row.offset for row in rows], effects.dead)
+        if effects:
             batch = [
                 Raw(Position(self.number, row.offset), row.key, row.value, row.timestamp)
                 for row in rows
             ]
-            await self._voice.speak(self.number, spoken, batch)
+            await self._sink.publish(self.number, effects, batch)
         self._last, self._batch = rows[-1], ()
 
     def _missing(self, rows: Sequence[Row]) -> set[bytes]:
@@ -202,7 +202,7 @@ class Partition(PartitionWindows):
         return missing
 
     async def _aside(
-        self, slot: Slot, offset: int, event: AnyEvent | InvalidRecord, spoken: Effects
+        self, slot: Slot, offset: int, event: AnyEvent | InvalidRecord, effects: Effects
     ) -> None:
         """Take a record to a window that is parked, or is to be."""
         before, told = slot.window, StepResult()
@@ -210,16 +210,16 @@ class Partition(PartitionWindows):
         if slot.window is not before:
             slot.mark = slot.mark._replace(layout=Mark())
         for done, outcome in told.outcomes:
-            spoken.by[outcome.offset] = offset
-            self._noted(slot.window, done, outcome, spoken)
+            effects.by[outcome.offset] = offset
+            self._noted(slot.window, done, outcome, effects)
         if not told.outcomes and not told.letters:
             self.counts.passed += 1
         for letter in told.letters:
-            spoken.by[letter.offset] = offset
-            self._dead(slot.window.key, letter.offset, letter.cause, letter.kind, spoken)
+            effects.by[letter.offset] = offset
+            self._dead(slot.window.key, letter.offset, letter.cause, letter.kind, effects)
 
     async def _fold_on(
-        self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, spoken: Effects
+        self, slot: Slot, offset: int, event: AnyEvent, outcome: Outcome, effects: Effects
     ) -> None:
         """What is not simply applied: a rollback that needs the log, a repeat, a rejected event; a
         summary, an erasure.
@@ -230,11 +230,11 @@ class Partition(PartitionWindows):
                     self.log, slot.window, offset, event, outcome, self._fetch
                 )
             except FoldFailure as spoiled:
-                await self._park(slot, spoiled, spoken)
+                await self._park(slot, spoiled, effects)
                 return
-        self._noted(slot.window, event, outcome, spoken)
+        self._noted(slot.window, event, outcome, effects)
 
-    async def _park(self, slot: Slot, spoiled: FoldFailure, spoken: Effects) -> None:
+    async def _park(self, slot: Slot, spoiled: FoldFailure, effects: Effects) -> None:
         """Bring a window back to what it was before the event on which the fold failed, and park it
         there.
         """
@@ -266,44 +266,46 @@ class Partition(PartitionWindows):
         )
         if slot.window.meta.parked is None:
             park(slot.window, offset, spoiled.cause)
-            self._dead(key, offset, spoiled.cause, POISON, spoken)
+            self._dead(key, offset, spoiled.cause, POISON, effects)
         else:
             # Code that fails now and then: the second time it was an earlier event.
             wait(slot.window, offset)
-            self._dead(key, offset, spoiled.cause, WAITING, spoken)
+            self._dead(key, offset, spoiled.cause, WAITING, effects)
 
-    def _dead(self, key: Key, offset: int, cause: str, kind: str, spoken: Effects) -> None:
+    def _dead(self, key: Key, offset: int, cause: str, kind: str, effects: Effects) -> None:
         if kind == WAITING:
             self.counts.waiting += 1
         else:
             self.counts.dead += 1
-        spoken.dead.append(
+        effects.dead.append(
             DeadLetter(Position(self.number, offset), str(key).encode(), cause, kind)
         )
 
-    def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, spoken: Effects) -> None:
+    def _noted(self, window: Window, event: AnyEvent, outcome: Outcome, effects: Effects) -> None:
         """Count what became of an event, and note what there is to say of it."""
         if outcome.status is Status.APPLIED:
             self.counts.applied += 1
             if type(event) is ErasedEvent:
-                spoken.erased.append((window.key, outcome.offset))
+                effects.erased.append((window.key, outcome.offset))
                 if self.changed is not None:
                     self.erased.add(window.key)
         elif outcome.status is Status.DUPLICATE:
             self.counts.duplicate += 1
         else:
             self.counts.rejected += 1
-        self._note(window, outcome, spoken)
+        self._note(window, outcome, effects)
 
-    def _note(self, window: Window, outcome: Outcome, spoken: Effects) -> None:
-        spoken.voided += [(window.key, outcome.offset, summary_id) for summary_id in outcome.voided]
+    def _note(self, window: Window, outcome: Outcome, effects: Effects) -> None:
+        effects.voided += [
+            (window.key, outcome.offset, summary_id) for summary_id in outcome.voided
+        ]
         for summary in outcome.accepted:
             if summary.offset == outcome.offset:
-                spoken.accepted.append((window.key, summary.offset, summary.summary_id))
+                effects.accepted.append((window.key, summary.offset, summary.summary_id))
             else:
-                spoken.again.append((window.key, outcome.offset, summary.offset))
+                effects.again.append((window.key, outcome.offset, summary.offset))
         if outcome.loop is not None:
-            spoken.loops.append((window.key, outcome.offset, outcome.loop))
+            effects.loops.append((window.key, outcome.offset, outcome.loop))
 
     @property
     def unwritten(self) -> int:

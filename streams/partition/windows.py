@@ -189,7 +189,7 @@ class PartitionWindows(OwnedPartition):
 
     def _check_settled(self) -> None:
         if not self._settled:
-            # What was folded and not written may not have been spoken of: nobody may take it for
+            # What was folded and not written may not have been published: nobody may take it for
             # done.
             raise Fenced(f"{self.label} stopped in the middle of a batch")
 

@@ -53,7 +53,7 @@ class Projector(Folder[Partition]):
         self.runtime = PartitionRuntime(settings, log, self, group=settings.group)
         self.partitions = self.runtime.partitions
         self.publisher = Publisher(settings, log)
-        self.share = FailureShare(settings.max_poison_share, self.publisher.silent_before)
+        self.share = FailureShare(settings.max_poison_share, self.publisher.announced_before)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.revival = Revival(self.snapshots, log, rules_of(control))
         self.store: WindowStore = HydratingStore(store, self.revival)
@@ -160,7 +160,7 @@ class Projector(Folder[Partition]):
             self.log,
             rules,
             learn=self.control.learner(rules),
-            voice=self.publisher,
+            sink=self.publisher,
             cached_windows=self.settings.cached_windows,
             share=self.share,
         )
@@ -205,7 +205,7 @@ class Projector(Folder[Partition]):
             committed, runtime.served[number] = 0, start.end - 1
             self.share.forget(number)
         runtime.commits.known[number] = committed
-        self.publisher.silent_before[number] = committed
+        self.publisher.announced_before[number] = committed
         if start.checkpoint == Checkpoint():
             await self.store.drop_partition(generation, number)
         return start

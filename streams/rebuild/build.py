@@ -79,9 +79,9 @@ class _Unwritten:
         )
 
 
-async def spoken(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
+async def announced(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
     """Where to stop: what the live generation has not folded has not been announced, and a rebuild
-    says nothing. The projector goes on.
+    publishes nothing. The projector goes on.
     """
     stops: dict[int, int] = {}
     for partition, end in ends.items():
@@ -96,7 +96,7 @@ async def left_to_fold(
     control: Control, log: Log, store: WindowStore, generation: int
 ) -> dict[int, int]:
     """For each partition how many records a build has before it now."""
-    stops = await spoken(store, control.state.live_generation.number, await log.end_offsets())
+    stops = await announced(store, control.state.live_generation.number, await log.end_offsets())
     found: dict[int, int] = {}
     for partition, stop in stops.items():
         checkpoint = await store.checkpoint(generation, partition)
@@ -140,7 +140,7 @@ class Builder:
                 self._log,
                 rules,
                 learn=learn,
-                voice=NullSink(),
+                sink=NullSink(),
                 cached_windows=settings.cached_windows,
                 fetch=self._log.fetch,
             )
@@ -165,7 +165,7 @@ class Builder:
         """Fold up to where the live generation is now; again where it was when an erasure wrote
         beside it; raises like :meth:`run`.
         """
-        ends = await spoken(
+        ends = await announced(
             self._store, self._control.state.live_generation.number, await self._log.end_offsets()
         )
         left, reached = ATTEMPTS, -1

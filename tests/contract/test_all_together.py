@@ -196,7 +196,7 @@ class World:
         async def learn(tenant: str) -> None:
             assert tenant == "acme"
 
-        options = {"voice": AnyEar(), **options}
+        options = {"sink": AnyEar(), **options}
         log = options.pop("log", self.log)
         return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
 
@@ -407,7 +407,7 @@ class World:
             self.generations.append(number)
             self.note("rebuilt")
         recent = RollbackCache(self.log)
-        builder = self.partition(number, voice=NullSink(), log=recent, fetch=recent.fetch)
+        builder = self.partition(number, sink=NullSink(), log=recent, fetch=recent.fetch)
         checkpoint = await self.store.checkpoint(number, NUMBER)
         if checkpoint is not None and not await log_identity.is_of(
             self.log, NUMBER, checkpoint, len(self.rows)

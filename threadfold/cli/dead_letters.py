@@ -38,7 +38,7 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]
         letters = KafkaLog(
             settings, await partition_count(settings, "dead-letters"), "dead-letters"
         )
-        voice, snapshots = (
+        sink, snapshots = (
             Publisher(settings, stack.log),
             KafkaSnapshots(settings, stack.log.partitions),
         )
@@ -52,12 +52,12 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]
             yield (
                 stack,
                 DeadLetters(
-                    stack.log, letters, stack.store, number, rules, voice, topic, accept=accept
+                    stack.log, letters, stack.store, number, rules, sink, topic, accept=accept
                 ),
             )
         finally:
             await snapshots.stop()
-            await voice.stop()
+            await sink.stop()
             await letters.stop()
 
 

@@ -34,7 +34,7 @@ _generations = itertools.count(1)
 
 @dataclass
 class Ear:
-    """A voice that keeps what was spoken."""
+    """A sink that keeps what was published."""
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
@@ -43,13 +43,13 @@ class Ear:
     def report(self, *_: object) -> None:
         """Cuts are none of this test's business."""
 
-    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
+    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
         assert partition == NUMBER
         offsets = {raw.position.offset for raw in batch}
-        assert {letter.position.offset for letter in spoken.dead} <= offsets
-        self.accepted += spoken.accepted
-        self.voided += spoken.voided
-        self.dead += [(letter.position.offset, letter.cause) for letter in spoken.dead]
+        assert {letter.position.offset for letter in effects.dead} <= offsets
+        self.accepted += effects.accepted
+        self.voided += effects.voided
+        self.dead += [(letter.position.offset, letter.cause) for letter in effects.dead]
 
 
 class Parts:
@@ -100,7 +100,7 @@ class Parts:
             self.log,
             RULES,
             learn=learn,
-            voice=ear or Ear(),
+            sink=ear or Ear(),
             cached_windows=cached_windows,
         )
         made.adopt(Checkpoint(offset=self.first - 1))

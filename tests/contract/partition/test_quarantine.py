@@ -215,8 +215,8 @@ def owner(parts: Parts, rules: Rules, ear: Ear | None = None, cached: int = 4096
 class AnyEar(Ear):
     """An ear for letters of events that waited, whose records are of earlier batches."""
 
-    async def speak(self, partition, spoken, batch) -> None:  # type: ignore[no-untyped-def]
-        self.dead += [(letter.position.offset, letter.kind) for letter in spoken.dead]
+    async def publish(self, partition, effects, batch) -> None:  # type: ignore[no-untyped-def]
+        self.dead += [(letter.position.offset, letter.kind) for letter in effects.dead]
 
 
 async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_folded_by_itself(

@@ -60,7 +60,7 @@ async def folded(
         recent,
         RULES,
         learn=learn,
-        voice=NullSink(),
+        sink=NullSink(),
         fetch=recent.fetch,
     )
     partition.adopt(Checkpoint())
@@ -131,7 +131,7 @@ async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_event
     for _ in range(2):
         # The second time the cache holds events that are still to come.
         partition = Partition(
-            NUMBER, 1, store, log, RULES, learn=learn, voice=NullSink(), fetch=cache.fetch
+            NUMBER, 1, store, log, RULES, learn=learn, sink=NullSink(), fetch=cache.fetch
         )
         partition.adopt(Checkpoint())
         await partition.fold(rows)
