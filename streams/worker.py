@@ -41,6 +41,10 @@ up` and orchestrators give it.
 """
 
 
+PROJECTOR_STOP = 6.0
+"""Seconds of these for the projector to write the snapshots that are due and to leave its group."""
+
+
 class Runtime:
     """The parts a worker runs on, started and stopped together."""
 
@@ -54,6 +58,7 @@ class Runtime:
         self.compactor: Compactor | None = None
         self.watchdog: Watchdog | None = None
         self._agents: AnswerProgress | None = None
+        self._projecting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect, and refuse to run over a log whose partition count is not the one its windows
@@ -100,6 +105,24 @@ class Runtime:
                 looks, max(self.settings.watchdog_seconds, 3 * self.settings.summary_time_cap), end
             )
             self.watchdog.start()
+
+    async def project(self) -> None:
+        """Run the projector; raises what it does."""
+        if self.projector is not None:
+            self._projecting = asyncio.create_task(self.projector.run(), name="projector")
+            await self._projecting
+
+    async def stop_projecting(self) -> None:
+        """Stop the watchdog and the projector, and wait for the projector's end.
+
+        Faust cancels it a moment later. Cancelled in the middle of its end, what it began would go
+        on with clients that are closed.
+        """
+        if self.watchdog is not None:
+            self.watchdog.stop()
+        if self.projector is not None and self._projecting is not None:
+            self.projector.stop()
+            await asyncio.wait({self._projecting}, timeout=PROJECTOR_STOP)
 
     async def stop(self) -> None:
         """Stop the compactor's connections, the log's, the control follower's and Redis'."""
@@ -231,14 +254,10 @@ def create_app(settings: Settings) -> Any:
 
         @faust.Service.task  # type: ignore[untyped-decorator]
         async def _run(self) -> None:
-            if runtime.projector is not None:
-                await runtime.projector.run()
+            await runtime.project()
 
         async def on_stop(self) -> None:
-            if runtime.watchdog is not None:
-                runtime.watchdog.stop()
-            if runtime.projector is not None:
-                runtime.projector.stop()
+            await runtime.stop_projecting()
 
         async def on_shutdown(self) -> None:
             await runtime.stop()
