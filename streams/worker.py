@@ -120,8 +120,9 @@ class Runtime:
         """
         if self.watchdog is not None:
             self.watchdog.stop()
-        if self.projector is not None and self._projecting is not None:
+        if self.projector is not None:
             self.projector.stop()
+        if self._projecting is not None:
             await asyncio.wait({self._projecting}, timeout=PROJECTOR_STOP)
 
     async def stop(self) -> None:

@@ -12,21 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Generic
+from collections.abc import Sequence
 
 from projections.errors import (
     CorruptWindow,
-    LogTruncated,
     RedisUnavailable,
     ThreadfoldError,
 )
 from streams.log.clients import (
-    AIOKafkaConsumer,
-    IllegalStateError,
     KafkaError,
     TopicPartition,
     kafka_errors,
@@ -37,10 +30,10 @@ from streams.log.clients import (
 from streams.log.commits import Commits
 from streams.log.log import Log, Row
 from streams.log.rebalances import Rebalances
+from streams.partition.assignment import RETRY_PAUSE, Assignment
 from streams.partition.folder import Folder, P
 from streams.partition.log_identity import Watch
 from streams.partition.owned import Fenced
-from streams.partition.queue import PartitionQueue
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
@@ -56,16 +49,11 @@ FETCH_ROWS = 500
 can be hundreds of MiB when it is not.
 """
 TICK = 0.5
-RETRY_PAUSE = 0.5
-TRUNCATED_PAUSE = 60.0
-"""Seconds until a partition that cannot be folded, as the log lost its beginning, is looked at
-again.
-"""
 START = 60.0
 """Seconds that the brokers have to answer at the start."""
 
 
-class PartitionRuntime(Generic[P]):
+class PartitionRuntime(Assignment[P]):
     """Runs a folder's partitions; one run at a time."""
 
     def __init__(
@@ -81,28 +69,10 @@ class PartitionRuntime(Generic[P]):
         group: the consumer group that shares the partitions among processes.
         batch_events: records of a batch at most; None: as the settings have it.
         """
-        self.settings = settings
-        self.log = log
+        super().__init__(settings, log, folder, batch_events)
         self.group = group
-        self.topic = settings.topic("events")
-        self.consumer: AIOKafkaConsumer | None = None
-        self.partitions: dict[int, P] = {}
-        self.unprepared: set[int] = set()
-        """Assigned partitions whose results are not read and written just now."""
-        self.recreated: set[int] = set()
-        """Partitions of a topic that was made anew: no checkpoint is of it."""
-        self.served: dict[int, int] = {}
-        """For each partition the offset up to which readers were served."""
         self.commits = Commits(settings, self.topic)
-        self.waits: Counter[int] = Counter()
-        """How often each partition waited for a cause that the log names."""
         self.failure: ThreadfoldError | None = None
-        self._folder = folder
-        self._batch_events = batch_events or settings.batch_events
-        self._queues: dict[int, PartitionQueue] = {}
-        self._resume_at: dict[int, float] = {}
-        self._preparing: dict[int, asyncio.Task[None]] = {}
-        self._watch: Watch | None = None
         self._stopping = asyncio.Event()
 
     # -- the run
@@ -182,7 +152,7 @@ class PartitionRuntime(Generic[P]):
             if self._watch is not None and await self._watch.follows(number, rows):
                 return True
         except ThreadfoldError as error:
-            self._waiting(number, error)
+            self.waiting(number, error)
         self.prepare_again(number)
         return False
 
@@ -207,135 +177,15 @@ class PartitionRuntime(Generic[P]):
         )
         return batches
 
-    # -- the assignment
-    # ------------------------------------------------------------------------------------------
-
-    def assigned(self, numbers: Iterable[int]) -> None:
-        """Take partitions over; they are prepared before anything of them is folded."""
-        self.unprepared.update(numbers)
-
-    def revoked(self, numbers: Iterable[int]) -> None:
-        """Give partitions up: nothing of them is kept."""
-        for number in numbers:
-            self.let_go(number)
-            self.unprepared.discard(number)
-            self.served.pop(number, None)
-
-    def let_go(self, number: int) -> None:
-        """Drop a partition and what is queued for it; a batch under way ends by itself, or
-        fenced.
-        """
-        self.partitions.pop(number, None)
-        self._folder.let_go(number)
-        if self._watch is not None:
-            self._watch.end(number)
-        queue = self._queues.pop(number, None)
-        if queue is not None:
-            queue.close()
-
-    def assignment(self) -> dict[int, P | None]:
-        """The partitions that the group has given to this process; None: it is being prepared."""
-        if self.consumer is None:
-            return {}
-        numbers = sorted(tp.partition for tp in self.consumer.assignment())
-        return {
-            number: None if number in self.unprepared else self.partitions.get(number)
-            for number in numbers
-        }
-
-    def prepare_again(self, number: int, pause: float = RETRY_PAUSE) -> None:
-        """Have a partition begin again at its stored checkpoint, after a pause in seconds."""
-        self._resume_at[number] = time.monotonic() + pause
-        self.unprepared.add(number)
-
-    def prepare_all(self) -> list[asyncio.Task[None]]:
-        """Begin to prepare what is assigned and not prepared, each beside the others: healing one
-        must hold no other. Returns what is under way.
-        """
-        if self.consumer is not None:
-            # What is not assigned any more is let go; nobody else prepares what a rebalance brought
-            # meanwhile.
-            self.unprepared &= {tp.partition for tp in self.consumer.assignment()}
-            now = time.monotonic()
-            for number in sorted(self.unprepared - self._preparing.keys()):
-                if self._resume_at.get(number, 0.0) <= now:
-                    self._preparing[number] = asyncio.create_task(
-                        self._prepare_guarded(self.consumer, number), name=f"prepare-{number}"
-                    )
-        return list(self._preparing.values())
-
-    async def _prepare_guarded(self, consumer: AIOKafkaConsumer, number: int) -> None:
-        try:
-            if await self.prepare(consumer, number):
-                self.unprepared.discard(number)
-        except Fenced:
-            # The former owner wrote once more in this moment: load again in the next round.
-            logger.info("partition %d was written while it was prepared: once more", number)
-        except IllegalStateError:
-            # The partition was taken away while it was prepared.
-            self.revoked([number])
-        except self._folder.fatal as error:
-            self.fail(error)
-        except LogTruncated as error:
-            logger.error("%s: %s", self._folder.name, error)
-            self.waits[number] += 1
-            self.prepare_again(number, TRUNCATED_PAUSE)
-        except (KafkaError, ThreadfoldError) as error:
-            self._waiting(number, error)
-            self.prepare_again(number)
-        except Exception:
-            logger.exception("preparing partition %d failed; it is tried again", number)
-            self.prepare_again(number)
-        finally:
-            del self._preparing[number]
-
-    async def prepare(self, consumer: AIOKafkaConsumer, number: int) -> bool:
-        """Have the folder find where a partition goes on, and read it from there; False when it has
-        to be done again.
-        """
-        self.let_go(number)
-        tp = TopicPartition(self.topic, number)
-        # Before anything is read: a connection that is made later may be to another log.
-        way = self._watch.way(number) if self._watch is not None else None
-        prepared = await self._folder.prepare(number, await consumer.committed(tp) or 0)
-        if prepared is None or number not in self.unprepared:
-            return False
-        partition, begin = prepared
-        consumer.seek(tp, max(partition.checkpoint.offset + 1, begin))
-        self.take_over(partition)
-        self.recreated.discard(number)
-        if self._watch is not None:
-            self._watch.begin(number, partition.checkpoint, begin, way)
-        return True
-
-    def take_over(self, partition: P) -> PartitionQueue:
-        """Feed a prepared partition: only rows from where it was sought come to its queue."""
-        number = partition.number
-        self.let_go(number)
-        queue = PartitionQueue(
-            partial(self._process, partition),
-            batch_rows=self._batch_events,
-            batch_bytes=self.settings.batch_bytes,
-        )
-        self.partitions[number], self._queues[number] = partition, queue
-        self._folder.taken_over(partition)
-        queue.start(f"partition-{number}")
-        return queue
-
-    def _made_anew(self) -> None:
-        """The topic is another one: whatever stands in checkpoints is not of it."""
-        self.recreated |= set(range(self.log.partitions))
-        self.unprepared |= set(self.partitions)
-
     # -- the partitions
     # ------------------------------------------------------------------------------------------
 
-    async def _process(self, partition: P, rows: Sequence[Row]) -> None:
+    async def process(self, partition: P, rows: Sequence[Row]) -> None:
         """Fold one batch of a partition; what comes after a failure is fetched again once it is
         prepared anew.
         """
         number = partition.number
-        if not self._owns(partition) or number in self.unprepared:
+        if not self.owns(partition) or number in self.unprepared:
             return
         try:
             await self._folder.process(partition, rows)
@@ -345,14 +195,14 @@ class PartitionRuntime(Generic[P]):
             self.unprepared.add(number)
             self.fail(error)
         except ThreadfoldError as error:
-            self._waiting(number, error)
+            self.waiting(number, error)
             self.prepare_again(number)
         except Exception:
             # Left alone it would end the queue's task, and with it the partition, without a word.
             logger.exception("folding partition %d failed; it is tried again", number)
             self.prepare_again(number)
         finally:
-            if self._owns(partition):
+            if self.owns(partition):
                 self.served[number] = max(self.served.get(number, -1), partition.checkpoint.offset)
 
     async def _moved_on(self, partition: P, error: Fenced | CorruptWindow) -> None:
@@ -360,7 +210,7 @@ class PartitionRuntime(Generic[P]):
         that cannot be read is dropped and folded anew: the log knows better.
         """
         number = partition.number
-        if not self._owns(partition):
+        if not self.owns(partition):
             return
         self.unprepared.add(number)
         if isinstance(error, Fenced):
@@ -375,47 +225,7 @@ class PartitionRuntime(Generic[P]):
                 "partition %d is another process' now; what was read of it is passed over", number
             )
         except RedisUnavailable as away:
-            self._waiting(number, away)
-
-    def _owns(self, partition: P) -> bool:
-        return self.partitions.get(partition.number) is partition
-
-    def _waiting(self, number: int, error: Exception) -> None:
-        logger.warning("%s: partition %d waits: %s", self._folder.name, number, error)
-        self.waits[number] += 1
-
-    def queues(self) -> Iterable[PartitionQueue]:
-        """What waits to be folded."""
-        return self._queues.values()
-
-    def lag(self, partition: P) -> int:
-        """How many records the log has beyond the checkpoint, as far as the consumer was told."""
-        tp = TopicPartition(self.topic, partition.number)
-        known = (
-            self.consumer.highwater(tp)
-            if self.consumer is not None and tp in self.consumer.assignment()
-            else None
-        )
-        return (known or 0) - 1 - partition.checkpoint.offset
-
-    async def left(self, partition: P) -> int:
-        """How much a partition has still to fold; not 0 where that is not known yet. Raises
-        KafkaUnavailable.
-        """
-        lag, queue = self.lag(partition), self._queues.get(partition.number)
-        if lag <= 0 or queue is None or queue.held:
-            return lag
-        # Nothing of it is queued: it may be marks of transactional producers, for which no record
-        # comes.
-        return (await self.log.last_records())[partition.number] - 1 - partition.checkpoint.offset
-
-    def folded(self) -> dict[int, int]:
-        """The offset up to which each partition is folded."""
-        return {
-            number: partition.checkpoint.offset
-            for number, partition in self.partitions.items()
-            if number not in self.unprepared
-        }
+            self.waiting(number, away)
 
     async def commit(self) -> None:
         """Commit what is folded: for tools that show lag, and for whoever takes over and asks how

@@ -15,6 +15,7 @@ EVERY = 10.0
 MOST = 1_000
 """Different lines that are remembered; beyond, all begin anew."""
 OWN = (
+    "streams.partition.assignment",
     "streams.partition.runtime",
     "streams.projector.projector",
     "streams.recovery.snapshot_writer",
