@@ -73,4 +73,4 @@ lock: setup ## write requirements/*.lock again; LOCK_ARGS=--upgrade takes newer 
 
 clean: ## remove .venv, caches and build output; data folders stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
-	find projections streams threadfold benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find projections streams threadfold clients benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

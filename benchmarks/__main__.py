@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--runs",
         type=int,
-        help="rounds; the median of them is told (default: the figure's own number)",
+        help="rounds; the result is their median (default: the figure's own number)",
     )
     parser.add_argument(
         "--quick",

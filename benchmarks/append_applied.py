@@ -47,7 +47,7 @@ class AppendApplied:
     """Appends a second that are answered once they are in the window."""
 
     name = "append_applied"
-    goal = "told: what a caller waits for its own append to be in the window"
+    goal = "reported: what a caller waits for its own append to be in the window"
 
     async def run(self, args: Args) -> Result:
         """Measure all routes in turn against one gateway."""

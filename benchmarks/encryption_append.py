@@ -26,7 +26,7 @@ class EncryptionAppend:
     """Events a second acknowledged to callers within a process, sealed."""
 
     name = "encryption_append"
-    goal = "told: the share of plain that is left"
+    goal = "reported: the share of plain that is left"
 
     async def run(self, args: Args) -> Result:
         """Run both sides in turn."""

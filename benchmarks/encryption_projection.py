@@ -20,7 +20,7 @@ class EncryptionProjection:
     """Events a second from a sealed log into windows in Redis."""
 
     name = "encryption_projection"
-    goal = "told: the share of plain that is left"
+    goal = "reported: the share of plain that is left"
 
     async def run(self, args: Args) -> Result:
         """Fill both topics once, then run both sides in turn."""

@@ -30,7 +30,7 @@ class GatewayMixed:
     """Requests a second of a mix of all routes, and each route's times."""
 
     name = "gateway_mixed"
-    goal = "told: p50 and p99 of every route"
+    goal = "reported: p50 and p99 of every route"
 
     async def run(self, args: Args) -> Result:
         """Run the mix, with new conversations in every round."""

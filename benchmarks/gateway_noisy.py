@@ -23,7 +23,7 @@ from benchmarks.harness import (
     Args,
     Measured,
     Result,
-    SnapshotWriter,
+    Rounds,
     interleave,
     percentile,
     rounded,
@@ -31,7 +31,7 @@ from benchmarks.harness import (
 )
 from benchmarks.support.children import answer_of, job_of, run_side, start_side
 from benchmarks.support.flats import flats
-from benchmarks.support.gateways import Gateway, prepare, served, told
+from benchmarks.support.gateways import Gateway, append_all, prepare, served
 from benchmarks.support.stacks import Bench, running_stack
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
@@ -60,7 +60,7 @@ class GatewayNoisy:
             settings = bench.settings("noisy", partitions=8)
             keys = await prepare(settings, {QUIET: None, NOISY: QUOTA})
             async with served(bench, settings, keys) as (gateway, _):
-                await told(
+                await append_all(
                     settings, QUIET, [(name, flat) for name in NAMES for flat in flats(GROWN)]
                 )
                 quiet = partial(_quiet, bench, settings, gateway)
@@ -80,7 +80,7 @@ class GatewayNoisy:
             "pause": PAUSE,
             "requests_per_second": QUOTA.requests_per_second,
         }
-        return _result(self.name, rounds, parameters, noise.answers)
+        return result_of(self.name, rounds, parameters, noise.answers)
 
 
 async def _quiet(bench: Bench, settings: Settings, gateway: Gateway, seconds: float) -> Measured:
@@ -144,8 +144,8 @@ async def _noise(
         noise.answers = (await answer_of("noisy_tenant", process, 60))["answers"]
 
 
-def _result(
-    figure: str, rounds: SnapshotWriter, parameters: dict[str, Any], answers: dict[str, int]
+def result_of(
+    figure: str, rounds: Rounds, parameters: dict[str, Any], answers: dict[str, int]
 ) -> Result:
     table: dict[str, Any] = {}
     spread: dict[str, list[float]] = {}
@@ -165,8 +165,8 @@ def _result(
                 percentile(pooled["ours"], 0.99) / percentile(pooled["alone"], 0.99)
             ),
             **{
-                f"{told}_ms_{word}": rounded(percentile(pooled[name], share))
-                for name, told in (("ours", "with_noise"), ("alone", "alone"))
+                f"{label}_ms_{word}": rounded(percentile(pooled[name], share))
+                for name, label in (("ours", "with_noise"), ("alone", "alone"))
                 for word, share in (("p50", 0.5), ("p99", 0.99))
             },
             "requests": {name: len(times) for name, times in pooled.items()},

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.harness import Args, Result, SnapshotWriter, interleave, rounded, span_of
+from benchmarks.harness import Args, Result, Rounds, interleave, rounded, span_of
 from benchmarks.support import single
 from benchmarks.support.gateways import prepare, running_server, running_worker
 from benchmarks.support.single import CALLERS
@@ -32,7 +32,7 @@ class GatewayServer:
     """Requests a second of two routes on each server."""
 
     name = "gateway_server"
-    goal = "told: what the server is chosen by"
+    goal = "reported: what the server is chosen by"
 
     async def run(self, args: Args) -> Result:
         """Run both routes of all servers in turn."""
@@ -58,16 +58,18 @@ class GatewayServer:
                     for name, server in servers.items()
                 }
                 rounds = await interleave(sides, args.rounds())
-        return _result(self.name, rounds, {"callers": CALLERS, "seconds": seconds, "partitions": 8})
+        return result_of(
+            self.name, rounds, {"callers": CALLERS, "seconds": seconds, "partitions": 8}
+        )
 
 
-def _result(figure: str, rounds: SnapshotWriter, parameters: dict[str, Any]) -> Result:
+def result_of(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
     """``ours`` is appends a second; ratios are ours over each other server, by route."""
     table: dict[str, Any] = {}
     peers: dict[str, float] = {}
     ratios: dict[str, float] = {}
     spread: dict[str, list[float]] = {}
-    of_route = {route: SnapshotWriter(list(SERVERS)) for route in ROUTES}
+    of_route = {route: Rounds(list(SERVERS)) for route in ROUTES}
     for route, own in of_route.items():
         own.taken = {name: rounds.taken[f"{route}.{name}"] for name in SERVERS}
         table[route] = {

@@ -24,7 +24,7 @@ from typing import Any
 
 import redis.asyncio as aredis
 
-from benchmarks.harness import Args, Measured, Result, SnapshotWriter, interleave, rounded
+from benchmarks.harness import Args, Measured, Result, Rounds, interleave, rounded
 from benchmarks.support import single
 from benchmarks.support.gateways import Gateway, prepare, running_server, running_worker
 from benchmarks.support.http import Caller
@@ -81,7 +81,7 @@ class GatewaySingle:
             "lengths": LENGTHS,
             "conversations": single.APPENDED_TO,
         }
-        return _result(self.name, rounds, parameters)
+        return result_of(self.name, rounds, parameters)
 
 
 async def _measured(
@@ -92,7 +92,7 @@ async def _measured(
     seconds: float,
     worker: int,
     rounds: int,
-) -> SnapshotWriter:
+) -> Rounds:
     sides = {
         f"{route}.{name}": partial(made.measure, bench, settings, server, route, seconds, worker)
         for route in ROUTES
@@ -131,11 +131,11 @@ async def _answers(settings: Settings, ours: Gateway, prefix: str) -> int:
         await client.aclose()
 
 
-def _result(figure: str, rounds: SnapshotWriter, parameters: dict[str, Any]) -> Result:
+def result_of(figure: str, rounds: Rounds, parameters: dict[str, Any]) -> Result:
     """One result of all routes: ``ours`` is appends a second, ratios are by route, against ``bare``
     alone; all else stands in the table.
     """
-    of_route = {route: SnapshotWriter(["ours", PEER, *TOLD]) for route in ROUTES}
+    of_route = {route: Rounds(["ours", PEER, *TOLD]) for route in ROUTES}
     for route, own in of_route.items():
         own.taken = {name: rounds.taken[f"{route}.{name}"] for name in own.taken}
     ratios = {f"{route}.{PEER}": own.ratios(PEER) for route, own in of_route.items()}
@@ -167,7 +167,7 @@ def _result(figure: str, rounds: SnapshotWriter, parameters: dict[str, Any]) -> 
     )
 
 
-def _row(own: SnapshotWriter) -> dict[str, Any]:
+def _row(own: Rounds) -> dict[str, Any]:
     """Of each side of a route: requests a second, p50 and p99 (ms), the server's processor time a
     request, and ours over it; medians.
     """

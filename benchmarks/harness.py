@@ -28,15 +28,13 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """What a run was asked for: how many rounds (None: the figure's own number), and whether small
-    sizes will do.
-    """
+    """The options of a run: rounds (None: the figure's own number), and whether small sizes do."""
 
     runs: int | None = None
     quick: bool = False
 
     def rounds(self, usual: int = 3) -> int:
-        """How many rounds to run; a quick run has one unless told otherwise."""
+        """How many rounds to run; a quick run has one by default."""
         return self.runs if self.runs is not None else 1 if self.quick else usual
 
 
@@ -82,7 +80,7 @@ class Measured:
 Side = Callable[[], Measured | Awaitable[Measured]]
 
 
-class SnapshotWriter:
+class Rounds:
     """The measurements of all sides, round by round."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -140,12 +138,12 @@ class SnapshotWriter:
         )
 
 
-async def interleave(sides: Mapping[str, Side], rounds: int) -> SnapshotWriter:
+async def interleave(sides: Mapping[str, Side], rounds: int) -> Rounds:
     """Run every side once a round; each round begins with another side, so that none always runs on
     a warm machine.
     """
     names = list(sides)
-    found = SnapshotWriter(names)
+    found = Rounds(names)
     for i in range(rounds):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             begin = time.perf_counter()
@@ -199,5 +197,5 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def say(text: str) -> None:
-    """Tell what is going on; stdout is for results alone."""
+    """Print progress on stderr; stdout is for results."""
     print(text, file=sys.stderr, flush=True)

@@ -55,7 +55,7 @@ class Healing:
                 "short_log": partial(logs["short"].heal, bench),
             }
             rounds = await interleave(sides, args.rounds())
-        table = {name: log.told for name, log in logs.items()}
+        table = {name: log.row for name, log in logs.items()}
         parameters = {
             "short": short,
             "long": long,
@@ -77,7 +77,7 @@ class _Log:
         self.counts = counts
         names = random.Random(7).sample(sorted(windows), SAMPLE)
         self.images = {key: windows[key].image() for key in names}
-        self.told: dict[str, Any] = {}
+        self.row: dict[str, Any] = {}
 
     @classmethod
     async def made(cls, bench: Bench, name: str, events: int, conversations: int) -> _Log:
@@ -109,13 +109,13 @@ class _Log:
         healed = await run_side("projector", bench, fresh_group(self.settings), whole=False)
         await self._check()
         seconds = healed.more["seconds"]
-        self.told = {
+        self.row = {
             "log_events": sum(self.counts.values()),
             "healed_s": seconds,
             "folded": healed.more["events"],
             "windows": len(self.counts),
         }
-        return Measured(seconds, healed.usage, self.told)
+        return Measured(seconds, healed.usage, self.row)
 
     async def _check(self) -> None:
         store, rules = RedisStore(self.settings.redis, self.settings.topic_prefix), Rules()

@@ -37,7 +37,7 @@ class Pages:
     times: list[float] = field(default_factory=list)
 
     @property
-    def told(self) -> dict[str, float]:
+    def row(self) -> dict[str, float]:
         """p50 and p99 in ms, and how many pages."""
         return {
             "p50_ms": round(percentile(self.times, 0.5), 2),
@@ -64,24 +64,24 @@ class HistoryPage:
             async with filled_log(settings, await grown.records()):
                 pass
             await project(bench, settings)
-            told: dict[str, Any] = {}
+            table: dict[str, Any] = {}
             async with ConversationService(settings) as backend:
                 cursor = await _cursor_at(backend, depth)
 
                 async def deep() -> Measured:
                     pages = await _read(backend, cursor, seconds)
-                    told[f"depth_{depth}"] = pages.told
-                    return Measured(pages.told["p50_ms"])
+                    table[f"depth_{depth}"] = pages.row
+                    return Measured(pages.row["p50_ms"])
 
                 async def newest() -> Measured:
                     pages = await _read(backend, None, seconds)
-                    told["depth_1"] = pages.told
-                    return Measured(pages.told["p50_ms"])
+                    table["depth_1"] = pages.row
+                    return Measured(pages.row["p50_ms"])
 
                 async def shallow() -> Measured:
                     pages = await _read(backend, await _cursor_at(backend, 1), seconds)
-                    told["depth_2"] = pages.told
-                    return Measured(pages.told["p50_ms"])
+                    table["depth_2"] = pages.row
+                    return Measured(pages.row["p50_ms"])
 
                 rounds = await interleave(
                     {"ours": deep, "newest_page": newest, "next_pages": shallow}, args.rounds()
@@ -94,7 +94,7 @@ class HistoryPage:
             "partitions": 8,
             "seconds": seconds,
         }
-        more = {"table": told, "summaries": grown.summaries}
+        more = {"table": table, "summaries": grown.summaries}
         return rounds.result(self.name, "ms (p50)", parameters, better="lower", more=more)
 
 
@@ -122,7 +122,7 @@ async def _cursor_at(backend: ConversationService, depth: int) -> str:
         left -= len(page["events"])
         cursor = page["next_before"]
         if cursor is None:
-            raise RuntimeError(f"the conversation ended {left} events before the depth asked for")
+            raise RuntimeError(f"the conversation ended {left} events before that depth")
     assert cursor is not None
     return cursor
 

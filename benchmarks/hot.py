@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.harness import Args, Measured, Result, interleave, percentile, rounded
 from benchmarks.support.flats import flats
-from benchmarks.support.gateways import running_worker
+from benchmarks.support.gateways import running_worker, until_applied
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT
 from projections.names import Key, partition_of
@@ -27,7 +27,6 @@ LIST = 200
 RATE = 5_000
 OTHERS = 20
 EVERY = 0.02
-POLL = 0.0005
 
 
 class Hot:
@@ -132,18 +131,8 @@ async def _follow(
 ) -> None:
     (item,) = await backend.append(TENANT, [(name, flat)])
     acknowledged = time.perf_counter()
-    generation = backend.control.state.live_generation.number
-    async with asyncio.timeout(60):
-        while True:
-            checkpoint = await backend.store.checkpoint(generation, item.position.partition)
-            if (
-                checkpoint is not None
-                and not checkpoint.healing
-                and checkpoint.offset >= item.position.offset
-            ):
-                seen.append(time.perf_counter() - acknowledged)
-                return
-            await asyncio.sleep(POLL)
+    await until_applied(backend, item.position, 60)
+    seen.append(time.perf_counter() - acknowledged)
 
 
 FIGURE = Hot()

@@ -57,7 +57,7 @@ from projections.policy.policy import Rules
 from projections.render.read_header import lead_of, view_of
 from projections.render.render import render_openai
 from projections.window.bodies import to_flat
-from projections.window.conversation_state import RENDERED
+from projections.window.entry import RENDERED
 from projections.window.trace_steps import Step
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
@@ -205,7 +205,7 @@ async def tally_of(talk: Talk, overrides: dict[str, Any], weights: Weights) -> T
     """Our side over one conversation under the default policy with ``overrides``."""
     found = Tallies(weights)
     async for window, is_call in calls_of(talk, overrides):
-        bodies, trace = _sent(window)
+        bodies, trace = sent_messages(window)
         marks = _marks(window, trace)
         found.by_message.call(bodies, marks)
         if is_call:
@@ -213,15 +213,15 @@ async def tally_of(talk: Talk, overrides: dict[str, Any], weights: Weights) -> T
     return found
 
 
-def _sent(window: Window) -> tuple[list[bytes], list[Step]]:
+def sent_messages(window: Window) -> tuple[list[bytes], list[Step]]:
     """What a model is sent but for the system lane, and what was shortened; put together as a
     reader does where the window is flat.
     """
     lead = len(window.lanes.pinned)
     view = view_of(window)
     if view.flat:
-        said = [entry.body for entry in window.tail if entry.kind in RENDERED and entry.body]
-        return lead_of(window.lanes, window.meta.summary)[lead:] + said, view.trace
+        bodies = [entry.body for entry in window.tail if entry.kind in RENDERED and entry.body]
+        return lead_of(window.lanes, window.meta.summary)[lead:] + bodies, view.trace
     render = render_openai(window)
     return render.bodies[lead:], render.trace
 
@@ -243,14 +243,14 @@ def _marks(window: Window, trace: list[Step]) -> dict[str, Any]:
 
 async def calls_of(talk: Talk, overrides: dict[str, Any]) -> AsyncIterator[tuple[Window, bool]]:
     """The window after each message, and whether the assistant speaks next; summaries come a few
-    events after they were asked for.
+    events after their request.
 
     Raises:
         RuntimeError: the fold did not take a summary, or anything else that was appended.
     """
     rng, key, log = random.Random(3), Key(TENANT, "prefix"), MemoryLog(1)
     window, compactor = Window(key, 0, Rules(overrides)), Compactor(Settings(), log)
-    asked: CompactionRequest | None = None
+    pending: CompactionRequest | None = None
     answer_at = 0
     for number, message in enumerate(talk):
         flat = to_flat(message, f"message {number}")
@@ -258,11 +258,11 @@ async def calls_of(talk: Talk, overrides: dict[str, Any]) -> AsyncIterator[tuple
             window, log, make_record(key, flat, where="prefix", now=NOW, new_id=f"m{number}")
         )
         request = request_for(window, 1)
-        if request is not None and (asked is None or request.request_id != asked.request_id):
-            asked, answer_at = request, number + rng.randint(1, LATEST)
-        if asked is not None and number >= answer_at:
-            await _fold(window, log, (await compactor.answer(asked)).offset)
-            asked = None
+        if request is not None and (pending is None or request.request_id != pending.request_id):
+            pending, answer_at = request, number + rng.randint(1, LATEST)
+        if pending is not None and number >= answer_at:
+            await _fold(window, log, (await compactor.answer(pending)).offset)
+            pending = None
         if message["role"] != "system":
             yield window, number + 1 < len(talk) and talk[number + 1]["role"] == "assistant"
 
@@ -297,7 +297,7 @@ async def _fits(
     found: dict[str, Any] = {}
     for name in [name for name in ("airline_long", "agent") if name in sets]:
         talk = sets[name][0]
-        said = {_said(_encode(message)) for message in talk}
+        whole_messages = {_meaning(_encode(message)) for message in talk}
         for limit in FITS:
             whole: list[int] = []
             i = 0
@@ -309,7 +309,7 @@ async def _fits(
                     bodies = render_openai(window, limit + window.lanes.pinned_tokens).bodies[
                         len(window.lanes.pinned) :
                     ]
-                    whole.append(sum(_said(body) in said for body in bodies))
+                    whole.append(sum(_meaning(body) in whole_messages for body in bodies))
             row = {"ours": {"mean": round(sum(whole) / len(whole), 1), "most": max(whole)}}
             for peer in ("langchain_trim", "low_water"):
                 tally = peer_tally(peers[peer](), talk, limit, weights).by_call
@@ -318,8 +318,8 @@ async def _fits(
     return found
 
 
-def _said(body: bytes) -> tuple[str, str, bool]:
-    """What a message says, whatever the order of its fields."""
+def _meaning(body: bytes) -> tuple[str, str, bool]:
+    """A message's role, content and calls, whatever the order of its fields."""
     message = msgspec.json.decode(body)
     return (
         message["role"],

@@ -2,7 +2,7 @@
 
 Counted is from the moment every process holds its share of the partitions (the group's rebalancing
 is not) to the moment the last one is done; what was folded before does not count. CPU seconds of
-the workers, Kafka and Redis and what was left idle are told beside it, because workers, broker and
+the workers, Kafka and Redis and the idle rest are reported beside it, because workers, broker and
 store share this machine's cores: where those end, so does the scaling.
 """
 
@@ -60,9 +60,9 @@ async def _workers(bench: Bench, settings: Settings, count: int) -> Measured:
     processes = [await start_side("projector_of_group", job) for _ in range(count)]
     try:
         async with asyncio.timeout(LIMIT):
-            await asyncio.gather(*(_until_told(process, b"ready") for process in processes))
+            await asyncio.gather(*(_until_line(process, b"ready") for process in processes))
             meter, idle = Meter(bench.pids), psutil.cpu_times()
-            await asyncio.gather(*(_until_told(process, b"done") for process in processes))
+            await asyncio.gather(*(_until_line(process, b"done") for process in processes))
     except BaseException:
         for process in processes:
             process.kill()
@@ -83,7 +83,7 @@ async def _workers(bench: Bench, settings: Settings, count: int) -> Measured:
     )
 
 
-async def _until_told(process: asyncio.subprocess.Process, word: bytes) -> None:
+async def _until_line(process: asyncio.subprocess.Process, word: bytes) -> None:
     assert process.stdout is not None
     while line := await process.stdout.readline():
         if line.strip() == word:

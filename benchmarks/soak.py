@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from benchmarks.harness import Args, Measured, Result, SnapshotWriter, percentile, rounded, say
+from benchmarks.harness import Args, Measured, Result, Rounds, percentile, rounded, say
 from benchmarks.support.flats import flats
 from benchmarks.support.gateways import Gateway, prepare, served
 from benchmarks.support.http import Caller
@@ -106,7 +106,7 @@ class Soak:
 def _result(
     growth: dict[str, float], samples: Samples, report: VerifyReport, seconds: float, name: str
 ) -> Result:
-    rounds = SnapshotWriter(["ours"])
+    rounds = Rounds(["ours"])
     rounds.taken["ours"].append(Measured(max(growth.values())))
     more = {
         "growth": {name: rounded(value) for name, value in growth.items()},
@@ -208,7 +208,7 @@ async def _watch(
     )
     step = 5.0 if end - time.monotonic() > 60 else 0.5
     processes = [(samples.worker, [worker]), (samples.gateway, gateway.pids)]
-    told = time.monotonic()
+    reported = time.monotonic()
     try:
         while time.monotonic() < end:
             for values, pids in processes:
@@ -223,8 +223,8 @@ async def _watch(
                     if ends[p]
                 )
             )
-            if time.monotonic() - told > 120:
-                told = time.monotonic()
+            if time.monotonic() - reported > 120:
+                reported = time.monotonic()
                 now = [
                     round(values[-1]) for values in (samples.worker, samples.gateway, samples.redis)
                 ]

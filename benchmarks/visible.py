@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.harness import Args, Measured, Result, interleave, percentile
 from benchmarks.support.children import job_of, start_side
+from benchmarks.support.gateways import until_applied
 from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, conversation, text
@@ -33,7 +34,6 @@ SPREAD = 50
 TURNS = 5
 """Conversations in one list: each event of another one, or ten of each."""
 CONVERSATIONS = 1_000
-POLL = 0.0005
 GIVE_UP = 10.0
 
 
@@ -197,18 +197,8 @@ async def _append(
 
 
 async def _follow(backend: ConversationService, item: Appended, since: float, seen: Seen) -> None:
-    generation = backend.control.state.live_generation.number
-    async with asyncio.timeout(GIVE_UP):
-        while True:
-            checkpoint = await backend.store.checkpoint(generation, item.position.partition)
-            if (
-                checkpoint is not None
-                and not checkpoint.healing
-                and checkpoint.offset >= item.position.offset
-            ):
-                seen.visible.append(time.perf_counter() - since)
-                return
-            await asyncio.sleep(POLL)
+    await until_applied(backend, item.position, GIVE_UP)
+    seen.visible.append(time.perf_counter() - since)
 
 
 FIGURE = Visible()

@@ -15,9 +15,8 @@ import sys
 
 from openai import AsyncOpenAI, OpenAIError
 
-from threadfold import AsyncClient
-from threadfold.adapters.openai import respond
-from threadfold.client import ClientError
+from threadfold_client import AsyncClient, ClientError
+from threadfold_client.adapters.openai import respond
 
 
 async def turn(

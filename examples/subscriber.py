@@ -12,8 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from threadfold import AsyncClient
-from threadfold.client import ClientError
+from threadfold_client import AsyncClient, ClientError
 
 
 def saved(cursor_file: Path | None) -> str | None:

@@ -1,56 +1,53 @@
-"""Every error threadfold raises on purpose, each named by its cause.
+"""Every error that threadfold raises on purpose, each named by its cause.
 
-All derive from :class:`ThreadfoldError`; the message is one sentence that says what was wrong,
-where, and what to do, so that a command can print it as it is. ``problem`` is the HTTP status the
-gateway answers with (RFC 9457), ``exit_code`` what a command exits with (2: bad usage or an
-unreachable service; 1: something was found wrong).
+All derive from :class:`ThreadfoldError`. The message is one sentence for a user: what was wrong,
+where, and what to do. ``problem`` is the gateway's HTTP status (RFC 9457). ``exit_code`` is a
+command's exit code (1: found wrong; 2: bad usage or unreachable service).
 """
 
 from __future__ import annotations
 
 
 class ThreadfoldError(Exception):
-    """The root of all errors raised on purpose; the message is fit to be shown to a user."""
+    """The base of all errors raised on purpose; a user may see the message."""
 
     problem = 500
     exit_code = 2
 
 
 class InvalidEvent(ThreadfoldError):
-    """An event does not have the form of its type; the message names the event and the field."""
+    """An event lacks the form of its type; the message names the event and the field."""
 
     problem = 422
 
 
 class MalformedInput(ThreadfoldError):
-    """Input is not JSON (or not a JSON object) at all."""
+    """Input is not a JSON object."""
 
     problem = 400
 
 
 class InvalidName(ThreadfoldError):
-    """A tenant's, conversation's or other name has characters or a length that are not allowed."""
+    """A tenant's, conversation's or other name has forbidden characters or length."""
 
     problem = 422
 
 
 class InvalidPosition(ThreadfoldError):
-    """A position or cursor is not one that threadfold gave out, or belongs to another
-    conversation.
-    """
+    """A position or cursor is not one of threadfold, or is of another conversation."""
 
     problem = 422
 
 
 class TooFarBehind(ThreadfoldError):
-    """A stream cannot go on from a position so far back: read the history up to now first."""
+    """A stream cannot continue from a position so far back: read the history first."""
 
     problem = 422
 
 
 class PartialConflict(ThreadfoldError):
-    """A piece of text in progress does not go on where the text held ends, or its turn is over; the
-    message tells the offset held.
+    """Text in progress does not continue at the stored text's end, or its turn is over; the message
+    names the stored offset.
     """
 
     problem = 409
@@ -67,110 +64,110 @@ class InvalidSettings(ThreadfoldError):
 
 
 class EventTooLarge(ThreadfoldError):
-    """An event is over the size limit."""
+    """An event exceeds the size limit."""
 
     problem = 413
 
 
 class UnknownConversation(ThreadfoldError):
-    """The conversation has no window: nothing was ever appended to it."""
+    """The conversation has no window: no event was ever appended to it."""
 
     problem = 404
     exit_code = 1
 
 
 class UnknownUser(ThreadfoldError):
-    """No conversation of this user is known, and none was erased on their behalf."""
+    """The user has no conversation, and no erased one."""
 
     problem = 404
     exit_code = 1
 
 
 class Erased(ThreadfoldError):
-    """The conversation was erased; this is final."""
+    """The conversation is erased for good."""
 
     problem = 410
     exit_code = 1
 
 
 class SpillLost(ThreadfoldError):
-    """A piece of a spilled result is not in the log, or not the one that belongs there; what is
-    left is not shown as the whole.
+    """A piece of a spilled result is missing from the log, or is not the expected one. The rest is
+    not shown as the whole.
     """
 
     exit_code = 1
 
 
 class UnknownRender(ThreadfoldError):
-    """No model call of that id is recorded, or not any more."""
+    """No model call of that id is recorded, or its record has expired."""
 
     problem = 404
     exit_code = 1
 
 
 class InvalidRequest(ThreadfoldError):
-    """A parameter of a request (a limit, a format, a header, the length of a list) is not one that
-    is allowed; the message names it.
+    """A parameter of a request (a limit, a format, a header, a length) is not allowed; the message
+    names it.
     """
 
     problem = 422
 
 
 class RequestTooLarge(ThreadfoldError):
-    """The body of a request is over the limit."""
+    """The body of a request exceeds the limit."""
 
     problem = 413
 
 
 class Conflict(ThreadfoldError):
-    """What the caller expected does not hold any more: another event came first, or another turn is
-    in force; nothing was changed.
+    """The caller's precondition does not hold: another event came first, or another turn is active.
+    Nothing was changed.
     """
 
     problem = 409
 
 
 class Unauthorized(ThreadfoldError):
-    """No key, or one that is not known."""
+    """The request has no key, or an unknown one."""
 
     problem = 401
 
 
 class Forbidden(ThreadfoldError):
-    """The key is known, but lacks the scope this needs; the message names it."""
+    """The key lacks the scope; the message names the scope."""
 
     problem = 403
 
 
 class InvalidKey(ThreadfoldError):
-    """A scope, an expiry or a name of a key is not one that can be; the message names it."""
+    """A key's scope, expiry or name is not valid; the message names it."""
 
     problem = 422
 
 
 class InvalidQuota(ThreadfoldError):
-    """A quota is unknown or not a number that can be; the message names it."""
+    """A quota is unknown or its value is not valid; the message names it."""
 
     problem = 422
 
 
 class UnknownTenant(ThreadfoldError):
-    """No such tenant, or no such key of it, is recorded."""
+    """The tenant, or the key of the tenant, is not recorded."""
 
     problem = 404
     exit_code = 1
 
 
 class TenantExists(ThreadfoldError):
-    """A tenant of that name is recorded already."""
+    """A tenant of that name exists."""
 
     problem = 409
     exit_code = 1
 
 
 class QuotaExceeded(ThreadfoldError):
-    """The tenant has used what it may for now; the message names the quota. ``retry_after``: whole
-    seconds to wait, at least 1.
+    """The tenant has used its quota; the message names the quota. ``retry_after``: whole seconds,
+    at least 1.
     """
 
     problem = 429
@@ -181,94 +178,82 @@ class QuotaExceeded(ThreadfoldError):
 
 
 class KeySetUnavailable(ThreadfoldError):
-    """The keys that tokens are signed with cannot be fetched, so that it cannot be told whether a
-    token holds.
-    """
+    """The key set that verifies tokens cannot be fetched, so a token cannot be checked."""
 
     problem = 503
 
 
 class Overloaded(ThreadfoldError):
-    """As much as may be under way is under way; nothing was done. Try again shortly."""
+    """The service is at its concurrency limit and did nothing. Try again shortly."""
 
     problem = 503
 
 
 class KafkaUnavailable(ThreadfoldError):
-    """Kafka did not answer; an append that failed this way is *unknown*: repeat it with the same
-    ids.
-    """
+    """Kafka did not answer. Whether an append happened is unknown: repeat it with the same ids."""
 
     problem = 503
 
 
 class RedisUnavailable(ThreadfoldError):
-    """Redis did not answer; nothing acknowledged is lost, reads come back with it."""
+    """Redis did not answer. Nothing acknowledged is lost; reads work again when Redis does."""
 
     problem = 503
 
 
 class CorruptWindow(ThreadfoldError):
-    """What the store holds of a window is not a window; a worker that comes upon it folds its
-    partition anew.
-    """
+    """A stored window cannot be decoded. The worker that finds it folds its partition again."""
 
     problem = 503
 
 
 class TooMuchPoison(ThreadfoldError):
-    """More of what comes in cannot be applied than the deployment allows: something is wrong with a
-    writer, or with the code that folds.
+    """The share of events that cannot be applied exceeds the limit: a producer or the fold is at
+    fault.
     """
 
 
 class KeyUnusable(ThreadfoldError):
-    """A master key is missing, or is not the one that wrapped a data key: an error of the
-    configuration, never a reason to fold on.
+    """A master key is missing, or did not wrap this data key. The configuration is at fault, so the
+    fold stops.
     """
 
     problem = 503
 
 
 class Healing(ThreadfoldError):
-    """The windows of this partition are being brought back from the log; try again shortly."""
+    """The partition's windows are being restored from the log. Try again shortly."""
 
     problem = 503
 
 
 class WaitTimedOut(ThreadfoldError):
-    """The window did not reach the position in time; the append itself stands."""
+    """The window did not reach the position in time. The append itself holds."""
 
     problem = 503
 
 
 class TopicMismatch(ThreadfoldError):
-    """A topic is missing or does not have the shape (partitions, retention, clean-up) that
-    correctness needs.
-    """
+    """A topic is missing, or lacks the partitions, retention or clean-up that correctness needs."""
 
 
 class LogTruncated(ThreadfoldError):
-    """The log has lost its first events, and windows cannot be folded from what is left without the
-    operator's word.
-    """
+    """The log has lost its first events, and the operator has not accepted that."""
 
     problem = 503
 
 
 class EmbeddedUnavailable(ThreadfoldError):
-    """An embedded server could not be found, fetched or started."""
+    """An embedded server cannot be found, downloaded or started."""
 
 
 class InvalidProjection(ThreadfoldError):
-    """A team's own projection is not one: its name, its version, or what it puts into its
-    result.
-    """
+    """A custom projection has a wrong name or version, or a result that cannot be stored."""
 
 
 class ProjectionFailed(ThreadfoldError):
-    """A team's own projection raised an error at an event; nothing was passed over, and it goes on
-    there once it is mended.
+    """A custom projection raised an error at an event. It skips nothing: repaired, it continues at
+    that event.
     """
 
 
@@ -280,4 +265,4 @@ class UnknownProjection(ThreadfoldError):
 
 
 class DataFolderInUse(ThreadfoldError):
-    """Another running stack holds this data folder."""
+    """Another running stack holds this data folder, or it cannot be used."""

@@ -20,6 +20,12 @@ from threadfold.embedded.stack import EmbeddedStack
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _numbers = itertools.count(1)
 
+# Programs that tests start import the client of this checkout, as the tests do themselves.
+CLIENT = Path(__file__).resolve().parents[1] / "clients" / "python"
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (os.environ.get("PYTHONPATH"), str(CLIENT)))
+)
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background of a script ignores Ctrl-C, and so would every process the tests start
     # to interrupt it.

@@ -48,7 +48,7 @@ class Talk:
         self._texts = texts
         self._took = took
         self._position = self._cursor = self._render = ""
-        self._gone = itertools.count()
+        self._deleted = itertools.count()
         routes = self._other_routes()
         begin = (
             place * AFTER_A_TURN % len(routes)
@@ -68,7 +68,7 @@ class Talk:
     def _note(self, route: str, begin: float) -> None:
         self._took.setdefault(route, []).append(round((time.perf_counter() - begin) * 1000, 3))
 
-    def _said(self, role: str) -> dict[str, Any]:
+    def _message(self, role: str) -> dict[str, Any]:
         return {"role": role, "content": next(self._texts)["content"]}
 
     async def play(self) -> None:
@@ -76,14 +76,14 @@ class Talk:
         turn = await self._ask("POST turns", f"{self._path}/turns", {"policy": "reject"})
         fence = str(turn["fencing_token"])
         one = f"{self._path}/turns/{turn['turn_id']}"
-        await self._ask("POST messages", f"{self._path}/messages", self._said("user"))
+        await self._ask("POST messages", f"{self._path}/messages", self._message("user"))
         context = await self._ask("GET context", f"{self._path}/context")
         await self._ask(
             "POST partial",
             f"{self._path}/partial",
             {"turn_id": turn["turn_id"], "delta": "It ", "offset": 0},
         )
-        answered = {"type": "message", **self._said("assistant")}
+        answered = {"type": "message", **self._message("assistant")}
         appended = await self._ask("POST events, one", f"{self._path}/events", answered)
         self._position = appended["position"]
         called = {
@@ -134,12 +134,12 @@ class Talk:
         return step
 
     async def _append_list(self) -> None:
-        events = [{"type": "message", **self._said("user")} for _ in range(LIST)]
+        events = [{"type": "message", **self._message("user")} for _ in range(LIST)]
         await self._ask(f"POST events, {LIST}", f"{self._path}/events", events)
 
     async def _several(self) -> None:
         events = [
-            {"conversation": f"{self._name}-{i % 5}", "type": "message", **self._said("user")}
+            {"conversation": f"{self._name}-{i % 5}", "type": "message", **self._message("user")}
             for i in range(LIST)
         ]
         await self._ask(f"POST /events, {LIST} of 5", "/v1/events", events)
@@ -148,22 +148,22 @@ class Talk:
         await self._ask("GET events/{position}", f"{self._path}/events/{self._position}")
 
     async def _after(self) -> None:
-        appended = await self._ask("POST messages", f"{self._path}/messages", self._said("user"))
+        appended = await self._ask("POST messages", f"{self._path}/messages", self._message("user"))
         await self._ask("GET context, after", f"{self._path}/context?after={appended['position']}")
 
     async def _applied(self) -> None:
         done = await self._ask(
             "POST events, wait=applied",
             f"{self._path}/events?wait=applied",
-            {"type": "message", **self._said("user")},
+            {"type": "message", **self._message("user")},
         )
         self._position = done["position"]
 
     async def _expecting(self) -> None:
         await self._applied()
-        said = {"type": "message", **self._said("user")}
+        event = {"type": "message", **self._message("user")}
         await self._ask(
-            "POST events, If-Match", f"{self._path}/events", said, If_Match=f'"{self._position}"'
+            "POST events, If-Match", f"{self._path}/events", event, If_Match=f'"{self._position}"'
         )
 
     async def _deeper(self) -> None:
@@ -190,9 +190,9 @@ class Talk:
         self._note("GET summaries/stream, joining", begin)
 
     async def _erase(self) -> None:
-        path = f"{self._path}-gone-{next(self._gone)}"
+        path = f"{self._path}-deleted-{next(self._deleted)}"
         await self._ask(
-            "POST events, one", f"{path}/events", {"type": "message", **self._said("user")}
+            "POST events, one", f"{path}/events", {"type": "message", **self._message("user")}
         )
         await self._ask("DELETE conversation", path)
 

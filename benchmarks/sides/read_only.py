@@ -27,9 +27,9 @@ async def run(settings: Settings, groups: dict[str, list[int]]) -> None:
     partitions = [TopicPartition(topic, number) for number in range(settings.partitions)]
     consumer.assign(partitions)
     await consumer.seek_to_beginning()
-    wanted = sum((await consumer.end_offsets(partitions)).values())
+    expected = sum((await consumer.end_offsets(partitions)).values())
     events, begin, meter = 0, time.perf_counter(), Meter(groups)
-    while events < wanted:
+    while events < expected:
         batches = await consumer.getmany(timeout_ms=200)
         for rows in batches.values():
             for row in rows:

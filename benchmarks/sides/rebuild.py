@@ -32,7 +32,7 @@ async def run(settings: Settings, groups: dict[str, list[int]], how: str, jobs: 
     for number in control.state.generations:
         if number > live.number:
             await store.drop_generation(number, log.partitions)
-    wanted = sum((await log.end_offsets()).values())
+    expected = sum((await log.end_offsets()).values())
     begin, meter = time.perf_counter(), Meter(groups)
     if how == "rebuild":
         events = (await rebuild(settings, control, log, store, jobs=jobs)).events
@@ -44,8 +44,8 @@ async def run(settings: Settings, groups: dict[str, list[int]], how: str, jobs: 
     seconds = time.perf_counter() - begin
     usage = meter.stop()
     await runtime.stop()
-    if events != wanted:
-        raise RuntimeError(f"{events} of {wanted} events were folded")
+    if events != expected:
+        raise RuntimeError(f"{events} of {expected} events were folded")
     answer(events / seconds, usage=usage, events=events, seconds=round(seconds, 3))
 
 

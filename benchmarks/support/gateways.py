@@ -5,7 +5,6 @@ conversations in its windows.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,10 +17,12 @@ from benchmarks.support.children import job_of, start_side
 from benchmarks.support.http import Caller
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT
+from projections.names import Position
 from streams.control.follower import Control
 from streams.log.topics import create_topics
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
+from threadfold.embedded.ports import free_port
 from threadfold.service.conversations import ConversationService
 
 STARTS = 60.0
@@ -132,21 +133,27 @@ async def served(
         yield gateway, worker
 
 
-async def told(settings: Settings, tenant: str, items: Sequence[tuple[str, object]]) -> None:
-    """Append flat events of several conversations, and wait until the windows hold them: the worker
-    has to run.
-    """
+async def append_all(settings: Settings, tenant: str, items: Sequence[tuple[str, object]]) -> None:
+    """Append flat events of several conversations, and wait until a worker has applied them."""
     async with ConversationService(settings) as backend:
         for start in range(0, len(items), 500):
             await backend.append(tenant, items[start : start + 500])
         await backend.caught_up(range(settings.partitions), timeout=120)
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+async def until_applied(backend: ConversationService, position: Position, limit: float) -> None:
+    """Look every half millisecond until the windows hold a position, for ``limit`` seconds."""
+    generation = backend.control.state.live_generation.number
+    async with asyncio.timeout(limit):
+        while True:
+            checkpoint = await backend.store.checkpoint(generation, position.partition)
+            if (
+                checkpoint is not None
+                and not checkpoint.healing
+                and checkpoint.offset >= position.offset
+            ):
+                return
+            await asyncio.sleep(0.0005)
 
 
 async def _connected(address: str, authorization: str) -> bool:

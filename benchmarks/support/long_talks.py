@@ -98,12 +98,12 @@ def _chat(calls: int) -> tuple[Message, ...]:
         if len(session.in_order) >= LONG_SESSION:
             first = session.messages[0][0].sender
             for turn in session.messages:
-                said = "\n".join(message.text for message in turn if message.text.strip())
-                if said:
+                text = "\n".join(message.text for message in turn if message.text.strip())
+                if text:
                     talk.append(
                         {
                             "role": "user" if turn[0].sender == first else "assistant",
-                            "content": said,
+                            "content": text,
                         }
                     )
             if len(talk) > 2 * calls:

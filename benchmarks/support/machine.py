@@ -70,22 +70,15 @@ def _cpu_model() -> str:
 
 def _commit() -> str:
     """The commit, with ``+`` where the working tree differs from it; empty outside a repository."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    head = output_of(*git, "rev-parse", "--short", "HEAD").strip()
+    return head + "+" * bool(output_of(*git, "status", "--porcelain", "-uno"))
+
+
+def output_of(*command: str) -> str:
+    """What a short command prints; empty if it does not run here."""
     try:
-        git = ["git", "-C", str(Path(__file__).parent)]
-        head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=10,
-        ).stdout.strip()
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "-uno"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=10,
-        ).stdout
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
-        return ""  # no git here: the date has to do
-    return head + "+" * bool(changed)
+        return ""
+    return run.stdout

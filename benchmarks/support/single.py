@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.harness import Measured
 from benchmarks.support.children import run_side
 from benchmarks.support.flats import flats
-from benchmarks.support.gateways import Gateway, told
+from benchmarks.support.gateways import Gateway, append_all
 from benchmarks.support.http import keep
 from benchmarks.support.stacks import Bench
 from benchmarks.support.texts import TENANT, Messages, conversation
@@ -84,7 +84,7 @@ async def grow(settings: Settings) -> None:
             for turn in range(messages)
             for place, name in enumerate(names_of(route))
         ]
-        await told(settings, TENANT, items)
+        await append_all(settings, TENANT, items)
 
 
 def made(folder: Path, authorization: str) -> Single:
@@ -114,6 +114,6 @@ def made(folder: Path, authorization: str) -> Single:
         },
     }
     return Single(
-        {route: keep(folder / f"{route}.json", asked) for route, asked in requests.items()},
+        {route: keep(folder / f"{route}.json", calls) for route, calls in requests.items()},
         str(texts),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 import redis as sync_redis
 
 from benchmarks.harness import say
-from benchmarks.support.machine import note_load, note_servers
+from benchmarks.support.machine import note_load, note_servers, output_of
 from projections.events.validation import Record
 from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
@@ -26,7 +25,7 @@ from streams.settings.settings import Settings
 from threadfold.embedded.stack import EmbeddedStack
 
 APPEND_AT_ONCE = 5_000
-GONE = 30.0
+DELETED_WITHIN = 30.0
 SETTLED = 4
 STIR = 20_000
 """Bytes by which Redis' memory goes up and down while nothing happens."""
@@ -66,10 +65,10 @@ class Bench:
         topic = settings.topic("snapshots")
         async with admin_client(settings) as admin:
             await admin.delete_topics([topic])
-            deadline = time.monotonic() + GONE
+            deadline = time.monotonic() + DELETED_WITHIN
             while topic in await admin.list_topics():
                 if time.monotonic() > deadline:
-                    raise RuntimeError(f"topic {topic} was not deleted within {GONE:g} s")
+                    raise RuntimeError(f"topic {topic} was not deleted within {DELETED_WITHIN:g} s")
                 await asyncio.sleep(0.05)
         await create_topics(settings)
 
@@ -115,16 +114,7 @@ def _kafka_version(stack: EmbeddedStack) -> str:
     """The embedded Kafka's version, from the name of its own jar on the command line."""
     if stack.embedded_kafka is None:
         return "configured"
-    try:
-        command = subprocess.run(
-            ["ps", "-ww", "-o", "command=", "-p", str(stack.embedded_kafka.pid)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=10,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return "embedded"  # no ps here
+    command = output_of("ps", "-ww", "-o", "command=", "-p", str(stack.embedded_kafka.pid))
     names = [Path(part).name for part in command.replace(":", " ").split()]
     found = [name for name in names if name.startswith("kafka-clients-")]
     return found[0].removeprefix("kafka-clients-").removesuffix(".jar") if found else "embedded"

@@ -2,10 +2,10 @@
 where no race can pass them by.
 
 ``expect`` is the position (or the id) of an event: nothing may have been appended after it, but for
-what threadfold itself appends and for the begin and end of turns; empty: nothing at all may have
-been appended yet. The events of one list expect the list's event before them. ``fence`` is a turn's
-fencing token: the turn must still be in force. An event whose condition is not met is rejected, and
-stays in the log.
+what threadfold itself appends and for the begin and end of turns (``Handler.visible``); empty:
+nothing at all may have been appended yet. The events of one list expect the list's event before
+them. ``fence`` is a turn's fencing token: the turn must still be in force. An event whose condition
+is not met is rejected, and stays in the log.
 """
 
 from __future__ import annotations
@@ -15,15 +15,6 @@ from projections.events import types as events
 from projections.fold.outcomes import id_hash_of
 from projections.names import parse_position
 from projections.window.window import Window
-
-_OWN = (
-    events.SummaryEvent,
-    events.LoopDetectedEvent,
-    events.ToolResultChunkEvent,
-    events.CompactionRequestedEvent,
-    events.TurnStartedEvent,
-    events.TurnEndedEvent,
-)
 
 
 def not_met(window: Window, event: events.AnyEvent) -> str | None:
@@ -58,12 +49,3 @@ def _not_expected(window: Window, expect: str) -> str | None:
             return f"position {expect} is not one of this conversation"
         offset = position.offset
     return None if last <= offset else f"another event came at {window.position_of(last)}"
-
-
-def moves(event: events.AnyEvent) -> bool:
-    """Whether later conditions see that this event came: not what threadfold itself appends, and
-    not the begin and end of turns.
-    """
-    if isinstance(event, events.SessionClosedEvent):
-        return event.data.reason != "idle"
-    return not isinstance(event, _OWN)

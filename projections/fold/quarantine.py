@@ -14,33 +14,13 @@ from projections.errors import InvalidPosition
 from projections.events.types import AnyEvent, EventDroppedEvent, absolute
 from projections.names import Position, parse_position
 from projections.window.meta import Parked
-from projections.window.window import Window
 
-MAX_WAITING = 500
-"""Offsets of waiting events that a window carries; those of more are looked for in the log."""
-MAX_CAUSE = 300
 _CONTROL_FLOW = (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit)
-
-
-def park(window: Window, offset: int, cause: str) -> None:
-    """Park a window, which stands as before the event at ``offset``."""
-    window.meta.parked = Parked(offset, cause[:MAX_CAUSE], last=offset)
-
-
-def wait(window: Window, offset: int) -> None:
-    """Note that the event at ``offset`` waits behind the one at which the window is parked."""
-    parked = window.meta.parked
-    if parked is None:
-        raise ValueError(f"{window.key} is not parked: nothing waits in it")
-    if len(parked.waiting) < MAX_WAITING:
-        parked.waiting.append(offset - sum(parked.waiting))
-    parked.count += 1
-    parked.last = offset
 
 
 def waiting_offsets(parked: Parked) -> list[int]:
     """The offsets of the events that wait, as far as they are carried: all of them while they are
-    :data:`MAX_WAITING` or fewer.
+    :data:`projections.window.log_progress.MAX_WAITING` or fewer.
     """
     return absolute(parked.waiting)
 

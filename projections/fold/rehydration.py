@@ -11,10 +11,10 @@ import msgspec
 from projections.events import types as events
 from projections.events.size_limits import control_body
 from projections.events.types import AnyEvent
+from projections.reducers.variants import Variants
 from projections.window.bodies import message_body, result_body
-from projections.window.conversation_state import RANGES, Entry, Kind
+from projections.window.entry import RANGES, Entry, Kind
 from projections.window.groups import Link
-from projections.window.variants import Variants
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,21 +41,21 @@ def reasoning_of(data: events.Message) -> bytes:
     )
 
 
-def refill(entry: Entry, event: AnyEvent, shaper: Variants, tools: Mapping[Link, str]) -> None:
-    """Put the text of its event into an entry that has its forms; ``tools`` are those of the tail
-    it is in (:func:`tools_of`).
+def refill(entry: Entry, event: AnyEvent, variants: Variants, tools: Mapping[Link, str]) -> None:
+    """Put the text of its event into an entry that has its variants; ``tools`` are those of the
+    tail it is in (:func:`tools_of`).
 
     Raises:
         KeyError: the event is not of the entry's kind.
     """
     body, tool = _body(event, entry), tools.get(entry.link, "") if entry.link else ""
-    for i, (_, form, _) in enumerate(entry.forms):
-        body = shaper.shaped(body, form, entry, tool, entry.forms[:i])
-    entry.body = body
+    chars, reasoning = 0, entry.reasoning
+    for i, (_, variant, _) in enumerate(entry.variants):
+        body, chars = variants.make(body, variant, entry, tool, entry.variants[:i], chars)
     if isinstance(event, events.MessageEvent) and entry.kind != Kind.SYSTEM:
-        entry.reasoning = (
-            b"" if entry.form.startswith(("out:", "pair:")) else reasoning_of(event.data)
-        )
+        left_out = entry.variant.startswith(("out:", "pair:"))
+        reasoning = b"" if left_out else reasoning_of(event.data)
+    entry.put_text(body, chars, reasoning)
 
 
 def _body(event: AnyEvent, entry: Entry) -> bytes:

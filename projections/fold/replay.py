@@ -18,7 +18,7 @@ from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.rollback import take_out
 from projections.names import Key, parse_position
 from projections.policy.policy import Rules
-from projections.window.window import Window, encode_entry, load_window
+from projections.window.window import Window
 
 Logged = tuple[int, AnyEvent]
 """An event with its offset."""
@@ -83,16 +83,14 @@ def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
 
 
 class _Copy(NamedTuple):
-    """A window as it stood after an event, encoded, and whether that event was a repeat."""
+    """The image of a window as it stood after an event, and whether that event was a repeat."""
 
-    meta: bytes
-    tail: list[bytes]
-    recents: bytes
+    image: bytes
     repeat: bool
 
     @property
     def size(self) -> int:
-        return len(self.meta) + sum(map(len, self.tail)) + len(self.recents) + 200
+        return len(self.image) + 200
 
 
 class ReplayCheckpoints:
@@ -201,12 +199,7 @@ class ReplayCheckpoints:
         return self._put(window, target, repeat)
 
     def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
-        copy = _Copy(
-            window.encode_meta(),
-            [encode_entry(entry) for entry in window.tail],
-            window.recents.packed(),
-            repeat,
-        )
+        copy = _Copy(window.image(), repeat)
         if offset not in self._copies:
             self._places.insert(bisect_right(self._places, offset), offset)
             self._copies[offset] = copy
@@ -218,7 +211,7 @@ class ReplayCheckpoints:
 
     def _load(self, copy: _Copy) -> Window:
         mine = self.window
-        return load_window(mine.key, mine.partition, mine.rules, copy.meta, copy.tail, copy.recents)
+        return Window.from_image(mine.key, mine.partition, mine.rules, copy.image)
 
 
 def _summary_chain(

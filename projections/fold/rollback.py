@@ -13,9 +13,14 @@ from projections.events import types as events
 from projections.events.token_cost import believed
 from projections.fold.outcomes import History, Outcome, Status, id_hash_of
 from projections.fold.summary_acceptance import why_not
-from projections.fold.summary_effects import in_force, made_since, take, undo_reductions
+from projections.fold.summary_effects import (
+    accept_summary,
+    active_summary,
+    made_since,
+    undo_reductions,
+)
 from projections.names import parse_position
-from projections.window.conversation_state import RANGES, Entry, Kind, entry_offsets
+from projections.window.entry import RANGES, Entry, Kind
 from projections.window.log_ranges import abandoned_range, abandoned_since
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
@@ -23,10 +28,11 @@ from projections.window.window import Window
 
 def roll_back(
     window: Window, offset: int, event: events.RollbackEvent, history: History | None
-) -> Outcome:
+) -> Outcome | str | None:
+    """Fold a rollback: go back within the window, or with the history where that is not enough."""
     target = _resolve(window, event.data.to)
     if target is None or target >= offset:
-        return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
+        return "it names no event of this conversation"
     at = _index_at(window, target)
     if at is not None:
         late = made_since(window, target, -1)
@@ -34,11 +40,11 @@ def roll_back(
         if late and history is None:
             return Outcome(Status.NEEDS_HISTORY, offset, texts=late)
         _go_back(window, offset, target, at, history.texts if history else {})
-        return Outcome(Status.APPLIED, offset)
+        return None
     if history is None:
         return Outcome(Status.NEEDS_HISTORY, offset, target=target)
     if history.window is None:
-        return Outcome(Status.REJECTED, offset, "it names no event of this conversation")
+        return "it names no event of this conversation"
     return _restore(window, offset, target, history)
 
 
@@ -48,15 +54,9 @@ def _go_back(
     """Drop what stands behind the target in the tail, and undo the cuts made since: what each cut
     did follows from what was before it.
     """
-    window.unlink_early(target)
-    gone = window.tail[at + 1 :]
-    window.tail = window.tail[: at + 1]
+    gone = window.detach(at + 1, target)
     undo_reductions(window, target, -1, texts)
-    meta = window.meta
-    meta.rollback = offset
-    if meta.due is not None and meta.due.at > target:
-        meta.due = None
-    window.replace_tail([*window.tail, abandoned_range(gone, offset)])
+    window.end_rollback(offset, target, abandoned_range(gone, offset))
 
 
 def _resolve(window: Window, to: str) -> int | None:
@@ -106,7 +106,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
             parse_position(data.span.to).offset <= target
             and why_not(restored, data, tokens) is None
         ):
-            take(restored, at, data, tokens, history.texts)
+            accept_summary(restored, at, data, tokens, history.texts)
     new = restored.meta.summary
     gone = abandoned_since(window.recents, target, offset)
     before, after = _standing(window.meta.summary, history, window), _standing(new, history, window)
@@ -115,14 +115,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
     accepted = tuple(
         summary for summary_id, summary in reversed(after.items()) if summary_id not in before
     )
-    meta = window.meta
-    meta.base, meta.summary, meta.due, meta.rollback = (
-        restored.meta.base,
-        new,
-        restored.meta.due,
-        offset,
-    )
-    window.replace_tail([*restored.tail, gone])
+    window.restore(restored, offset, gone)
     return Outcome(Status.APPLIED, offset, accepted=accepted, voided=voided)
 
 
@@ -139,7 +132,7 @@ def _standing(
         event = None if offset is None else history.texts.get(offset)
         if offset is None or not isinstance(event, events.SummaryEvent):
             break
-        summary = in_force(
+        summary = active_summary(
             event.data, offset, believed(event.data, event.tokens, window.policy.encoding)
         )
     return found
@@ -160,18 +153,7 @@ def take_out(window: Window, position: str) -> None:
         if out is not None:
             window.replace_tail([*window.tail[:i], out, *window.tail[i + 1 :]])
             break
-    base = window.meta.base
-    pins = [pin for pin in base.pins if target not in (pin.offset, pin.link[0])]
-    pinned = [item for item in base.pinned if item.offset != target]
-    suspensions = [suspension for suspension in base.suspensions if suspension.offset != target]
-    if (len(pins), len(pinned), len(suspensions)) != (
-        len(base.pins),
-        len(base.pinned),
-        len(base.suspensions),
-    ):
-        base.pins, base.pinned, base.suspensions = pins, pinned, suspensions
-        window.base_epoch += 1
-        window.derive()
+    window.drop_pinned(target)
 
 
 def _without(entry: Entry, target: int) -> Entry | None:
@@ -181,7 +163,7 @@ def _without(entry: Entry, target: int) -> Entry | None:
     if entry.kind not in RANGES:
         return Entry(target, Kind.NOTE) if entry.offset == target else None
     gone = events.absolute(entry.gone or [])
-    known = entry_offsets(entry)
+    known = entry.offsets()
     inside = entry.start <= target <= entry.offset if known is None else target in known
     if entry.kind != Kind.HELD or target in gone or not inside:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from projections.errors import InvalidPosition
 from projections.events.types import Summary, absolute, delta
 from projections.names import parse_position
-from projections.window.conversation_state import RANGES, Entry, Kind, entry_offsets
+from projections.window.entry import RANGES, Entry, Kind
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 
@@ -74,7 +74,7 @@ def _positions_hold(span: list[Entry], last: int, claimed: list[int]) -> bool:
     unknown: list[tuple[int, int]] = []
     known: list[int] = []
     for entry in span:
-        offsets = entry_offsets(entry)
+        offsets = entry.offsets()
         if offsets is None:
             unknown.append((entry.start, min(last, entry.offset)))
         else:
@@ -93,7 +93,7 @@ def _find_end(tail: list[Entry], last: int) -> int | None:
         if entry.offset == last:
             return i
         if entry.kind == Kind.HELD and entry.start <= last < entry.offset:
-            known = entry_offsets(entry)
+            known = entry.offsets()
             return i if known is None or last in known else None
     return None
 
@@ -111,12 +111,11 @@ def drop_span(window: Window, last: int, count: int, kept: set[int]) -> None:
         return
     window.cover(end, kept)
     at = next(i for i, entry in enumerate(window.tail) if entry is held)
-    window.tail[at] = _shrink(held, last, count, window.recents)
-    window.epoch += 1
+    window.replace_entry(at, _shrink(held, last, count, window.recents))
 
 
 def _shrink(held: Entry, last: int, count: int, recents: RecentIds) -> Entry:
-    known = entry_offsets(held) or recents.between(last + 1, held.offset) or None
+    known = held.offsets() or recents.between(last + 1, held.offset) or None
     dead = delta([offset for offset in absolute(held.gone or []) if offset > last]) or None
     voids = [(max(begin, last + 1), end) for begin, end in held.voids or () if end > last] or None
     if known is None:
@@ -130,15 +129,15 @@ def _shrink(held: Entry, last: int, count: int, recents: RecentIds) -> Entry:
     # Which of the range's tokens lay in the span is not known here: the rest is taken in
     # proportion, rounded up.
     tokens, full = -(-held.tokens * left // held.count), -(-held.full * left // held.count)
-    rest = Entry(
+    return Entry(
         held.offset,
         Kind.HELD,
         tokens,
         first=first,
         count=left,
         positions=positions,
-        forms=held.forms,
+        variants=held.variants,
         full=full,
+        gone=dead,
+        voids=voids,
     )
-    rest.gone, rest.voids = dead, voids
-    return rest

@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from projections.events import types as events
+from projections.fold.append import refold
 from projections.fold.rehydration import has_text, refill, tools_of
 from projections.fold.summary_acceptance import drop_span
 from projections.names import parse_position
-from projections.window.conversation_state import RANGES
+from projections.reducers.variants import Variants
+from projections.window.entry import RANGES
 from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
 from projections.window.window import Window
@@ -23,12 +25,12 @@ def made_since(window: Window, at: int, after: int, kept: Collection[int] = ()) 
     shaped = [
         e
         for e in window.tail
-        if e.forms and (e.offset > after or e.offset in kept) and e.kind not in RANGES
+        if e.variants and (e.offset > after or e.offset in kept) and e.kind not in RANGES
     ]
-    return tuple(e.offset for e in shaped if e.forms[-1][0] > at)
+    return tuple(e.offset for e in shaped if e.variants[-1][0] > at)
 
 
-def in_force(data: events.Summary, offset: int, tokens: int) -> ActiveSummary:
+def active_summary(data: events.Summary, offset: int, tokens: int) -> ActiveSummary:
     """What a window keeps of a summary that it takes: its predecessor is the one it names, or it
     would not be taken.
     """
@@ -46,7 +48,7 @@ def in_force(data: events.Summary, offset: int, tokens: int) -> ActiveSummary:
     )
 
 
-def take(
+def accept_summary(
     window: Window,
     offset: int,
     data: events.Summary,
@@ -64,14 +66,15 @@ def take(
     kept = set(events.absolute(data.span.kept))
     undo_reductions(window, due.at if due else offset, last, texts, kept)
     drop_span(window, last, data.span.count, kept)
-    window.meta.summary = in_force(data, offset, tokens)
-    window.refold(due.at if due else offset)
+    summary = active_summary(data, offset, tokens)
+    window.activate_summary(summary)
+    refold(window, due.at if due else offset)
     window.note_cut(
         offset,
         in_tail,
         [Step("summarize", messages, window.shown_messages, in_tail, window.tail_tokens)],
     )
-    return window.meta.summary
+    return summary
 
 
 def undo_reductions(
@@ -88,16 +91,14 @@ def undo_reductions(
         event = texts.get(entry.offset) if entry.offset in wanted else None
         if event is None:
             continue
-        forms = tuple(form for form in entry.forms if form[0] <= at)
+        variants = tuple(variant for variant in entry.variants if variant[0] <= at)
         whole = msgspec.structs.replace(
             entry,
-            forms=forms,
-            tokens=forms[-1][2] if forms else entry.full,
-            full=entry.full if forms else 0,
+            variants=variants,
+            tokens=variants[-1][2] if variants else entry.full,
+            full=entry.full if variants else 0,
+            chars=entry.chars if variants else 0,
         )
-        if not forms:
-            whole.chars = 0
         if has_text(whole):
-            refill(whole, event, window.shaper(), tools)
-        window.tail[i] = whole
-        window.epoch += 1
+            refill(whole, event, Variants.of(window), tools)
+        window.replace_entry(i, whole)

@@ -11,25 +11,13 @@ from typing import Any
 
 import msgspec
 
+from projections.fold.handlers import TYPE_OF_KIND
 from projections.render.parts import Render
 from projections.window.bodies import to_flat
-from projections.window.conversation_state import Entry, Kind, Pinned
+from projections.window.conversation_state import Pinned
+from projections.window.entry import RENDERED, Entry, Kind
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
-
-_TYPE_OF: dict[int, str] = {
-    Kind.OPENED: "conversation.opened",
-    Kind.SUSPENSION: "suspension",
-    Kind.RESOLUTION: "resolution",
-    Kind.TURN_STARTED: "turn.started",
-    Kind.TURN_TAKEN: "turn.started",
-    Kind.TURN_ENDED: "turn.ended",
-    Kind.TURN_PASSED: "turn.ended",
-    Kind.COMPACT: "compaction.requested",
-    Kind.CLOSED: "session.closed",
-    Kind.LOOP: "loop.detected",
-}
-_MESSAGES = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT, Kind.SYSTEM})
 
 
 def window_events(window: Window) -> list[dict[str, Any]]:
@@ -112,11 +100,11 @@ def _event(window: Window, entry: Entry) -> dict[str, Any] | None:
     position = window.position_of(entry.offset)
     if entry.kind == Kind.SYSTEM:
         return None  # it stands among the pinned ones
-    if entry.kind in _MESSAGES:
+    if entry.kind in RENDERED:
         return None if entry.out else _tail_message(entry, position)
-    if entry.kind in _TYPE_OF:
+    if entry.kind in TYPE_OF_KIND:
         return {
-            "type": _TYPE_OF[entry.kind],
+            "type": TYPE_OF_KIND[entry.kind],
             **msgspec.json.decode(entry.body),
             "position": position,
         }

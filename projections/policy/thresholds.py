@@ -23,8 +23,8 @@ class Limits(NamedTuple):
     ``hold`` above which it is shortened.
 
     Up to ``mark`` tokens in the tail no cut is made for their sake; above it
-    ``projections.window.reductions`` decides. ``messages`` and ``turns`` are the most that may be
-    shown. ``counted``: more is to be looked at than tokens.
+    ``projections.reducers.enforce_limits`` decides. ``messages`` and ``turns`` are the most that
+    may be shown. ``counted``: more is to be looked at than tokens.
     """
 
     ceiling: int

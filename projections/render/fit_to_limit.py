@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 from projections.errors import ThreadfoldError
 from projections.events.truncation import clip
+from projections.reducers.reduction import newest
+from projections.reducers.variants import Variants
 from projections.render.parts import Parts, tokens_of
-from projections.window.conversation_state import Entry
+from projections.window.entry import LEFT_OUT, Entry
 from projections.window.groups import Group
-from projections.window.reducers import LEFT_OUT, newest
 from projections.window.trace_steps import Step
-from projections.window.variants import Variants
 
 LEAST = 160
 """Tokens that a message is shortened to at least."""
@@ -84,7 +84,7 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
     """Results before the last group become stubs, the oldest first; those of the last group are
     clipped to the room there is.
     """
-    shaper = parts.window.shaper()
+    variants = Variants.of(parts.window)
     parts.groups = [group.copy() for group in parts.groups]
     for group in parts.groups[:-1]:
         for i in group.shown_calls():
@@ -92,7 +92,7 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
             if parts.tokens <= limit:
                 return
             if result is not None and result.pinned == pinned:
-                _clear(shaper, group, i, result)
+                _clear(variants, group, i, result)
     last = parts.groups[-1] if parts.groups else None
     if last is not None and not pinned:
         _clip_evenly(
@@ -100,12 +100,12 @@ def _shorten_results(parts: Parts, limit: int, *, pinned: bool = False) -> None:
         )
 
 
-def _clear(shaper: Variants, group: Group, index: int, result: Entry) -> None:
+def _clear(variants: Variants, group: Group, index: int, result: Entry) -> None:
     tool = (group.head.calls or ())[index][1]
-    body = shaper.shaped(result.body, "clear", result, tool)
-    tokens = shaper.tokens(body)
+    body, _ = variants.make(result.body, "clear", result, tool)
+    tokens = variants.tokens(body)
     if tokens < result.tokens:
-        result.body, result.tokens = body, tokens
+        result.put_body(body, tokens)
 
 
 def _drop_pinned(parts: Parts, limit: int) -> None:
@@ -143,7 +143,8 @@ def _clip_evenly(parts: Parts, limit: int, entries: list[Entry]) -> None:
     for i, entry in enumerate(sorted(entries, key=lambda e: e.tokens)):
         share = max(LEAST, room // (len(entries) - i))
         if entry.tokens > share:
-            entry.tokens, entry.body = clip(entry.body, entry.tokens, share)
+            tokens, body = clip(entry.body, entry.tokens, share)
+            entry.put_body(body, tokens)
         room -= entry.tokens
 
 

@@ -12,9 +12,9 @@ import msgspec
 from projections.policy.thresholds import STUB_TOKENS, SUMMARY_MARK
 from projections.render.read_header import summary_body
 from projections.window.bodies import text_only
-from projections.window.conversation_state import Kind, PinnedResult
+from projections.window.conversation_state import PinnedResult
+from projections.window.entry import LEFT_OUT, Kind
 from projections.window.groups import ANSWER_TOKENS, Group, answer_of, group_tail
-from projections.window.reducers import LEFT_OUT
 from projections.window.trace_steps import Step
 from projections.window.window import Window
 
@@ -151,7 +151,9 @@ def parts_of(window: Window) -> Parts:
     lanes, summary = window.lanes, window.meta.summary
     everything = group_tail(window.tail)
     left = [
-        e for e in window.tail if e.form == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)
+        e
+        for e in window.tail
+        if e.variant == f"out:{LEFT_OUT}" or (e.kind == Kind.HELD and e.tokens)
     ]
     stub = None
     if left:

@@ -4,8 +4,6 @@ parses no message.
 
 from __future__ import annotations
 
-from hashlib import sha256
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,10 +12,10 @@ from msgspec import Struct
 from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.trace import steps_of
-from projections.window.conversation_state import RENDERED, ConversationState, OpenSuspension
+from projections.window.conversation_state import ConversationState, OpenSuspension
 from projections.window.meta import ActiveSummary
 from projections.window.trace_steps import Step
-from projections.window.window import Hashed, Window
+from projections.window.window import Window
 
 MAX_SUSPENDED = 4_096
 """Characters of open suspensions that a view carries: it is written with every batch, and beyond
@@ -111,32 +109,12 @@ def lead_of(lanes: ConversationState, summary: ActiveSummary | None) -> list[byt
 
 
 def flat_digest(window: Window) -> bytes:
-    """The SHA-256 of the rendered messages of a window whose view is flat.
+    """The SHA-256 of the rendered messages of a window whose header is flat."""
+    return window.rendered_digest(_lead)
 
-    As such a render only grows at its end, the hash goes on from where it was the last time, unless
-    something before the end changed.
-    """
-    end = window.start + len(window.tail)
-    of = (window.epoch, window.base_epoch, window.tail_pinned)
-    hashed = window.hashed
-    if hashed is None or hashed.of != of:
-        lead = lead_of(window.lanes, window.meta.summary)
-        window.hashed = hashed = Hashed(
-            of, sha256(b"[" + b",".join(lead)), window.start, bool(lead)
-        )
-    bodies = [
-        e.body
-        for e in islice(window.tail, hashed.end - window.start, None)
-        if e.kind in RENDERED and e.body
-    ]
-    if bodies:
-        hashed.sha.update((b"," if hashed.any else b"") + b",".join(bodies))
-        hashed.any = True
-    hashed.end = end
-    whole = hashed.sha.copy()
-    whole.update(b"]")
-    digest: bytes = whole.digest()
-    return digest
+
+def _lead(window: Window) -> list[bytes]:
+    return lead_of(window.lanes, window.meta.summary)
 
 
 def state_of(lanes: ConversationState) -> str:

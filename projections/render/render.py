@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from projections.policy.policy import Policy
 from projections.policy.profiles import CompactResults, SummarizeResults
+from projections.reducers.reduction import Reduction
+from projections.reducers.variants import Variants
 from projections.render.fit_to_limit import sacrifice
 from projections.render.parts import Parts, Render, parts_of
 from projections.render.trace import steps_of
 from projections.window.groups import ANSWER_TOKENS, group_tail
-from projections.window.reducers import Reduction
 from projections.window.trace_steps import Step
 from projections.window.window import Window
 
@@ -63,7 +64,7 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
     run = Reduction(
         parts.groups,
         policy,
-        window.shaper(),
+        Variants.of(window),
         window.meta.position,
         window.lanes.waiting(),
         exact=True,

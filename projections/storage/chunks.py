@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from projections.window.conversation_state import LAST_RENDERED, RANGES, Call, Entry, Form, Kind
+from projections.window.entry import LAST_RENDERED, RANGES, Details, Entry, Kind
 
 SMALL = 4_080
 """Bytes up to which entries are gathered in one chunk; with its key and header that is within an
@@ -28,24 +29,6 @@ PER_ENTRY = 9
 """About the bytes an entry takes in a chunk beside its body."""
 
 
-class _Extra(Struct, array_like=True, omit_defaults=True):
-    calls: tuple[Call, ...] | None = None
-    link: tuple[int, int] | None = None
-    first: int = -1
-    count: int = 1
-    positions: list[int] | None = None
-    forms: tuple[Form, ...] = ()
-    full: int = 0
-    chars: int = 0
-    pinned: bool = False
-    reasoning: bytes = b""
-    error: bool = False
-    sent_id: str = ""
-    beyond: int | None = None
-    gone: list[int] | None = None
-    voids: list[tuple[int, int]] | None = None
-
-
 class Chunk(Struct, array_like=True):
     """Columns of entries: offsets (the first, then differences), kinds, tokens, body sizes, what
     few entries have, bodies.
@@ -56,7 +39,7 @@ class Chunk(Struct, array_like=True):
     kinds: bytes
     tokens: list[int]
     sizes: list[int]
-    extras: dict[int, _Extra]
+    extras: dict[int, Details]
     bodies: bytes
 
 
@@ -72,8 +55,8 @@ def stored_size(entry: Entry) -> int:
     if entry.calls:
         size += sum(len(id_) + len(name) + 38 for id_, name, _ in entry.calls)
     size += 2 * len(entry.positions or ()) + 2 * len(entry.gone or ())
-    if entry.forms:
-        size += sum(len(form) + 10 for _, form, _ in entry.forms)
+    if entry.variants:
+        size += sum(len(variant) + 10 for _, variant, _ in entry.variants)
     return size + len(entry.reasoning)
 
 
@@ -83,19 +66,19 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     kinds = bytes([e.kind for e in entries])
     bodies = [e.body for e in entries]
     extras = {
-        i: _extra(e)
+        i: _details(e)
         for i, e in enumerate(entries)
         if e.calls
         or e.link
-        or e.forms
+        or e.variants
         or e.pinned
         or e.reasoning
         or e.error
-        or e.beyond is not None
+        or e.usage_excess is not None
     }
     mixed = max(kinds) > LAST_RENDERED
     if mixed:
-        extras |= {i: _extra(e) for i, e in enumerate(entries) if e.kind in RANGES}
+        extras |= {i: _details(e) for i, e in enumerate(entries) if e.kind in RANGES}
         mixed = any(e.kind > LAST_RENDERED and e.body for e in entries)
     return _encoder.encode(
         Chunk(
@@ -110,24 +93,11 @@ def encode_chunk(entries: list[Entry]) -> bytes:
     )
 
 
-def _extra(e: Entry) -> _Extra:
-    return _Extra(
-        e.calls,
-        e.link,
-        e.first,
-        e.count,
-        e.positions,
-        e.forms,
-        e.full,
-        e.chars,
-        e.pinned,
-        e.reasoning,
-        e.error,
-        e.sent_id,
-        e.beyond,
-        e.gone,
-        e.voids,
-    )
+_DETAILS = Details.__struct_fields__
+
+
+def _details(entry: Entry) -> Details:
+    return Details(**{name: getattr(entry, name) for name in _DETAILS})
 
 
 def entries_of(chunk: Chunk) -> list[Entry]:
@@ -143,11 +113,8 @@ def entries_of(chunk: Chunk) -> list[Entry]:
         body = bodies[at : at + size] if size else b""
         if size:
             at += size + 1
-        entry = Entry(offset, chunk.kinds[i], chunk.tokens[i], body)
-        if i in extras:
-            for name in _Extra.__struct_fields__:
-                setattr(entry, name, getattr(extras[i], name))
-        entries.append(entry)
+        details = asdict(extras[i]) if i in extras else {}
+        entries.append(Entry(offset, chunk.kinds[i], chunk.tokens[i], body, **details))
     if at and at != len(bodies) + 1:
         raise ValueError("the bodies of a chunk are not as long as it says")
     return entries

@@ -32,17 +32,15 @@ from projections.storage.chunks import (
     stored_size,
 )
 from projections.window.conversation_state import ConversationState
-from projections.window.due import Due
-from projections.window.meta import ActiveSummary, Meta, Parked
+from projections.window.meta import PROGRESS, ActiveSummary, Meta, Progress
 from projections.window.recent_ids import BLOCK, LIMIT, RecentIds, first_block
-from projections.window.turns import Turns
 from projections.window.window import Window
 
 HEAD = b"h"
 BASE = b"b"
 
 
-class Head(Struct, array_like=True):
+class Head(Progress, array_like=True):
     """The counters of a window, how many entries at the front of its first chunk have left the
     tail, its view, and what its fields are.
 
@@ -51,24 +49,11 @@ class Head(Struct, array_like=True):
     ``messages`` is the SHA-256 of the rendered messages where the view is flat.
     """
 
-    version: int
-    position: int
-    count: int
-    digest: bytes
-    rollback: int | None
-    due: Due | None
-    unknown: int
-    duplicates: int
-    skipped: int
-    erased: bool
     skip: int
     view: ReadHeader
     base: bytes
     chunks: dict[int, bytes]
     messages: bytes
-    last: int
-    turns: Turns | None
-    parked: Parked | None = None
 
 
 class Base(Struct, array_like=True):
@@ -104,8 +89,8 @@ class Placed(NamedTuple):
 class Mark(NamedTuple):
     """What of a window a store already holds; the default is nothing."""
 
-    epoch: int = 0
-    base_epoch: int = -1
+    tail_revision: int = 0
+    base_revision: int = -1
     end: int = 0
     added: int = 0
     chunks: tuple[Placed, ...] = ()
@@ -115,7 +100,7 @@ class Mark(NamedTuple):
     @property
     def nothing(self) -> bool:
         """Whether the store holds nothing of the window."""
-        return self.base_epoch < 0
+        return self.base_revision < 0
 
 
 class Changes(NamedTuple):
@@ -133,13 +118,13 @@ class Changes(NamedTuple):
 
 def changes_of(window: Window, mark: Mark) -> Changes:
     """What has to be written so that a store that is at ``mark`` holds the window as it is now."""
-    reset = mark.nothing or window.epoch != mark.epoch or window.start > mark.end
+    reset = mark.nothing or window.tail_revision != mark.tail_revision or window.start > mark.end
     old = () if reset else mark.chunks
     plan = _plan(window, old, window.start if reset else mark.end)
     skip = max(0, window.start - plan[0].start) if plan else 0
     put: list[tuple[bytes, bytes]] = []
     base_seal = mark.base_seal
-    if reset or window.base_epoch != mark.base_epoch:
+    if reset or window.base_revision != mark.base_revision:
         put.append((BASE, _encode(Base(window.meta.base, window.meta.summary))))
         base_seal = seal(put[0][1])
     known, seals = set(old), {}
@@ -177,8 +162,8 @@ def changes_of(window: Window, mark: Mark) -> Changes:
         [(b"%d" % n, window.recents.block_of(n)) for n in kept_ids],
         [b"%d" % n for n in gone_ids],
         Mark(
-            window.epoch,
-            window.base_epoch,
+            window.tail_revision,
+            window.base_revision,
             window.start + len(window.tail),
             added,
             tuple(plan),
@@ -206,7 +191,7 @@ def _plan(window: Window, old: tuple[Placed, ...], at: int) -> list[Placed]:
         accumulate(
             [
                 len(e.body) + PER_ENTRY
-                if e.calls is None and e.positions is None and not e.forms
+                if e.calls is None and e.positions is None and not e.variants
                 else stored_size(e)
                 for e in new
             ],
@@ -250,27 +235,10 @@ def _merged(plan: list[Placed], start: int) -> list[Placed]:
 
 def _encode_head(window: Window, skip: int, base_seal: bytes, seals: dict[int, bytes]) -> bytes:
     meta, view = window.meta, view_of(window)
+    messages = flat_digest(window) if view.flat else b""
+    progress = {name: getattr(meta, name) for name in PROGRESS}
     return _encode(
-        Head(
-            meta.version,
-            meta.position,
-            meta.count,
-            meta.digest,
-            meta.rollback,
-            meta.due,
-            meta.unknown,
-            meta.duplicates,
-            meta.skipped,
-            meta.erased,
-            skip,
-            view,
-            base_seal,
-            seals,
-            flat_digest(window) if view.flat else b"",
-            meta.last,
-            meta.turns,
-            meta.parked,
-        )
+        Head(skip=skip, view=view, base=base_seal, chunks=seals, messages=messages, **progress)
     )
 
 
@@ -291,23 +259,8 @@ def load_window(
         ValueError, KeyError, msgspec.DecodeError: the fields are not what was stored.
     """
     head, base = decode_head(fields[HEAD]), decode_base(fields[BASE])
-    meta = Meta(
-        head.version,
-        head.position,
-        head.count,
-        head.digest,
-        base.lanes,
-        base.summary,
-        head.rollback,
-        head.due,
-        head.unknown,
-        head.duplicates,
-        head.skipped,
-        head.erased,
-        head.last,
-        head.turns,
-        head.parked,
-    )
+    progress = {name: getattr(head, name) for name in PROGRESS}
+    meta = Meta(base=base.lanes, summary=base.summary, **progress)
     found = numbered(fields)
     if (
         seal(fields[BASE]) != head.base
@@ -328,7 +281,13 @@ def load_window(
     if view_of(window) != head.view:
         raise ValueError("its view is not that of its parts")
     return window, Mark(
-        window.epoch, window.base_epoch, len(tail), ids.added, tuple(chunks), head.chunks, head.base
+        window.tail_revision,
+        window.base_revision,
+        len(tail),
+        ids.added,
+        tuple(chunks),
+        head.chunks,
+        head.base,
     )
 
 

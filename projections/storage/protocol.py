@@ -19,7 +19,7 @@ from projections.policy.policy import Rules
 from projections.storage.layout import HEAD, Mark, changes_of, load_recents, load_window
 from projections.storage.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
-from projections.window.due import Due
+from projections.window.meta import Due
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 

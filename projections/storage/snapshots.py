@@ -17,11 +17,11 @@ from projections.events.types import AnyEvent
 from projections.fold.rehydration import has_text, refill, tools_of
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.window.conversation_state import Entry
+from projections.reducers.variants import Variants
+from projections.window.entry import Entry
+from projections.window.image import decode_meta, encode_meta
 from projections.window.meta import VERSION as WINDOW_VERSION
-from projections.window.meta import Meta
 from projections.window.recent_ids import RecentIds
-from projections.window.variants import Variants
 from projections.window.window import Window
 
 VERSION = 4
@@ -147,7 +147,7 @@ def take_snapshot(window: Window) -> bytes:
     bare = [
         msgspec.structs.replace(e, body=b"", reasoning=b"") if e.body else e for e in window.tail
     ]
-    return msgspec.msgpack.encode((window.encode_meta(), bare, window.recents.packed()))
+    return msgspec.msgpack.encode((encode_meta(window.meta), bare, window.recents.packed()))
 
 
 class _Parts(msgspec.Struct, array_like=True):
@@ -157,7 +157,6 @@ class _Parts(msgspec.Struct, array_like=True):
 
 
 _parts = msgspec.msgpack.Decoder(_Parts)
-_meta = msgspec.msgpack.Decoder(Meta)
 
 
 def snapshot_offsets(snapshot: bytes) -> list[int]:
@@ -180,12 +179,12 @@ def restore(
         of the topic. ValueError: the snapshot cannot be read.
     """
     parts = _parts.decode(snapshot)
-    shaper = Variants(lambda offset: str(Position(partition, offset)), "", rules.callables)
+    variants = Variants(lambda offset: str(Position(partition, offset)), "", rules.callables)
     tools = tools_of(parts.tail)
     for entry in parts.tail:
         if has_text(entry):
-            refill(entry, at[entry.offset], shaper, tools)
-    meta = _meta.decode(parts.meta)
+            refill(entry, at[entry.offset], variants, tools)
+    meta = decode_meta(parts.meta)
     return Window(
         key, partition, rules, meta, parts.tail, RecentIds(parts.recents, meta.count + meta.skipped)
     )

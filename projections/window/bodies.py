@@ -13,8 +13,12 @@ import msgspec
 from projections.errors import InvalidEvent
 from projections.events import types as events
 from projections.events.provider_limits import author_name, call_ids, function_name
+from projections.events.token_cost import CALL_OVERHEAD
+from projections.events.tokenizer import MESSAGE_OVERHEAD, count
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+_WORDS = {"image_url": "[an image]", "file": "[a file]"}
 
 
 class _Function(msgspec.Struct):
@@ -127,12 +131,50 @@ def text_only(body: bytes) -> bytes:
     if not has_attachments(body):
         return body
     message = msgspec.json.decode(body)
-    words = {"image_url": "[an image]", "file": "[a file]"}
     message["content"] = [
-        {"type": "text", "text": words[p["type"]]} if p["type"] in words else p
+        {"type": "text", "text": _WORDS[p["type"]]} if p["type"] in _WORDS else p
         for p in message["content"]
     ]
     return msgspec.json.encode(message)
+
+
+def result_text(message: dict[str, Any]) -> str:
+    """The text of a message's content, its parts joined by line ends; a word stands for an image or
+    a file.
+    """
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(
+        part["text"] if part["type"] == "text" else _WORDS.get(part["type"], "") for part in content
+    )
+
+
+def with_calls(body: bytes, places: list[int], *, keep_text: bool) -> bytes:
+    """A message's body with only the calls at ``places`` of those it has, with its text or
+    without.
+    """
+    message = _decode(body)
+    calls = [call for i, call in enumerate(message.get("tool_calls") or ()) if i in places]
+    kept = {name: value for name, value in message.items() if name != "tool_calls"}
+    if calls:
+        kept["tool_calls"] = calls
+    if not keep_text:
+        kept["content"] = None
+    return _encode(kept)
+
+
+def body_tokens(body: bytes, encoding: str) -> int:
+    """The tokens of a body that holds text and calls alone, counted."""
+    if not body:
+        return 0
+    message = _decode(body)
+    texts = [message.get("name") or "", result_text(message)]
+    total = MESSAGE_OVERHEAD + (bool(texts[0]) and message["role"] != "tool")
+    for call in message.get("tool_calls") or ():
+        total += CALL_OVERHEAD
+        texts += (call["function"]["name"], call["function"]["arguments"])
+    return total + sum(count(text, encoding) for text in texts if text)
 
 
 def to_flat(message: object, where: str) -> dict[str, Any]:

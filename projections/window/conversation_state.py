@@ -1,14 +1,13 @@
-"""The lanes beside the tail: pinned text, suspensions, open calls, turn and session, as a fold over
-tail entries.
+"""What is in force beside the tail, as a fold over its entries: pinned text, suspensions, calls
+that are open, turn and session.
 
-:class:`Entry` is what the window keeps of one event; :func:`step` moves the lanes past one entry. A
-window stores the lanes as they stood before its tail and derives the present ones, so that moving
-back within the tail (a rollback) is the same fold, stopped earlier.
+:func:`step` moves the state past one entry. A window stores the state as it stood before its tail
+and derives the present one, so that moving back within the tail (a rollback) is the same fold,
+stopped earlier.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -17,121 +16,12 @@ from msgspec import Struct
 from projections.events import types as events
 from projections.events.truncation import clip
 from projections.policy.policy import Policy
+from projections.window.entry import RENDERED, Entry, Kind
 from projections.window.tool_calls import GuardRun, Used
 
 MAX_SUSPENSIONS = 32
 MAX_OPEN_CALLS = 64
 MAX_PINNED = 256
-EARLY = (-1, 0)
-"""The link of a result whose call has not come yet."""
-
-Call = tuple[str, str, bytes]
-"""A call as entries keep it: its id, the tool's name, and the SHA-256 of the tool with its
-canonical arguments.
-"""
-Form = tuple[int, str, int]
-"""A shortening of an entry: the offset of the event at which it was cut, its form
-(``projections.window.variants``), its tokens since.
-"""
-AT_ONCE = -1
-"""The cut of what came too large to be kept whole at all."""
-
-
-class Kind(IntEnum):
-    """What an entry is. The first four are rendered; a range stands for events that only the log
-    still holds.
-
-    ``TURN_TAKEN`` is the begin of a turn that ended the one before, ``TURN_PASSED`` the end of one
-    that put the next in force.
-    """
-
-    USER = 1
-    ASSISTANT = 2
-    RESULT = 3
-    SYSTEM = 4
-    OPENED = 5
-    SUSPENSION = 6
-    RESOLUTION = 7
-    TURN_STARTED = 8
-    TURN_ENDED = 9
-    CLOSED = 10
-    LOOP = 11
-    NOTE = 12
-    HELD = 13
-    ABANDONED = 14
-    TURN_TAKEN = 15
-    TURN_PASSED = 16
-    COMPACT = 17
-
-
-RENDERED = frozenset({Kind.USER, Kind.ASSISTANT, Kind.RESULT})
-LAST_RENDERED = int(Kind.RESULT)
-"""Rendered kinds are the numbers up to this one."""
-RANGES = frozenset({Kind.HELD, Kind.ABANDONED})
-
-
-class Entry(Struct, array_like=True, omit_defaults=True, gc=False):
-    """One event (or one range of events) in the tail.
-
-    ``body`` is the OpenAI-format message for rendered kinds, the event's ``data`` for the others,
-    empty for a note and for what is left out. ``tokens`` are those of the body as it stands.
-    ``calls`` are an assistant message's calls; ``link`` is a result's call as ``(offset, index)``,
-    None for an orphan, :data:`EARLY` for one whose call may still come. For a range
-    ``first``..``offset`` are its bounds, ``count`` its events, ``positions`` their offsets as
-    differences, where still known, and ``gone`` those of them that say nothing in the window any
-    more (a rollback abandoned them, a condition refused them, an operator took them out); ``voids``
-    are the bounds of what was abandoned without its offsets being known.
-
-    ``forms`` are the shortenings it went through, the last one in force, and ``full`` its tokens
-    and ``chars`` the length of a result's text before them. ``reasoning`` are a message's reasoning
-    parts as JSON, ``error`` says that a result is one, ``sent_id`` under which id its call is sent,
-    if another than its own. ``beyond`` is by how many tokens the usage that a model reported with
-    this message exceeded what was counted here.
-    """
-
-    offset: int
-    kind: int
-    tokens: int = 0
-    body: bytes = b""
-    calls: tuple[Call, ...] | None = None
-    link: tuple[int, int] | None = None
-    first: int = -1
-    count: int = 1
-    positions: list[int] | None = None
-    forms: tuple[Form, ...] = ()
-    full: int = 0
-    chars: int = 0
-    pinned: bool = False
-    reasoning: bytes = b""
-    error: bool = False
-    sent_id: str = ""
-    beyond: int | None = None
-    gone: list[int] | None = None
-    voids: list[tuple[int, int]] | None = None
-
-    @property
-    def start(self) -> int:
-        """The offset of its first event."""
-        return self.offset if self.first < 0 else self.first
-
-    @property
-    def form(self) -> str:
-        """The shortening in force, empty for none."""
-        return self.forms[-1][1] if self.forms else ""
-
-    @property
-    def out(self) -> bool:
-        """Whether it is left out of renders."""
-        return bool(self.forms) and self.forms[-1][1].startswith("out:")
-
-
-def entry_offsets(entry: Entry) -> list[int] | None:
-    """The absolute offsets of an entry's events, or None when only the bounds of its range are
-    known.
-    """
-    if entry.kind not in RANGES:
-        return [entry.offset]
-    return None if entry.positions is None else events.absolute(entry.positions)
 
 
 class Pinned(Struct, array_like=True):

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from projections.events.provider_limits import call_ids
-from projections.window.conversation_state import RENDERED, Entry, Kind
-from projections.window.variants import shown_calls
+from projections.window.entry import RENDERED, Entry, Kind
 
 SYNTHETIC_TEXT = "[no result: the call was not answered]"
 WAITING_TEXT = "[no result yet: waiting for an approval or an answer]"
@@ -75,7 +74,7 @@ class Group:
 
     def shown_calls(self) -> list[int]:
         """The indexes of the calls that its message has as it stands."""
-        return shown_calls(self.head.forms, len(self.head.calls or ()))
+        return self.head.shown_calls()
 
     def unanswered(self) -> list[int]:
         """The indexes of shown calls that have no result."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from projections.events.types import absolute, delta
-from projections.window.conversation_state import RENDERED, Entry, Kind, entry_offsets
+from projections.window.entry import EARLY, LEFT_OUT, RENDERED, Entry, Kind
 from projections.window.recent_ids import RecentIds
-from projections.window.reducers import LEFT_OUT
 
 MAX_HELD_POSITIONS = 4_096
 MAX_VOIDS = 256
@@ -20,10 +19,26 @@ def held_range(entries: list[Entry]) -> Entry:
     tokens = sum(_would_show(e) for e in entries)
     full = sum(max(e.tokens, e.full) for e in entries if e.kind in RENDERED or e.kind == Kind.HELD)
     entry = _range(Kind.HELD, entries, tokens)
-    out = next((e.form for e in entries if e.out), "")
+    out = next((e.variant for e in entries if e.out), "")
     if not tokens and out:
-        entry.full, entry.forms = full, ((entry.offset, out, 0),)
+        entry.full, entry.variants = full, ((entry.offset, out, 0),)
     return entry
+
+
+def silent_end(tail: list[Entry], begin: int, stays: set[int]) -> int:
+    """The index at which the entries from ``begin`` on end that say nothing any more and are not
+    among the offsets ``stays``.
+    """
+    end = begin
+    while end < len(tail) - 1:
+        entry = tail[end]
+        shown = entry.kind in RENDERED and not entry.out and entry.link != EARLY
+        if shown or entry.offset in stays:
+            break
+        if entry.link is not None and entry.link[0] > entry.offset:
+            break  # its call stands further on
+        end += 1
+    return end
 
 
 def _would_show(entry: Entry) -> int:
@@ -31,7 +46,7 @@ def _would_show(entry: Entry) -> int:
         return entry.tokens
     if entry.kind not in RENDERED:
         return 0
-    return entry.full if entry.form == f"out:{LEFT_OUT}" else entry.tokens
+    return entry.full if entry.variant == f"out:{LEFT_OUT}" else entry.tokens
 
 
 def abandoned_range(entries: list[Entry], last: int) -> Entry:
@@ -59,7 +74,7 @@ def _range(kind: Kind, entries: list[Entry], tokens: int) -> Entry:
     gone: list[int] = []
     voids: list[tuple[int, int]] = []
     for entry in entries:
-        known = entry_offsets(entry)
+        known = entry.offsets()
         offsets = offsets + known if offsets is not None and known is not None else None
         if entry.kind not in (Kind.NOTE, Kind.ABANDONED):
             gone += absolute(entry.gone or [])

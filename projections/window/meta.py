@@ -1,20 +1,32 @@
-"""What of a window is neither its tail nor its recent ids: the lanes before the tail, the summary
-in force, counters.
+"""What of a window is neither its tail nor its recent ids: progress, the state before the tail, the
+active summary.
 """
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
 from projections.window.conversation_state import ConversationState
-from projections.window.due import Due
 from projections.window.turns import Turns
 
 VERSION = 5
 """Raised whenever windows are stored in another form, or the fold makes something else of the same
 events.
 """
+
+
+class Due(Struct, array_like=True, frozen=True):
+    """A span that waits for its summary: first and last offset (both included), why, the offset at
+    which it was marked, and what is kept.
+
+    ``kept`` are offsets of entries in between that are not covered.
+    """
+
+    first: int
+    last: int
+    reason: str
+    at: int = -1
+    kept: tuple[int, ...] = ()
 
 
 class ActiveSummary(Struct, array_like=True):
@@ -47,27 +59,63 @@ class Parked(Struct, array_like=True):
     waiting: list[int] = []
 
 
-class Meta(Struct, array_like=True):
-    """The part of a window that is neither tail nor recent ids. Its size does not depend on the
-    conversation's length.
+class Counters(Struct, array_like=True):
+    """What every store keeps of a window first; :class:`Progress` goes on."""
 
-    ``last`` is the offset of the last event that conditions see
-    (``projections.fold.conditions.moves``); ``turns`` is None where there are none.
-    ``parked`` is None for a window that folds on.
+    version: int
+    position: int
+    count: int
+    digest: bytes
+    rollback: int | None
+    due: Due | None
+    unknown: int
+    duplicates: int
+    skipped: int
+    erased: bool
+
+
+class Progress(Counters, array_like=True, kw_only=True):
+    """How far a window is in its log, and what holds it up.
+
+    ``last`` is the offset of the last event that conditions see (``projections.fold.handlers.
+    Handler.visible``); ``turns`` is None where there are none. ``parked`` is None for a window that
+    folds on.
     """
 
-    version: int = VERSION
-    position: int = -1
-    count: int = 0
-    digest: bytes = bytes(32)
-    base: ConversationState = msgspec.field(default_factory=ConversationState)
-    summary: ActiveSummary | None = None
-    rollback: int | None = None
-    due: Due | None = None
-    unknown: int = 0
-    duplicates: int = 0
-    skipped: int = 0
-    erased: bool = False
-    last: int = -1
-    turns: Turns | None = None
+    # Keyword-only fields are stored last: subclasses put theirs between the counters and these.
+    last: int
+    turns: Turns | None
     parked: Parked | None = None
+
+
+class Meta(Progress, array_like=True):
+    """The part of a window that is neither tail nor recent ids: its progress, the state before the
+    tail, and the active summary. Its size does not depend on the conversation's length.
+    """
+
+    base: ConversationState
+    summary: ActiveSummary | None
+
+    @classmethod
+    def empty(cls, version: int = VERSION, position: int = -1, *, erased: bool = False) -> Meta:
+        """The meta of a window that holds nothing."""
+        return cls(
+            version,
+            position,
+            count=0,
+            digest=bytes(32),
+            rollback=None,
+            due=None,
+            unknown=0,
+            duplicates=0,
+            skipped=0,
+            erased=erased,
+            base=ConversationState(),
+            summary=None,
+            last=-1,
+            turns=None,
+        )
+
+
+PROGRESS = Progress.__struct_fields__
+"""The names of the fields that every stored form of a window has."""

@@ -1,17 +1,16 @@
-"""Sums over a tail: tokens, messages and bytes, what its shortenings save, and whether it can be
-read by joining what is stored.
+"""Statistics of a tail: tokens, messages and bytes, what its shortenings save, and whether joining
+what is stored reads it.
 """
 
 from __future__ import annotations
 
 from projections.window.bodies import has_attachments
-from projections.window.conversation_state import EARLY, RENDERED, ConversationState, Entry, Kind
-from projections.window.meta import Meta
-from projections.window.reducers import LEFT_OUT
-from projections.window.variants import reducer_of, shown_calls
+from projections.window.conversation_state import ConversationState
+from projections.window.entry import EARLY, LEFT_OUT, RENDERED, Entry, Kind, reducer_of
+from projections.window.log_progress import LogProgress
 
 
-class TailStatistics:
+class TailStatistics(LogProgress):
     """What is counted of the entries of a window's tail, one by one.
 
     ``tail_tokens`` are those that are rendered, ``held_tokens`` those that would be if there were
@@ -32,7 +31,6 @@ class TailStatistics:
         "held_tokens",
         "lanes",
         "left_out",
-        "meta",
         "results",
         "shown_messages",
         "shown_turns",
@@ -44,7 +42,6 @@ class TailStatistics:
     )
 
     lanes: ConversationState
-    meta: Meta
 
     def _zero(self) -> None:
         self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
@@ -59,23 +56,21 @@ class TailStatistics:
         self.awaited, self._group, self._next = 0, -1, 0
 
     def _count(self, entry: Entry) -> None:
-        """Take an entry into the sums."""
+        """Take an entry into the statistics."""
         kind = entry.kind
         self.tail_bytes += len(entry.body)
-        if entry.forms:
+        if entry.variants:
             self._gain(entry)
         if kind in RENDERED:
             self.tail_tokens += entry.tokens
             self.tail_messages += 1
-            if entry.forms and entry.out:
+            if entry.variants and entry.out:
                 return
             if kind == Kind.RESULT:
                 self.results += 1
                 self._early += entry.link == EARLY
             else:
-                self.shown_messages += 1 + (
-                    len(shown_calls(entry.forms, len(entry.calls))) if entry.calls else 0
-                )
+                self.shown_messages += 1 + (len(entry.shown_calls()) if entry.calls else 0)
                 self.shown_turns += kind == Kind.USER
             if self.flat:
                 self._follow(entry)
@@ -98,10 +93,10 @@ class TailStatistics:
             self.flat = self.flat and whole and not has_attachments(entry.body)
 
     def _gain(self, entry: Entry) -> None:
-        """Note what an entry's forms save, and what follows from them."""
+        """Note what an entry's variants save, and what follows from them."""
         before = entry.full
-        for _, form, tokens in entry.forms:
-            name, out = reducer_of(form), form.startswith("out:")
+        for _, variant, tokens in entry.variants:
+            name, out = reducer_of(variant), variant.startswith("out:")
             gain = self.gains.setdefault(name, [0, 0])
             gain[0] += entry.count if out else 0
             gain[1] += before - tokens
@@ -110,7 +105,7 @@ class TailStatistics:
             return
         if entry.out:
             self._hidden += 1
-            if entry.form == f"out:{LEFT_OUT}":
+            if entry.variant == f"out:{LEFT_OUT}":
                 self.left_out += 1
                 self.held_tokens += entry.full
                 self.flat = False
@@ -128,8 +123,8 @@ class TailStatistics:
         elif self.awaited:
             self.flat = False
             return
-        elif entry.calls and entry.form != "only:":
+        elif entry.calls and entry.variant != "only:":
             self.awaited, self._group, self._next = len(entry.calls), entry.offset, 0
-            self.flat = not entry.forms
+            self.flat = not entry.variants
         if entry.kind != Kind.USER and has_attachments(entry.body):
             self.flat = False

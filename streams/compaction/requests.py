@@ -10,8 +10,8 @@ import msgspec
 
 from projections.events.types import absolute, delta
 from projections.policy.policy import Policy
-from projections.window.conversation_state import Kind, entry_offsets
-from projections.window.due import places
+from projections.reducers.due import places
+from projections.window.entry import Kind
 from projections.window.window import Window
 
 
@@ -79,7 +79,7 @@ def request_for(window: Window, generation: int) -> CompactionRequest | None:
         if entry.offset in kept:
             continue
         live = entry.kind not in (Kind.ABANDONED, Kind.NOTE)
-        offsets, end = entry_offsets(entry), entry.offset
+        offsets, end = entry.offsets(), entry.offset
         gone = [offset for offset in absolute(entry.gone or []) if offset <= due.last]
         if end > due.last:
             # The span was marked before these entries were held as one range, and ends inside it.

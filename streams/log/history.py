@@ -11,7 +11,6 @@ from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolu
 from projections.fold.apply import History, Outcome
 from projections.fold.replay import Logged, history_from
 from projections.names import Key, Position, parse_position
-from projections.window.conversation_state import entry_offsets
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.log import Log, Row
@@ -116,7 +115,7 @@ async def _tail_backwards(
             continue
         if below is not None and entry.start >= below:
             continue
-        known = entry_offsets(entry)
+        known = entry.offsets()
         if known is not None:
             yield [
                 offset

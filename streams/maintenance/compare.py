@@ -15,7 +15,7 @@ from projections.storage.listing import PARKED, listed, user_name
 from projections.storage.protocol import Index, Stored
 from projections.storage.stubs import decode_stub
 from projections.window.meta import Meta
-from projections.window.window import Window, encode_entry
+from projections.window.window import Window
 
 MISSING = "its window is missing"
 TOO_MANY = "it has a window, and the log has no such conversation"
@@ -67,11 +67,7 @@ def _what(stored: Window, folded: Window) -> str:
         names.append(f"its tail has {len(stored.tail)} entries, not {len(folded.tail)}")
     else:
         pairs = zip(stored.tail, folded.tail, strict=True)
-        wrong = [
-            folded.position_of(mine.offset)
-            for theirs, mine in pairs
-            if encode_entry(theirs) != encode_entry(mine)
-        ]
+        wrong = [folded.position_of(mine.offset) for theirs, mine in pairs if theirs != mine]
         names += [f"its tail's entry of {position}" for position in wrong[:3]]
     if stored.recents.packed() != folded.recents.packed():
         names.append("its recent ids")

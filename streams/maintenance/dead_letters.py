@@ -39,7 +39,6 @@ from streams.partition.step import (
     RECORD,
     InvalidRecord,
     StepResult,
-    copied,
     go_on,
     read_row,
 )
@@ -226,8 +225,8 @@ class DeadLetters:
             or window.meta.parked.offset != position.offset
         ):
             return ""
-        window = copied(window)
-        window.meta.parked = None
+        window = window.copy()
+        window.release()
         try:
             outcome = apply(window, position.offset, found)
             if outcome.target is not None or outcome.texts:

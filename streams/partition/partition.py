@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 from projections.events.types import AnyEvent, ErasedEvent
 from projections.fold.apply import Outcome, Status, apply
-from projections.fold.quarantine import park, wait
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
@@ -175,7 +174,7 @@ class Partition(PartitionWindows):
                 window = slot.window
             if window.cut is not None:
                 self._sink.report(self.number, window.key, window.cut)
-                window.cut = None
+                window.pop_cut()
         if self._share is not None:
             self._share.count(self.number, [row.offset for row in rows], effects.dead)
         if effects:
@@ -265,11 +264,11 @@ class Partition(PartitionWindows):
             mark._replace(layout=Mark()),
         )
         if slot.window.meta.parked is None:
-            park(slot.window, offset, spoiled.cause)
+            slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, effects)
         else:
             # Code that fails now and then: the second time it was an earlier event.
-            wait(slot.window, offset)
+            slot.window.add_waiting(offset)
             self._dead(key, offset, spoiled.cause, WAITING, effects)
 
     def _dead(self, key: Key, offset: int, cause: str, kind: str, effects: Effects) -> None:

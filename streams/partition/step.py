@@ -25,13 +25,11 @@ from projections.fold.quarantine import (
     cause_of,
     dropped_offset,
     is_poison,
-    park,
-    wait,
     waiting_offsets,
 )
 from projections.names import Key, Position, parse_key
 from projections.window.meta import Parked
-from projections.window.window import Window, encode_entry, load_window
+from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.clients import KafkaError
 from streams.log.history import fetch_needed
@@ -148,7 +146,7 @@ async def step_aside(
         if window.meta.erased:
             # As whatever comes after an erasure: in a generation that took it early, it may come
             # before it.
-            window.meta.position = offset
+            window.advance(offset)
         elif isinstance(found, InvalidRecord):
             _park(window, offset, found.cause, told)
         return window
@@ -163,7 +161,7 @@ async def step_aside(
         and dropped_offset(found, window.partition) == parked.offset
     ):
         return await go_on(log, window, told, then=[(offset, found)])
-    wait(window, offset)
+    window.add_waiting(offset)
     told.letters.append(
         Letter(offset, WAITING, f"it waits behind {Position(window.partition, parked.offset)}")
     )
@@ -192,11 +190,11 @@ async def go_on(
         if not isinstance(event, InvalidRecord)
         and (offset := dropped_offset(event, window.partition)) is not None
     }
-    base = copied(window)
-    base.meta.parked = None
+    base = window.copy()
+    base.release()
     known: dict[int, str] = {}
     while True:
-        now, said = copied(base), StepResult()
+        now, said = base.copy(), StepResult()
         try:
             for offset, event in events:
                 cause = known.get(offset, event.cause if isinstance(event, InvalidRecord) else None)
@@ -205,13 +203,13 @@ async def go_on(
                         _park(now, offset, cause, said)
                 elif now.meta.parked is not None and not isinstance(event, ErasedEvent):
                     # What drops it is among these: it would have been passed over.
-                    wait(now, offset)
+                    now.add_waiting(offset)
                 elif not isinstance(event, InvalidRecord):
                     said.outcomes.append((event, await _fold(log, now, offset, event)))
         except FoldFailure as spoiled:
             known[spoiled.offset] = spoiled.cause
             continue
-        now.cut = None
+        now.pop_cut()
         told.outcomes += said.outcomes
         told.letters += said.letters
         return now
@@ -226,18 +224,18 @@ async def refold(log: Log, base: Window, rows: Iterable[Found], known: dict[int,
     """
     rows = list(rows)
     while True:
-        window, told = copied(base), StepResult()
+        window, told = base.copy(), StepResult()
         try:
             for offset, found in rows:
                 if offset in known and window.meta.parked is None and offset > window.meta.position:
-                    park(window, offset, known[offset])
+                    window.quarantine(offset, known[offset])
                 else:
                     window = await step(log, window, offset, found, told)
         except FoldFailure as spoiled:
             known[spoiled.offset] = spoiled.cause
             continue
         # Whoever folded these before has told of their cuts.
-        window.cut = None
+        window.pop_cut()
         return window
 
 
@@ -248,19 +246,6 @@ async def records_of(log: Log, key: Key, partition: int, first: int, last: int) 
     return [
         (row.offset, event) for row in rows if belongs(event := read_row(log.seals, row, source))
     ]
-
-
-def copied(window: Window) -> Window:
-    """An independent copy of a window."""
-    tail = [encode_entry(entry) for entry in window.tail]
-    return load_window(
-        window.key,
-        window.partition,
-        window.rules,
-        window.encode_meta(),
-        tail,
-        window.recents.packed(),
-    )
 
 
 async def _fold(log: Log, window: Window, offset: int, event: AnyEvent) -> Outcome:
@@ -311,7 +296,7 @@ def spoiled_by(error: BaseException, offset: int) -> FoldFailure:
 
 
 def _park(window: Window, offset: int, cause: str, told: StepResult) -> None:
-    park(window, offset, cause)
+    window.quarantine(offset, cause)
     told.letters.append(Letter(offset, POISON, cause))
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing
 
 from projections.fold.apply import Status, apply
-from projections.fold.quarantine import park
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
 from projections.window.window import Window
@@ -143,7 +142,7 @@ class ShadowFold:
             window = windows[key] = Window(key, self.partition, self.rules)
         cause = self._known.get(key, {}).get(row.offset)
         if cause is not None and window.meta.parked is None and row.offset > window.meta.position:
-            park(window, row.offset, cause)
+            window.quarantine(row.offset, cause)
             return True
         try:
             windows[key] = await step(self.log, window, row.offset, found, StepResult())

@@ -29,7 +29,6 @@ from tests.chaos.model_server import Troubled, troubled_model
 from tests.chaos.proxy import Proxy, proxied
 from tests.chaos.schedule import Plan
 from tests.support.commands import clean_env
-from threadfold.embedded.java import Java
 from threadfold.embedded.kafka import EmbeddedKafka
 from threadfold.embedded.ports import free_port
 from threadfold.embedded.process import GuardedProcess
@@ -55,23 +54,13 @@ _ENV = (
 
 
 class ProxiedKafka(EmbeddedKafka):
-    """A Kafka whose clients are told to come through a proxy on the port ``advertised``."""
+    """A Kafka that advertises the port ``advertised``, a proxy's."""
 
     advertised = 0
 
-    def _run(
-        self, java: Java, jars: list[Path], flags: list[str], main: list[str]
-    ) -> GuardedProcess:
-        config = self.data / "server.properties"
-        lines = config.read_text().splitlines()
-        told = [
-            f"advertised.listeners=BROKER://127.0.0.1:{self.advertised}"
-            if row.startswith("advertised.")
-            else row
-            for row in lines
-        ]
-        config.write_text("\n".join(told) + "\n")
-        return super()._run(java, jars, flags, main)
+    def properties(self, port: int, controller: int) -> dict[str, object]:
+        advertised = {"advertised.listeners": f"BROKER://127.0.0.1:{self.advertised}"}
+        return super().properties(port, controller) | advertised
 
 
 class Stack:

@@ -83,7 +83,7 @@ class Model(Expected):
         if isinstance(event, events.ErasedEvent):
             self.parked, self.waiting, self.erased = None, [], True
         if self.erased and event is None:
-            self.window.meta.position = offset
+            self.window.advance(offset)
             return
         super().take(offset, event)
         request = request_for(self.window, 1) if self.parked is None else None

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
-from threadfold.client import AsyncClient
+from threadfold_client import AsyncClient
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = {
@@ -59,7 +59,7 @@ def command(kind: str) -> list[str]:
 async def run(command: list[str], platform: Platform, **more: str) -> asyncio.subprocess.Process:
     env = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "clients" / "python"))),
         "THREADFOLD_URL": platform.url,
         "THREADFOLD_KEY": platform.key,
         **more,

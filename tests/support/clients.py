@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from threadfold.client import AsyncClient, Client
+from threadfold import AsyncClient, Client
 
 FORMS = ["http-async", "http-sync", "direct-async", "direct-sync"]
 _PLAIN = frozenset(

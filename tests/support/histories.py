@@ -15,8 +15,7 @@ from projections.fold.apply import Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window.conversation_state import entry_offsets
-from projections.window.due import Due
+from projections.window.meta import Due
 from projections.window.window import Window
 
 KEY = Key("acme", "c1")
@@ -203,7 +202,7 @@ def request_of(window: Window) -> Request:
             break
         if entry.offset in due.kept:
             continue
-        offsets += entry_offsets(entry) or [entry.start, entry.offset]
+        offsets += entry.offsets() or [entry.start, entry.offset]
     return Request(
         due,
         offsets,

@@ -8,11 +8,9 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 
 from tests.support.ports import own_ports
-from threadfold.embedded import kafka
-from threadfold.embedded.kafka import EmbeddedKafka
+from threadfold.embedded.kafka import CLUSTER_FILE, EmbeddedKafka, new_cluster_id
 from threadfold.embedded.ports import HOST
 
 BROKERS = 3
@@ -29,13 +27,8 @@ class Broker(EmbeddedKafka):
         self.node = node
         self.controllers = controllers
 
-    def _config(self, port: int, controller: int) -> str:
-        settings = dict(
-            line.split("=", 1)
-            for line in kafka._properties(
-                port, self.controllers.get(self.node, controller)
-            ).splitlines()
-        )
+    def properties(self, port: int, controller: int) -> dict[str, object]:
+        settings = super().properties(port, self.controllers.get(self.node, controller))
         voters = ",".join(f"{node}@{HOST}:{at}" for node, at in self.controllers.items())
         settings |= {
             "node.id": str(self.node),
@@ -48,7 +41,7 @@ class Broker(EmbeddedKafka):
         }
         if self.node not in self.controllers:
             settings |= {"process.roles": "broker", "listeners": f"BROKER://{HOST}:{port}"}
-        return "".join(f"{key}={value}\n" for key, value in settings.items())
+        return settings
 
 
 class KafkaCluster:
@@ -63,10 +56,10 @@ class KafkaCluster:
             node: Broker(data / f"broker{node}", node, ports[node - 1], votes)
             for node in range(1, BROKERS + 1)
         }
-        cluster = kafka._new_cluster_id()
+        cluster = new_cluster_id()
         for broker in self.brokers.values():
             broker.data.mkdir(parents=True)
-            (broker.data / kafka._CLUSTER_FILE).write_text(cluster)
+            (broker.data / CLUSTER_FILE).write_text(cluster)
 
     @property
     def address(self) -> str:
@@ -81,12 +74,7 @@ class KafkaCluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, *nodes: int) -> None:
@@ -112,5 +100,5 @@ class KafkaCluster:
     def stop(self) -> None:
         """End all that run: at once, as nothing of them is kept."""
         for broker in self.brokers.values():
-            if broker.poll() is None and broker._process is not None:
+            if broker.poll() is None:
                 broker.kill()

@@ -7,22 +7,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from projections.errors import EmbeddedUnavailable
-from threadfold.embedded.jars import (
-    KAFKA,
-    Jar,
-    _fetch_one,
-    _locked,
-    _maven,
-    _sha256,
-    cache_folder,
-    kafka_jars,
-)
+from threadfold.embedded.jars import KAFKA, Jar, cache_folder, cached, kafka_jars
 from threadfold.embedded.java import find_java
 
 TOOLS = Jar(
@@ -42,20 +32,13 @@ def tools_classpath() -> str:
     assert KAFKA.rpartition(":")[2] == TOOLS.coordinate.rpartition(":")[2], (
         "the tools must be of the Kafka that is run"
     )
-    jars = kafka_jars()
-    folder = cache_folder() / "kafka-tools"
-    folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _locked(folder / "fetch-lock"):
-            jar = folder / TOOLS.filename
-            if not (jar.is_file() and _sha256(jar) == TOOLS.sha256):
-                with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder) as staging:
-                    _fetch_one(_maven(Path(staging)), folder, TOOLS)
+        jars = [*kafka_jars(), *cached(cache_folder() / "kafka-tools", [TOOLS])]
     except EmbeddedUnavailable as error:
         if offline():
             pytest.skip(f"offline, and Kafka's tools are not in the cache yet: {error}")
         pytest.fail(f"Kafka's tools cannot be fetched: {error}", pytrace=False)
-    return os.pathsep.join(map(str, [*jars, jar]))
+    return os.pathsep.join(map(str, jars))
 
 
 def offline() -> bool:

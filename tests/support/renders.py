@@ -15,7 +15,7 @@ from projections.formats.events import window_events
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.window.conversation_state import Kind
+from projections.window.entry import Kind
 from projections.window.window import Window
 from tests.support import anthropic_checker, neutral_checker
 from tests.support.sayings import tokens
@@ -223,7 +223,7 @@ def _cut_by_what_was_dropped(window: Window) -> bool:
     """
     dropped = {entry.offset for entry in window.tail if entry.kind == Kind.NOTE}
     users = [entry for entry in window.tail if entry.kind == Kind.USER]
-    return bool(users) and users[-1].out and users[-1].forms[-1][0] in dropped
+    return bool(users) and users[-1].out and users[-1].variants[-1][0] in dropped
 
 
 def check_reasoning(window: Window, render: Render, signatures: set[str]) -> None:

@@ -10,7 +10,7 @@ from projections.fold.apply import Status
 from projections.fold.replay import replay
 from projections.policy.policy import Rules
 from projections.render.render import Render, render_openai
-from projections.window.conversation_state import Entry
+from projections.window.entry import Entry
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, random_talks
@@ -72,11 +72,11 @@ class Story:
         return found
 
     def form(self, offset: int) -> str:
-        return self.entry(offset).form
+        return self.entry(offset).variant
 
     def forms(self) -> dict[int, str]:
         """The entries that were shortened, with the form in force."""
-        return {entry.offset: entry.form for entry in self.window.tail if entry.forms}
+        return {entry.offset: entry.variant for entry in self.window.tail if entry.variants}
 
     def text(self, offset: int) -> str:
         text = json.loads(self.entry(offset).body)["content"]

@@ -1,4 +1,4 @@
-"""``dead-letters``: what could not be applied: list it, look at it, try it again, take it out."""
+"""``dead-letters list|inspect|retry|drop``: events that could not be applied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_BYTES = 400
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """What could not be applied: list it, look at it, try it again, take it out."""
+    """List, inspect, retry or drop events that cannot be applied."""
 
 
 @asynccontextmanager
@@ -66,11 +66,10 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @data_option
 def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
-    """List parked conversations, with how many events wait in each, and records that are nobody's
-    event; the last line counts them.
+    """List parked conversations with their waiting events, and records that belong to no
+    conversation. The last line counts both.
 
-    Parked conversations are listed for as long as they are parked, the other records for as long as
-    the topic keeps their letters.
+    A conversation is listed while it is parked, a record while the topic keeps its letter.
     """
 
     async def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -115,10 +114,10 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
 @click.argument("position")
 @data_option
 def inspect(position: str, data: Path | None) -> None:
-    """Show the record at POSITION as JSON: key, headers, size, first bytes, what it decodes to,
-    what becomes of it and why.
+    """Show the record at POSITION as JSON: key, headers, size, first bytes, decoded form, state and
+    cause.
 
-    Its text is shown as it stands in Kafka: sealed payloads stay sealed.
+    Text is shown as Kafka holds it: encrypted payloads stay encrypted.
     """
     at = parse_position(position)
 
@@ -153,22 +152,22 @@ def _shown(raw: Raw, headers: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _standing(role: str, parked: Parked | None, at: Position, cause: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": role}
+    standing: dict[str, Any] = {"kind": role}
     if parked is not None:
-        told["parked"] = {
+        standing["parked"] = {
             "position": str(Position(at.partition, parked.offset)),
             "cause": parked.cause,
             "waiting": parked.count,
         }
     if role == POISON:
-        told["now"] = cause or "the code at hand folds it: retry it"
+        standing["now"] = cause or "this release can fold it: retry it"
     elif cause:
-        told["cause"] = cause
-    return told
+        standing["cause"] = cause
+    return standing
 
 
 async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
-    """The headers of a record, which nothing else reads."""
+    """The headers of a record; the other reads leave them out."""
     tp = TopicPartition(settings.topic("events"), at.partition)
     async with (
         kafka_errors(settings, "reading the log"),
@@ -194,14 +193,14 @@ async def _headers(settings: Settings, at: Position) -> list[tuple[str, str]]:
 @data_option
 @click.pass_context
 def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | None) -> None:
-    """Fold parked conversations on from the log with the code at hand. Exit 1 where one stays
+    """Fold parked conversations on from the log, with the code of this release. Exit 1 if one stays
     parked.
 
-    Nothing changes for one whose event still fails. Workers need not stop: the one that owns the
-    partition loads what was written.
+    A conversation whose event still fails does not change. Workers may run: the partition's owner
+    loads the result.
     """
     if (what is None) != everything:
-        raise click.UsageError("name a conversation or a position, or --all")
+        raise click.UsageError("give a conversation or a position, or --all")
 
     async def go() -> bool:
         async with opened(load_settings(data)) as (_, letters):
@@ -212,8 +211,8 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
 
 
 async def _every(letters: DeadLetters) -> list[Key]:
-    """The parked conversations that can be tried again; what lies in a wrong partition is named,
-    and passed over.
+    """The parked conversations that can be retried; prints those in a wrong partition, which
+    cannot.
     """
     keys: list[Key] = []
     for one in await letters.parked():
@@ -236,8 +235,8 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
     key = parse_key(raw.key) if raw.key is not None else None
     if role == RECORD or key is None:
         raise InvalidPosition(
-            f"the record at {at} is nobody's event and parks nothing: there is nothing to retry;"
-            " drop it from the list"
+            f"the record at {at} belongs to no conversation, so there is nothing to retry: take it"
+            f" off the list with `threadfold dead-letters drop {at}`"
         )
     letters.check_place(key, at)
     return key
@@ -250,7 +249,7 @@ async def _retried(letters: DeadLetters, key: Key) -> bool:
         print_line(f"{key}: {error}")
         return False
     if parked is None:
-        print_line(f"{key}: goes on, {folded} events folded")
+        print_line(f"{key}: continues, {folded} events folded")
         return True
     print_line(_again(letters, key, parked, folded))
     return False
@@ -264,25 +263,25 @@ def _again(letters: DeadLetters, key: Key, parked: Parked, folded: int) -> str:
 
 @dead_letters.command()
 @click.argument("position")
-@click.option("--reason", metavar="TEXT", help="Kept with the drop in the log.")
+@click.option("--reason", metavar="TEXT", help="The reason, kept in the log.")
 @click.option(
     "--wait",
     "seconds",
     type=Finite(min=0),
     default=15.0,
     show_default=True,
-    help="Seconds for a worker to fold it.",
+    help="Seconds to wait for a worker.",
 )
 @data_option
 @click.pass_context
 def drop(
     ctx: click.Context, position: str, reason: str | None, seconds: float, data: Path | None
 ) -> None:
-    """Take the event at POSITION out, by an event of its own in the log: the fold passes it over,
-    and goes on with what waits.
+    """Drop the event at POSITION by another event in the log. The fold skips it and continues with
+    the waiting events.
 
-    The record stays in the log. A record that is nobody's event is only taken off the list. Exit 1
-    where the conversation is parked again, or no worker came to it in time.
+    The record stays in the log. A record that belongs to no conversation is only taken off the
+    list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
     """
     at = parse_position(position)
 
@@ -292,17 +291,17 @@ def drop(
             raw = await letters.record(at)
             if (await letters.role(at, raw))[0] == RECORD:
                 await _close(settings, at, raw)
-                print_line(f"{at}: off the list; it is nobody's event and parks nothing")
+                print_line(f"{at}: off the list; it belongs to no conversation")
                 return True
             key, place = await letters.drop(at, reason)
             folded, parked = await letters.gone_on(key, at, place, seconds)
             if not folded:
                 print_line(
-                    f"{key}: dropped by the event at {place}, which no worker has come to within"
-                    f" {seconds:g} s: does one run?"
+                    f"{key}: dropped by the event at {place}, but no worker folded it within"
+                    f" {seconds:g} s: start one (`threadfold worker`)"
                 )
             elif parked is None:
-                print_line(f"{key}: dropped by the event at {place}; it goes on")
+                print_line(f"{key}: dropped by the event at {place}; it continues")
             else:
                 print_line(_again(letters, key, parked, 0))
             return folded and parked is None

@@ -1,4 +1,4 @@
-"""``doctor``: everything a stack stands on, one line each: ``ok`` or ``wrong``, and what to do."""
+"""``doctor``: checks all that a stack needs; each line says ``ok``, or ``wrong`` and what to do."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ PATIENCE = 3.0
 
 @dataclass(slots=True)
 class Findings:
-    """What was found so far; each finding is printed at once."""
+    """The findings so far, each printed at once."""
 
     wrong: int = 0
     unreachable: int = 0
     lines: list[str] = field(default_factory=list)
 
     def ok(self, what: str, text: str) -> None:
-        """Something is as it should be."""
+        """A check passed."""
         self._say("ok", what, text)
 
     def fault(self, what: str, text: str) -> None:
-        """Something is wrong; the text says what to do."""
+        """A check failed; the text says what to do."""
         self.wrong += 1
         self._say("wrong", what, text)
 
@@ -96,7 +96,7 @@ async def examine(settings: Settings) -> Findings:
 
 
 async def _check(found: Findings, what: str, check: Callable[[], Awaitable[None]]) -> bool:
-    """Run one check; returns whether the next ones can build on it."""
+    """Run one check; returns whether it could be made."""
     try:
         await check()
     except (KafkaUnavailable, RedisUnavailable) as error:
@@ -121,12 +121,12 @@ async def _redis(found: Findings, store: RedisStore) -> None:
     shown = str(server["version"])
     numbers = tuple(int(part) for part in re.findall(r"\d+", shown)[:2])
     if numbers < REDIS_MINIMUM:
-        found.fault("redis", f"version {shown} is too old: 6.2 or later is needed")
+        found.fault("redis", f"version {shown} is too old: install 6.2 or later")
     elif server["maxmemory_policy"] != "noeviction":
         found.fault(
             "redis",
-            f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, or windows"
-            " vanish unseen",
+            f"maxmemory-policy is {server['maxmemory_policy']}: set it to noeviction, so that Redis"
+            " deletes no windows",
         )
     else:
         found.ok(
@@ -175,13 +175,13 @@ async def _generation(found: Findings, settings: Settings, control: Control) -> 
         found.ok(
             "generation",
             f"{generation.number} is live, {partitions} partitions"
-            + (f", {others} more kept" if others else ""),
+            + (f", {others} others exist" if others else ""),
         )
 
 
 async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: RedisStore) -> None:
-    """Log ends against checkpoints; a partition that lags and does not move within :data:`PATIENCE`
-    has no worker.
+    """Compare the log's ends with the checkpoints. A partition that lags and does not move within
+    :data:`PATIENCE` has no worker.
     """
     ends = await log.last_records()
     first = await _checkpoints(generation, store)
@@ -198,8 +198,8 @@ async def _lag(found: Findings, generation: Generation, log: KafkaLog, store: Re
         if partition in still:
             found.fault(
                 "lag",
-                f"partition {partition} is {behind} events behind and stands still: does a"
-                " `threadfold worker` run?",
+                f"partition {partition} is {behind} events behind and stands still: start a worker"
+                " (`threadfold worker`), or see its log",
             )
         else:
             found.ok("lag", f"partition {partition} is {behind} events behind and moves")

@@ -1,6 +1,4 @@
-"""The services that ``up`` runs: workers and gateway as guarded processes, started again when they
-die.
-"""
+"""The services that ``up`` runs: workers and gateway, guarded and restarted when they end."""
 
 from __future__ import annotations
 
@@ -22,26 +20,23 @@ from threadfold.embedded.server import EmbeddedServer
 
 POLL = 0.1
 BACK_OFF = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before the first, second, ... start of a service that died; the last one for all further.
-"""
+"""Seconds before each restart in a row of one service; the last one repeats."""
 STEADY = 60.0
-"""A service that ran this long begins with the shortest back-off again."""
+"""Seconds of running after which the back-off begins anew."""
 ATTEMPTS = 3
-"""Deaths of one service before the stack was ready, after which ``up`` gives up."""
+"""Ends of one service before the stack is ready at which ``up`` gives up."""
 GRACE = 20.0
-"""Seconds a service has to end by itself: a worker finishes its batch and leaves its consumer
-group.
-"""
+"""Seconds for a service to stop: a worker finishes its batch and leaves its consumer group."""
 LONGEST_LINE = 600
 
 
 class ServiceDied(ThreadfoldError):
-    """A service cannot be kept running; the message has the end of its log."""
+    """A service ends again and again; the message has the last line of its log."""
 
 
 @dataclass(slots=True)
 class Service:
-    """One service and its present process."""
+    """One service and its current process."""
 
     name: str
     command: list[str]
@@ -53,9 +48,7 @@ class Service:
 
 
 class Fleet:
-    """Workers and gateway over running servers. Used by one thread; ``stop`` may always be called,
-    and again.
-    """
+    """Workers and gateway over running servers. For one thread; ``stop`` can be repeated."""
 
     def __init__(
         self,
@@ -66,15 +59,15 @@ class Fleet:
         servers: Sequence[EmbeddedServer] = (),
         hold: Sequence[int] = (),
     ) -> None:
-        """Args: ``servers`` are restarted on their ports when they die; ``hold`` are descriptors
-        every service inherits.
+        """Args: ``servers`` restart on their ports when they end; every service inherits the
+        descriptors in ``hold``.
         """
         self.settings = settings
         self.servers = list(servers)
         self.hold = tuple(hold)
         self.data = data
         self.logs = data / "logs"
-        # The file holds all settings in force, so nothing of the environment may win over it.
+        # The file holds all settings, so no variable of the environment may override it.
         names = {PREFIX + name.upper() for name in Settings.__struct_fields__}
         self.env = {name: value for name, value in os.environ.items() if name not in names}
         self.env[PREFIX + "CONFIG"] = str(data / CONFIG_FILE)
@@ -96,7 +89,7 @@ class Fleet:
             self._launch(service)
 
     def _launch(self, service: Service) -> None:
-        # In the data folder, as Faust makes a folder of its own wherever it runs.
+        # In the data folder, because Faust makes a folder where it runs.
         service.process = GuardedProcess(
             service.command, env=self.env, log=service.log, cwd=self.data, pass_fds=self.hold
         )
@@ -104,19 +97,19 @@ class Fleet:
         service.started, service.again_at = time.monotonic(), None
 
     def wait_ready(self, ready: Callable[[], None]) -> None:
-        """Call ``ready`` once the gateway answers that the windows can be read.
+        """Call ``ready`` once the gateway answers that it is ready.
 
         Raises:
-            ServiceDied: one of the services died over and over.
+            ServiceDied: a service ended :data:`ATTEMPTS` times.
         """
-        begun = told = time.monotonic()
+        begun = printed = time.monotonic()
         while not self._answers():
             self._look(give_up=True)
-            if time.monotonic() - told > 20:
-                told = time.monotonic()
+            if time.monotonic() - printed > 20:
+                printed = time.monotonic()
                 say(
-                    f"not ready after {told - begun:.0f} s: workers bring the windows up to the"
-                    f" log, see {self.logs}"
+                    f"not ready after {printed - begun:.0f} s: the workers still fold the log, see"
+                    f" {self.logs}"
                 )
             time.sleep(POLL)
         ready()
@@ -130,8 +123,8 @@ class Fleet:
             return False  # not listening yet, or 503: not ready
 
     def watch(self) -> None:
-        """Keep everything running; returns only by an exception (a signal's, or one that says what
-        could not be started).
+        """Keep everything running until an exception: a signal's, or a server's that cannot be
+        started.
         """
         while True:
             self._look(give_up=False)
@@ -170,9 +163,7 @@ class Fleet:
         )
 
     def stop(self) -> None:
-        """Stop the gateway first, so that nobody is promised anything more, then the workers, side
-        by side.
-        """
+        """Stop the gateway first, so that it accepts nothing more, then all workers at once."""
         for services in ([self.gateway], self.workers):
             running = [service.process for service in services if service.process is not None]
             if running:

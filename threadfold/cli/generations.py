@@ -1,6 +1,4 @@
-"""``rebuild`` and ``generations list|switch|drop``: complete sets of windows under one version of
-the rules.
-"""
+"""``rebuild`` and ``generations list|switch|drop``: sets of windows, each under its own rules."""
 
 from __future__ import annotations
 
@@ -38,12 +36,12 @@ from threadfold.cli.policy_report import policy_report
 from threadfold.cli.progress import Meter, metered
 
 WORTH_A_PROCESS = 50_000
-"""Records from which on another process folds them sooner than it starts."""
+"""Records a process must fold to be worth its start."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a rebuild was asked for."""
+class _Options:
+    """The options of a rebuild."""
 
     policy: dict[str, Any] | None = None
     number: int | None = None
@@ -60,31 +58,29 @@ class _Asked:
     "--policy",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The deployment's new policy [default: the live one's].",
+    help="The deployment's new policy [default: the live generation's].",
 )
-@click.option("--switch", is_flag=True, help="Make the new generation live when it is complete.")
+@click.option("--switch", is_flag=True, help="Make the new generation live once it is complete.")
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
     help="Processes that fold [default: processors, for a log worth it].",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Build nothing: only report what the policy would change."
-)
+@click.option("--dry-run", is_flag=True, help="Only report what the policy would change.")
 @click.option(
     "--sample",
     type=click.IntRange(min=0),
     default=SAMPLE,
     show_default=True,
     metavar="N",
-    help="Conversations compared; 0: none.",
+    help="How many conversations to compare.",
 )
 @click.option(
     "--price",
     type=Finite(min=0),
     metavar="X",
-    help="What a million tokens cost, for the report's estimate.",
+    help="The price of a million tokens, for the report's estimate.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @data_option
@@ -98,33 +94,31 @@ def rebuild(
     as_json: bool,
     data: Path | None,
 ) -> None:
-    """Fold the whole log into a new generation of windows beside the live one, which serves on.
+    """Fold the whole log into a new generation of windows. The live one keeps serving.
 
-    Under another policy it first reports what that changes, by conversations folded under both. A
-    rebuild that was cut off goes on where it was when it is started again with the same policy.
+    With another policy it also reports the changes, by conversations folded under both policies.
+    After an interruption, run it again with the same policy: it continues.
     """
     if dry_run and (switch or not sample):
-        raise click.UsageError(
-            "--dry-run builds nothing, and compares: leave out --switch, and --sample 0"
-        )
-    asked = _Asked(
+        raise click.UsageError("--dry-run only compares: leave out --switch and --sample 0")
+    options = _Options(
         read_policy(policy) if policy else None, None, switch, jobs, dry_run, sample, price, as_json
     )
-    _run(_rebuild(load_settings(data), asked))
+    run_interruptibly(_rebuild(load_settings(data), options))
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run it; SIGTERM and Ctrl-C end it in order."""
+def run_interruptibly(work: Coroutine[Any, Any, None]) -> None:
+    """Run work that SIGTERM and Ctrl-C end in order."""
 
     async def interruptible() -> None:
         task = asyncio.current_task()
 
         def end() -> None:
-            _Told.to_end = True
+            _Interrupted.requested = True
             if task is not None:
                 task.cancel()
 
-        _Told.to_end = False
+        _Interrupted.requested = False
         if os.name == "posix":
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, end)
@@ -132,44 +126,46 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
     try:
         run(interruptible())
-    except (asyncio.CancelledError, _Told):
+    except (asyncio.CancelledError, _Interrupted):
         raise click.Abort from None
 
 
-class _Told(Exception):
-    """The command was told to end: Python 3.11's wait_for, which aiokafka uses, can swallow a
-    cancellation, so that is looked at, too.
+class _Interrupted(Exception):
+    """A signal requested the end. Needed beside the cancellation: Python 3.11's wait_for, which
+    aiokafka uses, can swallow one.
     """
 
-    to_end = False
+    requested = False
 
 
-async def _rebuild(settings: Settings, asked: _Asked) -> None:
+async def _rebuild(settings: Settings, options: _Options) -> None:
     tune_gc()
     async with reach(settings) as stack:
-        if asked.dry_run:
-            _reported(
-                await _report(stack, candidate(stack.control.state, asked.policy)[0], asked),
+        if options.dry_run:
+            _print_result(
+                await _report(stack, candidate(stack.control.state, options.policy)[0], options),
                 None,
-                asked,
+                options,
             )
             return
-        report = await _build(stack, asked, asked.number, switch=asked.switch and not asked.sample)
+        report = await _build(
+            stack, options, options.number, switch=options.switch and not options.sample
+        )
         document = None
-        if asked.sample and not report.live:
+        if options.sample and not report.live:
             document = await _report(
-                stack, stack.control.state.generations[report.generation], asked
+                stack, stack.control.state.generations[report.generation], options
             )
-        if not asked.as_json:
-            _reported(document, None, asked)
-        if asked.switch and not report.live:
-            # Only now, so that whoever reads the report can still end the command.
-            last = await _build(stack, asked, report.generation, switch=True)
+        if not options.as_json:
+            _print_result(document, None, options)
+        if options.switch and not report.live:
+            # Only now, so that a reader of the report can still end the command.
+            last = await _build(stack, options, report.generation, switch=True)
             report = replace(last, events=report.events + last.events, resumed=report.resumed)
-    if asked.as_json:
-        _reported(document, report, asked)
+    if options.as_json:
+        _print_result(document, report, options)
     else:
-        again = " (went on with one that was begun)" if report.resumed else ""
+        again = " (continued)" if report.resumed else ""
         state = (
             "live"
             if report.live
@@ -178,25 +174,29 @@ async def _rebuild(settings: Settings, asked: _Asked) -> None:
         click.echo(f"generation {report.generation}{again}: {report.events} events folded, {state}")
 
 
-async def _build(stack: Stack, asked: _Asked, number: int | None, *, switch: bool) -> RebuildReport:
-    jobs = await _jobs(stack, asked, number)
+async def _build(
+    stack: Stack, options: _Options, number: int | None, *, switch: bool
+) -> RebuildReport:
+    jobs = await _jobs(stack, options, number)
     with metered("rebuild") as meter:
         return await rebuild_windows(
             stack.settings,
             stack.control,
             stack.log,
             stack.store,
-            policy=asked.policy,
+            policy=options.policy,
             number=number,
             switch=switch,
             jobs=jobs,
-            progress=_with_estimate(meter),
+            progress=with_estimate(meter),
         )
 
 
-def _reported(document: dict[str, Any] | None, report: RebuildReport | None, asked: _Asked) -> None:
-    """Print what is known: as one document, or the report's lines."""
-    if asked.as_json:
+def _print_result(
+    document: dict[str, Any] | None, report: RebuildReport | None, options: _Options
+) -> None:
+    """Print the result as one JSON document, or the report's lines."""
+    if options.as_json:
         print_json(
             {**({"generation": None} if report is None else asdict(report)), "report": document}
         )
@@ -204,31 +204,29 @@ def _reported(document: dict[str, Any] | None, report: RebuildReport | None, ask
         for line in policy_report(document):
             print_line(line)
         flush()
-    elif asked.dry_run:
-        say("nothing to compare: these are the live generation's rules")
+    elif options.dry_run:
+        say("nothing to compare: the rules are those of the live generation")
 
 
-async def _report(stack: Stack, generation: Generation, asked: _Asked) -> dict[str, Any] | None:
-    """What the generation's rules change for a sample of conversations; None where they are the
+async def _report(stack: Stack, generation: Generation, options: _Options) -> dict[str, Any] | None:
+    """What the generation's rules change for a sample of conversations; None if they equal the
     live generation's.
     """
     state = stack.control.state
     before, after = state.rules(state.live_generation), state.rules(generation)
     if (before.deployment, before.tenants) == (after.deployment, after.tenants):
         return None
-    preview = Preview(stack.control, stack.log, before, after, sample=asked.sample)
+    preview = Preview(stack.control, stack.log, before, after, sample=options.sample)
     with metered("compare") as meter:
-        await preview.run(_with_estimate(meter))
-    return {"live": state.live, **preview.document(asked.price)}
+        await preview.run(with_estimate(meter))
+    return {"live": state.live, **preview.document(options.price)}
 
 
-async def _jobs(stack: Stack, asked: _Asked, number: int | None) -> int:
-    """How many processes fold: as many as were asked for, else as there are processors, but each
-    with enough to do.
-    """
-    if asked.jobs is not None:
-        return min(asked.jobs, stack.log.partitions)
-    number = candidate(stack.control.state, asked.policy)[0].number if number is None else number
+async def _jobs(stack: Stack, options: _Options, number: int | None) -> int:
+    """How many processes fold: the option, else one a processor if each has enough to do."""
+    if options.jobs is not None:
+        return min(options.jobs, stack.log.partitions)
+    number = candidate(stack.control.state, options.policy)[0].number if number is None else number
     left = sum((await left_to_fold(stack.control, stack.log, stack.store, number)).values())
     return max(1, min(_processors(), stack.log.partitions, left // WORTH_A_PROCESS))
 
@@ -238,16 +236,16 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _with_estimate(meter: Meter) -> Callable[[int, int], None]:
-    """The meter, with the time that is left at the rate so far."""
+def with_estimate(meter: Meter) -> Callable[[int, int], None]:
+    """The meter, with the remaining time at the rate so far."""
 
-    def tell(done: int, total: int) -> None:
-        if _Told.to_end:
-            raise _Told
+    def show(done: int, total: int) -> None:
+        if _Interrupted.requested:
+            raise _Interrupted
         left = (total - done) / max(1.0, meter.rate(done))
         meter(done, total, f"about {_time(left)} left" if done and done < total else "")
 
-    return tell
+    return show
 
 
 def _time(seconds: float) -> str:
@@ -258,13 +256,13 @@ def _time(seconds: float) -> str:
 
 @click.group()
 def generations() -> None:
-    """List, switch to or drop generations."""
+    """List generations, switch to one or drop one."""
 
 
 @generations.command("list")
 @data_option
 def list_(data: Path | None) -> None:
-    """Print one generation a line: number, state, partitions, the keys its policy sets."""
+    """Print a line a generation: number, state, partitions, the keys its policy sets."""
 
     async def read() -> State:
         async with open_control(load_settings(data)) as control:
@@ -287,20 +285,21 @@ def list_(data: Path | None) -> None:
 )
 @data_option
 def switch(number: int, jobs: int | None, data: Path | None) -> None:
-    """Make a generation live that is there: a new one that is ready, or the old one again.
+    """Make an existing generation live: a new one that is ready, or the previous one.
 
-    It is brought up to where the live one is first, under its own rules; readers see the switch and
-    nothing before.
+    The command first folds it up to the live one's position, under its own rules.
     """
-    _run(_rebuild(load_settings(data), _Asked(number=number, switch=True, jobs=jobs, sample=0)))
+    run_interruptibly(
+        _rebuild(load_settings(data), _Options(number=number, switch=True, jobs=jobs, sample=0))
+    )
 
 
 @generations.command("drop")
 @click.argument("number", type=click.IntRange(min=1))
 @data_option
 def drop_(number: int, data: Path | None) -> None:
-    """Delete a generation's windows from Redis, and its record. The live one cannot be dropped; the
-    log is not touched.
+    """Delete a generation's windows from Redis, and its record. The log stays. The live generation
+    cannot be dropped.
     """
     keys = run(_drop(load_settings(data), number))
     click.echo(f"dropped generation {number}: {keys} keys")

@@ -1,6 +1,4 @@
-"""``play``: conversation files into the log, several conversations at a time, each in its order,
-and wait until all is applied.
-"""
+"""``play``: appends conversation files to the log and waits until all events are applied."""
 
 from __future__ import annotations
 
@@ -31,11 +29,11 @@ from threadfold.cli.inputs import open_lines, parse_object
 from threadfold.cli.progress import Meter, metered
 
 DEFAULT_ENCODING = Policy().encoding
-"""Files are checked before the stack is reached; where the tenant's policy counts otherwise, they
-are counted again.
+"""The encoding in which files are counted while they are checked, before the stack is reached. If
+the tenant's policy has another, they are counted again.
 """
 IN_FLIGHT = 32
-"""Conversations that are played side by side."""
+"""Conversations played at the same time."""
 LIST = 100
 """Events appended at once, per conversation."""
 STANDSTILL = 60.0
@@ -99,12 +97,12 @@ class Player:
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
 )
-@click.option("--tenant", required=True, metavar="T", help="The tenant they are played for.")
+@click.option("--tenant", required=True, metavar="T", help="The tenant to play for.")
 @click.option(
     "--rate",
     type=Finite(min=0, min_open=True),
     metavar="N",
-    help="At most N events a second, over all conversations.",
+    help="Append at most N events a second in all.",
 )
 @click.option(
     "--copies",
@@ -120,9 +118,9 @@ def play(
 ) -> None:
     """Play conversation files: a line each, `{"conversation": ID, "messages": [OpenAI messages]}`.
 
-    Everything is checked before anything is appended. Event ids follow from tenant, conversation
-    and place, so a play that is repeated, or started again after it was cut off, appends only what
-    is missing. Returns when all is applied.
+    The command checks all files before it appends anything, and returns when all events are
+    applied. Event ids derive from tenant, conversation and place, so a repeated or interrupted play
+    appends only what is missing.
     """
     check_name("tenant", tenant)
     settings = load_settings(data)
@@ -131,7 +129,7 @@ def play(
     conversations = source.read()
     played = run(_play(settings, source, conversations, rate))
     seconds = time.monotonic() - begun
-    note = f" ({played.present} were there already)" if played.present else ""
+    note = f" ({played.present} existed already)" if played.present else ""
     click.echo(
         f"played: {played.done} events, {len(conversations) * copies} conversations, {seconds:.1f}"
         f" s, {played.appended / max(seconds, 1e-3):.0f} events/s{note}"
@@ -144,9 +142,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What to play: files, for whom, and how many copies of each conversation; ``max_bytes`` limits
-    one event.
-    """
+    """What to play: files, tenant, copies of each conversation; ``max_bytes`` limits one event."""
 
     files: tuple[Path, ...]
     tenant: str
@@ -154,7 +150,7 @@ class Source:
     max_bytes: int
 
     def read(self, encoding: str = DEFAULT_ENCODING) -> list[Conversation]:
-        """Read and check the files whole; tokens are counted in ``encoding``.
+        """Read and check all files; count tokens in ``encoding``.
 
         Raises:
             MalformedInput, InvalidEvent, InvalidName, EventTooLarge: the message names file, line,
@@ -168,7 +164,7 @@ class Source:
                 conversation = self._conversation(parse_object(line, where), where, now, encoding)
                 if conversation.key in found:
                     raise InvalidEvent(
-                        f"{where}: conversation {conversation.key.conversation} is there twice"
+                        f"{where}: conversation {conversation.key.conversation} occurs twice"
                     )
                 found[conversation.key] = conversation
         for key in found:
@@ -176,7 +172,8 @@ class Source:
                 if _copy_key(key, copy) in found:
                     raise InvalidEvent(
                         f"conversation {key.conversation}: its copy"
-                        f" {_copy_key(key, copy).conversation} is in the files, too"
+                        f" {_copy_key(key, copy).conversation} is a conversation of the files;"
+                        " rename one, or use fewer --copies"
                     )
             check_name("conversation", _copy_key(key, self.copies).conversation)
         return list(found.values())
@@ -209,9 +206,7 @@ class Source:
 
 
 def event_id(key: Key, index: int) -> str:
-    """The id of a played event: the same for the same place of the same (copy of a) conversation of
-    the same tenant.
-    """
+    """The id of a played event, derived from tenant, conversation (or copy) and place."""
     return f"play-{sha256(f'{key}/{index}'.encode()).hexdigest()[:32]}"
 
 
@@ -283,8 +278,8 @@ async def _play_one(
 
 
 async def _present(stack: Stack, conversation: Conversation) -> int:
-    """How many of the conversation's records are in the log, by the window's recent ids (so: unless
-    over 1,024 others followed).
+    """How many of the conversation's records are in the log, by the window's recent ids: exact
+    unless over 1,024 other events followed.
     """
     generation = stack.generation
     partition = partition_of(conversation.key, generation.partitions)
@@ -299,7 +294,7 @@ async def _present(stack: Stack, conversation: Conversation) -> int:
 
 
 class _Pace:
-    """Lets events pass at a rate over all players; None: as fast as they come."""
+    """Limits the rate of all conversations together; None: no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate

@@ -1,6 +1,4 @@
-"""What another policy would change, as text for a terminal; the document is made by
-``streams.rebuild.preview``.
-"""
+"""The report of ``streams.rebuild.preview``, what another policy would change, as text."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from typing import Any
 
 
 def policy_report(document: dict[str, Any]) -> list[str]:
-    """The report's lines: what was compared, tokens, cost, compactions, examples, and what the
-    figures do not say.
-    """
+    """The report's lines: conversations compared, tokens, cost, compactions, examples, notes."""
     found, differing, tokens = document["conversations"], document["differing"], document["tokens"]
     about = "about " if found["in_log_estimated"] else ""
     erased = f" ({found['erased']} erased)" if found["erased"] else ""
@@ -20,8 +16,8 @@ def policy_report(document: dict[str, Any]) -> list[str]:
             f" {document['events']} events"
         ),
         (
-            f"differing: {differing['windows']} windows, {differing['renders']} of them in what a"
-            " model is sent"
+            f"differing: {differing['windows']} windows, {differing['renders']} of them in their"
+            " renders"
         ),
         f"tokens of contexts: {_change(tokens['before']['sum'], tokens['after']['sum'])}",
         *(
@@ -32,7 +28,7 @@ def policy_report(document: dict[str, Any]) -> list[str]:
     unfit = document["does_not_fit"]
     if any(unfit.values()):
         lines.append(
-            f"cannot be rendered (what must stay is over the ceiling): {unfit['before']} ->"
+            f"cannot be rendered (what must stay exceeds the ceiling): {unfit['before']} ->"
             f" {unfit['after']}"
         )
     lines += _cost(document)
@@ -58,31 +54,27 @@ def _cost(document: dict[str, Any]) -> list[str]:
         return []
     price = cost["price_per_million"]
     return [
-        f"estimated cost of sending each once, at {price:g} a million tokens: {cost['before']:.4f}"
-        f" -> {cost['after']:.4f}"
+        f"estimated cost of sending each context once, at {price:g} a million tokens:"
+        f" {cost['before']:.4f} -> {cost['after']:.4f}"
     ]
 
 
 def _compactions(found: dict[str, Any]) -> list[str]:
-    due, taken, force, cost = (
-        found["due"],
-        found["summaries_taken"],
-        found["summaries_in_force"],
-        found["cost_of_due_estimated"],
-    )
+    due, cost = found["due"], found["cost_of_due_estimated"]
+    accepted, active = found["summaries_taken"], found["summaries_in_force"]
     priced = (
         ""
         if cost is None
-        else f", estimated cost {cost['after']:.4f} by what the log's summaries cost"
+        else f", estimated cost {cost['after']:.4f} (by the cost of the log's summaries)"
     )
     return [
         (
-            f"compactions asked for at once after a switch: {due['after']} conversations (now"
+            f"compactions due at once after a switch: {due['after']} conversations (now"
             f" {due['before']}){priced}"
         ),
         (
-            f"summaries of the log taken: {taken['before']} -> {taken['after']}"
-            f" ({found['refused_after']} refused, {found['taken_only_after']} taken that were"
-            f" refused); in force: {force['before']} -> {force['after']} conversations"
+            f"summaries of the log accepted: {accepted['before']} -> {accepted['after']}"
+            f" ({found['refused_after']} no longer, {found['taken_only_after']} newly); active:"
+            f" {active['before']} -> {active['after']} conversations"
         ),
     ]

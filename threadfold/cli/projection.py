@@ -19,17 +19,17 @@ from threadfold.custom import access
 
 
 def load_projection(name: str) -> Projection:
-    """The projection ``module:Class`` (or ``module:object``), found as Python finds modules, the
-    working folder first.
+    """The projection ``module:Class`` (or ``module:object``), imported from the working folder or
+    from Python's path.
 
     Raises:
-        InvalidProjection: there is no such module or name, or it is no projection.
+        InvalidProjection: there is no such module or name, or it is not a projection.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InvalidProjection(
-            f"{name!r} names no projection: write module:Class, like usage:Usage for a class Usage"
-            " in usage.py"
+            f"{name!r} does not name a projection: write module:Class, such as usage:Usage for the"
+            " class Usage in usage.py"
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -38,7 +38,7 @@ def load_projection(name: str) -> Projection:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InvalidProjection(
-            f"{name}: there is no module {error.name} here, nor among what is installed"
+            f"{name}: module {error.name} is neither in this folder nor installed"
         ) from None
     except (Exception, SystemExit) as error:
         raise InvalidProjection(
@@ -51,16 +51,16 @@ def load_projection(name: str) -> Projection:
         projection = found() if isinstance(found, type) else found
     except (Exception, SystemExit) as error:
         raise InvalidProjection(
-            f"{name}: making one without arguments failed: {type(error).__name__}: {error}"
+            f"{name}: calling {attribute}() failed: {type(error).__name__}: {error}"
         ) from error
     if not hasattr(projection, "apply"):
-        raise InvalidProjection(f"{name} has no method apply, so it is no projection")
+        raise InvalidProjection(f"{name} is not a projection: it has no method apply")
     return check_projection(projection)
 
 
 @click.group()
 def projection() -> None:
-    """Run, rebuild, verify, list or drop your own projections: classes that inherit from
+    """Run, rebuild, verify, list or drop your own projections: subclasses of
     threadfold.custom.Projection.
     """
 
@@ -69,11 +69,11 @@ def projection() -> None:
 @click.argument("name", metavar="MODULE:CLASS")
 @data_option
 def run_(name: str, data: Path | None) -> None:
-    """Keep a projection's results up with the log. SIGTERM or Ctrl-C stops it; any number of
-    processes share the partitions.
+    """Fold the log into a projection's results as it grows. Processes share the partitions. SIGTERM
+    or Ctrl-C stops it.
 
-    When the class' version was raised, its results are built anew beside the live ones, and become
-    live when they are complete.
+    If the class has a higher version, new results are built beside the live ones and become live
+    when complete.
     """
     settings, own = load_settings(data), load_projection(name)
     tune_gc()
@@ -86,11 +86,10 @@ def run_(name: str, data: Path | None) -> None:
 @data_option
 @click.pass_context
 def rebuild(ctx: click.Context, name: str, data: Path | None) -> None:
-    """Fold the whole log into new results beside the live ones, and make them live when they are
-    complete.
+    """Fold the whole log into new results beside the live ones, and make them live when complete.
 
-    One that was cut off goes on where it was when it is started again; processes that run the
-    projection go over by themselves.
+    After an interruption, run it again: it continues. Processes that run the projection switch by
+    themselves.
     """
 
     async def work(settings: Settings, own: Projection) -> access.Rebuilt:
@@ -102,7 +101,7 @@ def rebuild(ctx: click.Context, name: str, data: Path | None) -> None:
     report = run(work(settings, own))
     click.echo(
         f"generation {report.generation}:"
-        f" {'live' if report.live else 'not complete: start this again to go on'}"
+        f" {'live' if report.live else 'incomplete: run this again to continue'}"
     )
     ctx.exit(0 if report.live else 130)
 
@@ -115,7 +114,7 @@ def verify(ctx: click.Context, name: str, data: Path | None) -> None:
     """Fold the log from its first event and compare every value with Redis, byte for byte, while
     traffic runs.
 
-    Prints one line for each value that differs; the last line is `verified: N, differing: N`. Exit
+    It prints a line for each value that differs. The last line is `verified: N, differing: N`. Exit
     1 if any differs.
     """
     settings, own = load_settings(data), load_projection(name)
@@ -130,7 +129,7 @@ def verify(ctx: click.Context, name: str, data: Path | None) -> None:
 @projection.command("list")
 @data_option
 def list_(data: Path | None) -> None:
-    """Print one generation of a projection's results a line: name, number, state, version."""
+    """Print a line a generation of results: name, number, state, version."""
 
     async def read() -> State:
         async with open_control(load_settings(data)) as control:
@@ -154,10 +153,10 @@ def list_(data: Path | None) -> None:
     "--all",
     "everything",
     is_flag=True,
-    help="The live results too: nothing of the projection is kept.",
+    help="Delete the live results as well.",
 )
 @data_option
 def drop(name: str, everything: bool, data: Path | None) -> None:
-    """Delete a projection's old results from Redis. The log is not touched."""
-    gone = run(access.drop(load_settings(data), name, everything=everything))
-    click.echo(f"dropped: {', '.join(map(str, gone)) or 'nothing'}")
+    """Delete a projection's old results from Redis. The log stays."""
+    dropped = run(access.drop(load_settings(data), name, everything=everything))
+    click.echo(f"dropped: {', '.join(map(str, dropped)) or 'nothing'}")

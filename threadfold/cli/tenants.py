@@ -1,4 +1,4 @@
-"""``tenants add|list|revoke``: who may use the gateway, and with which policy."""
+"""``tenants add|list|revoke``: the tenants, their policies and their keys."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def tenants() -> None:
 @click.option(
     "--scopes",
     metavar="A,B",
-    help=f"What the key may do: {', '.join(SCOPES)} [default: {','.join(DEFAULT_SCOPES)}].",
+    help=f"The key's scopes, of {', '.join(SCOPES)} [default: {','.join(DEFAULT_SCOPES)}].",
 )
 @click.option(
     "--expires",
     metavar="TIME",
-    help="When the key ends: an RFC 3339 time, or days from now like 90d.",
+    help="When the key expires: an RFC 3339 time, or days from now (90d).",
 )
-@click.option("--key-name", metavar="TEXT", help="What lists call the key.")
+@click.option("--key-name", metavar="TEXT", help="The key's name in lists.")
 @data_option
 def add(
     name: str,
@@ -60,18 +60,18 @@ def add(
     key_name: str | None,
     data: Path | None,
 ) -> None:
-    """Record a tenant and print a new key for it, alone on stdout. It is shown this once: only its
-    hash is stored.
+    """Record a tenant and print a new key for it, alone on stdout. The key is shown only once:
+    the deployment stores its hash.
     """
     check_name("tenant", name)
-    wanted = _scopes(scopes)
+    granted = _scopes(scopes)
     ends = _expiry(expires)
     check_key_name(key_name)
     values = read_layer(policy) if policy else None
-    key, waits = run(_add(load_settings(data), name, values, wanted, ends, key_name))
+    key, waits = run(_add(load_settings(data), name, values, granted, ends, key_name))
     if waits:
         say(
-            f"tenant {name} was known: its new policy takes effect with the next generation"
+            f"tenant {name} exists: its new policy takes effect with the next generation"
             " (`threadfold rebuild --switch`)"
         )
     click.echo(key)
@@ -121,8 +121,8 @@ def _expiry(text: str | None) -> str | None:
 )
 @data_option
 def list_(as_json: bool, data: Path | None) -> None:
-    """Print one tenant a line (number of keys, scopes, policy, quota), then each of its keys: id,
-    scopes, expiry.
+    """Print a line a tenant (number of keys, scopes, policy, quota), and under it a line a key
+    (id, scopes, expiry).
     """
 
     async def read() -> State:
@@ -147,11 +147,11 @@ def _print_tenant(state: State, name: str, as_json: bool) -> None:
         print_json({"name": name, **policies, "quota": quota, "keys": keys})
         return
     policy = ",".join(sorted(tenant.policy)) or "-"
-    told = ",".join(f"{kind}={value:g}" for kind, value in quota.items()) or "-"
+    quotas = ",".join(f"{kind}={value:g}" for kind, value in quota.items()) or "-"
     scopes = (
         ",".join(scope for scope in SCOPES if any(scope in key["scopes"] for key in keys)) or "-"
     )
-    click.echo(f"{name}\tkeys: {len(keys)}\tscopes: {scopes}\tpolicy: {policy}\tquota: {told}")
+    click.echo(f"{name}\tkeys: {len(keys)}\tscopes: {scopes}\tpolicy: {policy}\tquota: {quotas}")
     for key in keys:
         ends = (
             "never"
@@ -164,10 +164,10 @@ def _print_tenant(state: State, name: str, as_json: bool) -> None:
 
 @tenants.command()
 @click.argument("name")
-@click.option("--key", metavar="ID", help="Only this key, by the id that `tenants list` shows.")
+@click.option("--key", metavar="ID", help="Delete only this key, by its id in `tenants list`.")
 @data_option
 def revoke(name: str, key: str | None, data: Path | None) -> None:
-    """Delete all keys of a tenant, or one. What it has said stays in the log."""
+    """Delete all keys of a tenant, or one. Its conversations stay."""
     check_name("tenant", name)
 
     async def drop() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 import click
+import msgspec
 
 from projections.errors import InvalidSettings, TopicMismatch
 from streams.encryption.master_keys import new_master
@@ -27,14 +28,14 @@ MASTER_KEYS = "master.keys"
 
 
 class _Stop(BaseException):
-    """SIGTERM or Ctrl-C came; no Exception, so that nothing on the way takes it for a failure."""
+    """SIGTERM or Ctrl-C. Not an Exception, so that no handler takes it for a failure."""
 
 
 @click.command()
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="The gateway's port, 0 for any free one [default: 8080].",
+    help="The gateway's port; 0: any free port [default: 8080].",
 )
 @click.option(
     "--data",
@@ -42,7 +43,7 @@ class _Stop(BaseException):
     default=DEFAULT_DATA,
     show_default=True,
     metavar="DIR",
-    help="Where everything is kept; one `up` at a time.",
+    help="The data folder, for one `up` at a time.",
 )
 @click.option(
     "--workers",
@@ -53,12 +54,12 @@ class _Stop(BaseException):
     help="How many workers.",
 )
 def up(port: int | None, data: Path, workers: int) -> None:
-    """Start Kafka, Redis, topics, workers and the gateway; prints `ready: URL` when serving. Ctrl-C
-    or SIGTERM stops all of it.
+    """Start Kafka, Redis, topics, workers and the gateway; print `ready: URL` when serving. Ctrl-C
+    or SIGTERM stops all.
 
-    What THREADFOLD_KAFKA and THREADFOLD_REDIS name is used as it is; what they do not is started
-    here and keeps its data in DIR. Other commands reach this stack with --data DIR. The first start
-    prints a key for tenant demo. A service that dies is started again.
+    It uses the servers that THREADFOLD_KAFKA and THREADFOLD_REDIS name, and starts the others with
+    their data in DIR. Other commands reach this stack with --data DIR. The first start prints a key
+    for tenant demo. A service that ends is restarted.
     """
     data = data.absolute()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -68,15 +69,13 @@ def up(port: int | None, data: Path, workers: int) -> None:
     fleet: Fleet | None = None
     try:
         folder.acquire()
-        wanted = configured(data)
-        chosen = wanted.gateway_port if port is None else port or free_port()
+        base = configured(data)
+        chosen = base.gateway_port if port is None else port or free_port()
         check_port(chosen)
-        stack = EmbeddedStack(
-            data / "stack", kafka=wanted.kafka or None, redis=wanted.redis or None
-        )
-        settings = _start(stack, wanted, data, chosen)
-        # The services hold the folder, too: after a sudden death of this process the folder is free
-        # when the last of them is gone.
+        stack = EmbeddedStack(data / "stack", kafka=base.kafka or None, redis=base.redis or None)
+        settings = _start(stack, base, data, chosen)
+        # The services hold the folder as well: if this process is killed, the folder is free once
+        # the last of them has ended.
         fleet = Fleet(
             settings, data, workers=workers, servers=stack.servers, hold=(folder.descriptor,)
         )
@@ -102,10 +101,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def check_port(port: int) -> None:
-    """Make sure, before anything is started, that the gateway will be able to listen.
+    """Check, before anything starts, that the gateway can listen on the port.
 
     Raises:
-        InvalidSettings: it would not; the message says what to do.
+        InvalidSettings: it cannot; the message says what to do.
     """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -114,15 +113,13 @@ def check_port(port: int) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidSettings(
-            f"port {port} on {HOST} cannot be listened on ({reason}): stop what uses it or name"
-            " another with --port"
+            f"the gateway cannot listen on port {port} of {HOST} ({reason}): stop the program that"
+            " uses it, or choose another with --port"
         ) from None
 
 
 def configured(data: Path) -> Settings:
-    """What was configured by hand; the file that the last ``up`` wrote into its own folder is
-    not.
-    """
+    """The settings configured by hand, without the file that an earlier ``up`` wrote."""
     env = dict(os.environ)
     config = env.get(PREFIX + "CONFIG")
     if config and Path(config).absolute() == data / CONFIG_FILE:
@@ -130,17 +127,17 @@ def configured(data: Path) -> Settings:
     return Settings.load(env)
 
 
-def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Settings:
-    """Start the servers, make topics, generation and the demo tenant, and write the configuration;
-    returns the settings in force.
+def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Settings:
+    """Start the servers, create topics, generation and demo tenant, and write the configuration;
+    returns the settings.
     """
     names = [
-        name for name, address in (("Kafka", wanted.kafka), ("Redis", wanted.redis)) if not address
+        name for name, address in (("Kafka", base.kafka), ("Redis", base.redis)) if not address
     ]
     if names:
         say(
-            f"starting {' and '.join(names)} in {data} (the first start on a machine fetches Kafka,"
-            " 43 MB)"
+            f"starting {' and '.join(names)} in {data} (the first start on a machine downloads"
+            " Kafka, 43 MB)"
         )
     stack.start()
     url = f"http://{HOST}:{port}"
@@ -151,29 +148,24 @@ def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Set
         "gateway_port": port,
         "gateway_url": url,
     }
-    if not wanted.kafka:
+    if not base.kafka:
         changes |= {"replication": 1, "min_isr": 1}
-    if not wanted.master_keys:
+    if not base.master_keys:
         changes["master_keys_file"] = str(
-            Path(wanted.master_keys_file).absolute()
-            if wanted.master_keys_file
-            else _master_key_file(data)
+            Path(base.master_keys_file).absolute()
+            if base.master_keys_file
+            else master_key_file(data)
         )
-    if wanted.policy:
-        changes["policy"] = str(Path(wanted.policy).absolute())
-    if wanted.jwt_keys and not is_url(wanted.jwt_keys):
-        changes["jwt_keys"] = keys = str(Path(wanted.jwt_keys).absolute())
+    if base.policy:
+        changes["policy"] = str(Path(base.policy).absolute())
+    if base.jwt_keys and not is_url(base.jwt_keys):
+        changes["jwt_keys"] = keys = str(Path(base.jwt_keys).absolute())
         check_source(keys)
-    settings = Settings.load(
-        {}, **{**{name: getattr(wanted, name) for name in wanted.__struct_fields__}, **changes}
-    )
-    partitions, key = run(_prepare(settings))
+    settings = Settings.load({}, **{**msgspec.structs.asdict(base), **changes})
+    partitions, key = run(prepare(settings))
     settings = Settings.load(
         {},
-        **{
-            **{name: getattr(settings, name) for name in settings.__struct_fields__},
-            "partitions": partitions,
-        },
+        **{**msgspec.structs.asdict(settings), "partitions": partitions},
     )
     write_config(data / CONFIG_FILE, settings)
     if key is not None:
@@ -181,9 +173,9 @@ def _start(stack: EmbeddedStack, wanted: Settings, data: Path, port: int) -> Set
     return settings
 
 
-def _master_key_file(data: Path) -> Path:
-    """The folder's own file of master keys, made where there is none, for its owner's eyes only:
-    encryption works here from the start.
+def master_key_file(data: Path) -> Path:
+    """The folder's file of master keys, created if missing and readable by its owner only, so that
+    encryption works from the start.
     """
     path = data / MASTER_KEYS
     if not path.exists():
@@ -191,8 +183,8 @@ def _master_key_file(data: Path) -> Path:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(
-                "# Master keys, the current one first. Whoever loses them loses all that is"
-                f" encrypted here.\n{new_master()}\n"
+                "# Master keys, the current one first. Without them, all that is encrypted here is"
+                f" lost.\n{new_master()}\n"
             )
             file.flush()
             os.fsync(file.fileno())
@@ -200,14 +192,14 @@ def _master_key_file(data: Path) -> Path:
     return path
 
 
-async def _prepare(settings: Settings) -> tuple[int, str | None]:
-    """Topics, first generation and demo tenant; returns the log's partition count, and the demo
-    tenant's key on the first start.
+async def prepare(settings: Settings) -> tuple[int, str | None]:
+    """Create topics, first generation and demo tenant; returns the log's partition count, and on
+    the first start the demo tenant's key.
     """
     await create_topics(settings)
     if wrong := await check_shapes(settings):
         raise TopicMismatch("; ".join(wrong))
-    # No reason not to start: what was folded before is served on.
+    # The stack starts nevertheless: existing windows stay readable.
     for sentence in [] if settings.accept_truncated_log else await lost_beginning(settings):
         say(sentence)
     partitions = await partition_count(settings)
@@ -215,8 +207,8 @@ async def _prepare(settings: Settings) -> tuple[int, str | None]:
         await control.ensure_generation(partitions)
         key = None
         if DEMO_TENANT not in control.state.tenants:
-            # The key comes before the record that stops the next one: cut off in between, the next
-            # start makes and shows another.
+            # The key comes before the tenant's record: after an interruption in between, the next
+            # start makes and shows another key.
             key = await control.add_key(DEMO_TENANT)
             await control.ensure_tenant(DEMO_TENANT)
         return partitions, key

@@ -5,9 +5,9 @@ measured a moment ago.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -46,32 +46,33 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
 
 
-class Display(Protocol):
+class Display(ABC):
     """Where the demo shows itself; use as a context manager."""
 
+    @abstractmethod
     def say(self, text: str) -> None:
         """A line that stays."""
 
+    @abstractmethod
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
         """A table that stays."""
 
+    @abstractmethod
     def update(self, progress: Progress) -> None:
         """Show progress; called several times a second."""
 
     def quiet(self) -> None:
-        """Stop showing progress."""
+        """Stop showing progress; lines need no end."""
+        return
 
-    def __enter__(self) -> Display: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.quiet()
 
 
-class Plain:
+class Plain(Display):
     """Lines, for pipes and files."""
 
     def __init__(self, console: Console) -> None:
@@ -108,25 +109,11 @@ class Plain:
             self._last_sample, self._shown = now, progress.sample
             self._print(f"         the subscriber got {progress.sample_of}: {progress.sample}")
 
-    def quiet(self) -> None:
-        """Lines need no end."""
-
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def __enter__(self) -> Plain:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-
-class OnTerminal:
+class OnTerminal(Display):
     """A table that is drawn anew in place."""
 
     def __init__(self, console: Console) -> None:
@@ -175,17 +162,6 @@ class OnTerminal:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-    def __enter__(self) -> OnTerminal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.quiet()
 
 
 def rows_of(p: Progress) -> list[tuple[str, str]]:

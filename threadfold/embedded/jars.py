@@ -1,5 +1,4 @@
-"""Kafka's jars: fetched once into a cache folder, checked against pinned hashes, used offline
-afterwards.
+"""Kafka's jars: downloaded once into a cache folder, checked against pinned hashes.
 
 ``kafka.lock`` beside this file names each jar with its SHA-256. ``python -m
 threadfold.embedded.jars`` resolves the dependencies anew and prints a fresh lock, for the day
@@ -69,14 +68,17 @@ def pinned_jars() -> list[Jar]:
 
 
 def kafka_jars(cache: Path | None = None) -> list[Path]:
-    """Return the paths of Kafka's jars, fetching them (45 MB) if the cache does not have them all.
+    """Return the paths of Kafka's jars, downloaded (43 MB) if the cache lacks any."""
+    return cached((cache or cache_folder()) / f"kafka-{KAFKA.rpartition(':')[2]}", pinned_jars())
 
-    With a complete cache nothing is fetched. Of several processes one fetches, the others wait; one
-    that is killed meanwhile leaves no lock and nothing half-written in use. Raises
-    EmbeddedUnavailable when the cache cannot be written or a jar not fetched.
+
+def cached(folder: Path, jars: list[Jar]) -> list[Path]:
+    """Return the paths of these jars in a folder, downloaded and checked if any is missing.
+
+    Of several processes one downloads and the others wait. One that is killed meanwhile leaves no
+    lock and no half-written jar in use. Raises EmbeddedUnavailable when the folder cannot be
+    written or a jar cannot be downloaded.
     """
-    folder = (cache or cache_folder()) / f"kafka-{KAFKA.rpartition(':')[2]}"
-    jars = pinned_jars()
     try:
         if not is_complete(folder, jars):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -116,9 +118,8 @@ def _locked(path: Path) -> Iterator[None]:
 def _fetch(folder: Path, jars: list[Jar]) -> None:
     """Fetch and check what the folder lacks, then write its marker. The caller holds the lock."""
     folder.mkdir(exist_ok=True)
-    for stale in folder.glob(
-        "fetching-*"
-    ):  # of a process that was killed: we hold the lock, so nobody uses it
+    # Left by a process that was killed: this one holds the lock, so nobody uses it.
+    for stale in folder.glob("fetching-*"):
         shutil.rmtree(stale, ignore_errors=True)
     (folder / MARKER).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder) as staging:
@@ -154,10 +155,7 @@ def _fetch_one(context: Any, folder: Path, jar: Jar) -> None:
         return
     try:
         fetched = Path(context.create_dependency(jar.coordinate).artifact.resolve())
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # requests' errors are OSErrors; jgo's "not found" is a RuntimeError
+    except (OSError, RuntimeError) as error:  # jgo's "not found" is a RuntimeError
         raise EmbeddedUnavailable(
             f"Could not fetch {jar.coordinate} for the embedded Kafka ({_shortly(error)}); connect"
             f" to the network once, copy a filled {folder} here, or point THREADFOLD_KAFKA at a"
@@ -165,9 +163,9 @@ def _fetch_one(context: Any, folder: Path, jar: Jar) -> None:
         ) from error
     if _sha256(fetched) != jar.sha256:
         raise EmbeddedUnavailable(
-            f"What was fetched as {jar.coordinate} does not have the pinned SHA-256 {jar.sha256};"
-            " it was thrown away. Try again; if it stays so, something between here and the"
-            " repository changes it."
+            f"The downloaded {jar.coordinate} does not have the pinned SHA-256 {jar.sha256} and was"
+            " deleted. Try again; if this repeats, something between here and the repository"
+            " changes the file."
         )
     fetched.replace(target)
 

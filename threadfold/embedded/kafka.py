@@ -33,7 +33,7 @@ TRAINING_GRACE = 60.0
 cache folder.
 """
 
-_CLUSTER_FILE = "cluster.id"
+CLUSTER_FILE = "cluster.id"
 _CONFIG_FILE = "server.properties"
 _LOGGING_FILE = "log4j2.properties"
 # relative to the data folder, the JVM's working folder: a comma in the folder's path cannot split
@@ -137,7 +137,8 @@ class EmbeddedKafka(EmbeddedServer):
         self.runtime = java
         jars = kafka_jars(self.cache)
         self._cluster = self._stable_cluster_id()
-        (self.data / _CONFIG_FILE).write_text(self._config(chosen, controller))
+        properties = self.properties(chosen, controller).items()
+        (self.data / _CONFIG_FILE).write_text("".join(f"{k}={v}\n" for k, v in properties))
         (self.data / _LOGGING_FILE).write_text(_LOGGING)
         self._settle(tidy=False)  # of an earlier try
         self._archive = ClassArchive(java, jars) if self._use_archive else None
@@ -146,9 +147,40 @@ class EmbeddedKafka(EmbeddedServer):
         flags = self._archive.flags() if self._archive is not None else []
         return chosen, self._run(java, jars, flags, ["kafka.Kafka", _CONFIG_FILE])
 
-    def _config(self, port: int, controller: int) -> str:
-        """What ``server.properties`` says, for a broker and a controller on these ports."""
-        return _properties(port, controller)
+    def properties(self, port: int, controller: int) -> dict[str, object]:
+        """``server.properties`` of one node: small internal topics, none created by accident, no
+        waiting for peers.
+        """
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"BROKER://{HOST}:{port}",
+            "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "BROKER",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": _STORAGE,
+            "auto.create.topics.enable": "false",
+            "message.max.bytes": MAX_MESSAGE_BYTES,
+            "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 8,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "group.min.session.timeout.ms": 1000,
+            "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
+            "broker.heartbeat.interval.ms": 500,
+            "num.network.threads": 2,
+            "num.io.threads": 4,
+            # Kafka's default, 128 MiB, is a third of the heap.
+            "log.cleaner.dedupe.buffer.size": 16 << 20,
+        }
 
     def _run(
         self, java: Java, jars: list[Path], flags: list[str], main: list[str]
@@ -203,10 +235,10 @@ class EmbeddedKafka(EmbeddedServer):
             )
 
     def _stable_cluster_id(self) -> str:
-        file = self.data / _CLUSTER_FILE
+        file = self.data / CLUSTER_FILE
         if not file.exists():
             part = file.with_suffix(".part")
-            part.write_text(_new_cluster_id())
+            part.write_text(new_cluster_id())
             part.replace(file)
         return file.read_text().strip()
 
@@ -214,7 +246,7 @@ class EmbeddedKafka(EmbeddedServer):
         return kafka_cluster(HOST, port) == self._cluster
 
 
-def _new_cluster_id() -> str:
+def new_cluster_id() -> str:
     """Return a random UUID as Kafka writes them: 22 characters of URL-safe base64, no dash in front
     (it would be an option).
     """
@@ -222,40 +254,3 @@ def _new_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
-
-
-def _properties(port: int, controller: int) -> str:
-    """Return server.properties for one node: small internal topics, nothing created by accident, no
-    waiting for peers.
-    """
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
-        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"BROKER://{HOST}:{port}",
-        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "BROKER",
-        "controller.listener.names": "CONTROLLER",
-        "log.dirs": _STORAGE,
-        "auto.create.topics.enable": "false",
-        "message.max.bytes": MAX_MESSAGE_BYTES,
-        "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
-        "offsets.topic.replication.factor": 1,
-        "offsets.topic.num.partitions": 8,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "transaction.state.log.num.partitions": 4,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
-        "share.coordinator.state.topic.num.partitions": 1,
-        "group.initial.rebalance.delay.ms": 0,
-        "group.min.session.timeout.ms": 1000,
-        "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
-        "broker.heartbeat.interval.ms": 500,
-        "num.network.threads": 2,
-        "num.io.threads": 4,
-        "log.cleaner.dedupe.buffer.size": 16
-        << 20,  # Kafka's default, 128 MiB, is a third of the heap
-    }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())

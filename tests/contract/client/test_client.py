@@ -5,6 +5,7 @@ asynchronous and synchronous.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,7 @@ from streams.settings.settings import Settings
 from tests.support.clients import FORMS, client_of
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
-from threadfold.client import (
+from threadfold_client import (
     Client,
     ClientClosed,
     ClientError,
@@ -276,15 +277,16 @@ async def test_a_key_nobody_gave_out_is_refused(platform: Platform) -> None:
 async def test_the_synchronous_client_works_beside_a_running_loop_and_ends_its_thread(
     platform: Platform,
 ) -> None:
+    before = set(threading.enumerate())
     with Client(platform.url, platform.key) as client:
-        thread = client._thread
+        (thread,) = set(threading.enumerate()) - before
         answer = await asyncio.to_thread(client.append, "beside", say("x"))
         assert answer.position
     assert not thread.is_alive()
 
 
 def test_gone_is_what_an_erased_conversation_raises() -> None:
-    from threadfold.client.errors import of_response
+    from threadfold_client.errors import of_response
 
     body = (
         b'{"type":"urn:threadfold:problem:erased","title":"Erased","status":410,"detail":"conversation'

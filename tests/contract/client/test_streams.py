@@ -12,7 +12,7 @@ import pytest
 from streams.settings.settings import Settings
 from tests.support.clients import FORMS, client_of
 from tests.support.platform import Platform, running_platform
-from threadfold.client import AsyncClient, StreamEvent
+from threadfold_client import AsyncClient, StreamEvent
 
 POLICY = {
     "model_window": 4000,

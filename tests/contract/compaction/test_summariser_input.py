@@ -18,7 +18,7 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window import log_ranges
 from projections.window import window as windows
-from projections.window.conversation_state import RENDERED, Kind
+from projections.window.entry import RENDERED, Kind
 from projections.window.recent_ids import RecentIds
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor

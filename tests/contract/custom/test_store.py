@@ -179,7 +179,7 @@ pytest.importorskip("Crypto", reason="eventsourcing's tests need its extra crypt
 from eventsourcing.persistence import IntegrityError, OperationalError, Tracking  # noqa: E402
 from eventsourcing.tests import persistence as upstream  # noqa: E402
 
-from threadfold.adapters.eventsourcing import ThreadfoldTrackingRecorder  # noqa: E402
+from threadfold.custom.eventsourcing import ThreadfoldTrackingRecorder  # noqa: E402
 
 
 @pytest.fixture(scope="class")

@@ -14,7 +14,7 @@ import pytest
 from projections.events import types as events
 from projections.events.types import AnyEvent, decode_event
 from projections.fold.apply import History, Outcome, Status, apply
-from projections.fold.replay import apply_with_log
+from projections.fold.replay import _copy, apply_with_log
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
@@ -24,7 +24,7 @@ from streams.maintenance import dead_letters
 from streams.maintenance.repair import mend, whole_write
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
-from streams.partition.step import FoldFailure, StepResult, copied, go_on, spoiled_by, with_history
+from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
 from streams.recovery import snapshot_writer as rounds
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.shadow_fold import ShadowFold
@@ -105,7 +105,7 @@ class Expected:
     def fold(self, offset: int, event: AnyEvent | None) -> bool:
         if event is None:
             return False
-        before = copied(self.window)
+        before = _copy(self.window)
         try:
             apply_with_log(self.window, offset, event, self.history)
         except Panic:
@@ -182,8 +182,8 @@ class Writer:
 
 def bare(window: Window) -> bytes:
     """A window's image but for being parked."""
-    window = copied(window)
-    window.meta.parked = None
+    window = _copy(window)
+    window.release()
     return window.image()
 
 

@@ -32,9 +32,9 @@ from projections.names import make_key
 from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
 from tests.support.worker import until
-from threadfold.adapters.langchain import ThreadfoldChatMessageHistory
-from threadfold.adapters.langchain_messages import to_event
-from threadfold.client import AsyncClient, Client
+from threadfold_client import AsyncClient, Client
+from threadfold_client.adapters.langchain import ThreadfoldChatMessageHistory
+from threadfold_client.adapters.langchain_messages import to_event
 
 POLICY = {
     "model_window": 4000,
@@ -201,7 +201,7 @@ async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_onc
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.prebuilt import create_react_agent
 
-    from threadfold.adapters.langgraph import ThreadfoldMemory
+    from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
     @tool
     def harvest(field: str) -> str:
@@ -260,7 +260,7 @@ async def test_a_graph_sends_the_bounded_window_and_its_log_holds_everything_onc
 
 async def test_a_graph_without_a_thread_says_what_it_lacks(platform: Platform) -> None:
     pytest.importorskip("langgraph", reason="langgraph is not installed (the extra langgraph)")
-    from threadfold.adapters.langgraph import ThreadfoldMemory
+    from threadfold_client.adapters.langgraph import ThreadfoldMemory
 
     async with AsyncClient(platform.url, platform.key) as client:
         with pytest.raises(ValueError, match="thread_id"):

@@ -21,8 +21,8 @@ from agents.testing import ScriptedModel, assistant_message, function_call  # no
 from streams.settings.settings import Settings  # noqa: E402
 from tests.support.platform import Platform, running_platform  # noqa: E402
 from tests.support.worker import until  # noqa: E402
-from threadfold.adapters.openai_agents import ThreadfoldSession  # noqa: E402
-from threadfold.client import AsyncClient  # noqa: E402
+from threadfold import AsyncClient  # noqa: E402
+from threadfold_client.adapters.openai_agents import ThreadfoldSession  # noqa: E402
 
 POLICY = {
     "model_window": 4000,

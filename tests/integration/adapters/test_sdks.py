@@ -25,9 +25,9 @@ from projections.events.validation import make_record
 from projections.names import make_key
 from streams.settings.settings import Settings
 from tests.support.platform import Platform, running_platform
-from threadfold.adapters import anthropic as anthropic_adapter
-from threadfold.adapters import openai as openai_adapter
-from threadfold.client import AsyncClient
+from threadfold_client import AsyncClient
+from threadfold_client.adapters import anthropic as anthropic_adapter
+from threadfold_client.adapters import openai as openai_adapter
 
 USAGE = {"prompt_tokens": 21, "completion_tokens": 7, "total_tokens": 28}
 

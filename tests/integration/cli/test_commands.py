@@ -339,7 +339,7 @@ async def test_generated_conversations_are_played_once_however_often(
     assert first.lines[-1].startswith(f"played: {2 * count} events, 24 conversations, ")
     before = await messages_in_log(worker)
     second = await ok("play", tmp_path / "file", "--tenant", tight, "--copies", "3", "--data", data)
-    assert f"({2 * count} were there already)" in second.lines[-1]
+    assert f"({2 * count} existed already)" in second.lines[-1]
     assert await messages_in_log(worker) == before + count
     assert (await ok("verify", "--data", data)).lines[-1].endswith(", differing: 0")
 
@@ -373,7 +373,7 @@ async def test_a_play_that_was_killed_goes_on_where_it_was(
     assert before < between < before + count
     played = await ok("play", tmp_path / "file", "--tenant", "cut", "--data", data)
     assert played.lines[-1].startswith(f"played: {count} events, 8 conversations, ")
-    assert "were there already" in played.lines[-1]
+    assert "existed already" in played.lines[-1]
     assert await messages_in_log(worker) == before + count
     for each in conversations(8, seed=5, name="cut"):
         document = json.loads(

@@ -16,7 +16,7 @@ from tests.support.grep import raw_records
 from tests.support.worker import running_worker
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
-from threadfold.cli.up import _master_key_file
+from threadfold.cli.up import master_key_file
 
 ENCRYPTED = (
     "encryption = true\nworking_budget = 400\nkeep_recent_tokens = 100\nmin_messages ="
@@ -88,7 +88,7 @@ async def test_a_conversation_is_sealed_summarised_rotated_and_erased_by_command
         for args, code, said in (
             (("erase", "vault", "unknown"), 1, "not known"),
             (("erase", "vault", "--user", "nobody"), 1, "not known"),
-            (("erase", "vault"), 2, "name a conversation"),
+            (("erase", "vault"), 2, "give a conversation"),
             (("context", "vault", "c1"), 1, "was erased"),
         ):
             ran = await cli(*args, *at)
@@ -99,11 +99,11 @@ async def test_a_conversation_is_sealed_summarised_rotated_and_erased_by_command
 
 
 def test_up_makes_a_master_key_once_for_its_owners_eyes_only(tmp_path: Path) -> None:
-    path = _master_key_file(tmp_path)
+    path = master_key_file(tmp_path)
     made = path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(master_keys_of(Settings.load(env={}, master_keys_file=str(path))).ids) == 1
-    assert _master_key_file(tmp_path) == path
+    assert master_key_file(tmp_path) == path
     assert path.read_text() == made
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.raw_server import STREAM, answer, problem, raw_server, sent
-from threadfold.client import (
+from threadfold_client import (
     AsyncClient,
     Client,
     Conflict,
@@ -418,7 +418,7 @@ async def test_lists_are_followed_page_by_page() -> None:
 
 def test_importing_threadfold_alone_loads_no_client() -> None:
     code = (
-        "import sys, threadfold\nheavy = {'httpx', 'aiokafka', 'fastapi', 'threadfold.client'} &"
+        "import sys, threadfold\nheavy = {'httpx', 'aiokafka', 'fastapi', 'threadfold_client'} &"
         " set(sys.modules)\nassert not heavy, heavy\nfrom threadfold import Client, AsyncClient;"
         " assert 'aiokafka' not in sys.modules and 'fastapi' not in sys.modules\nclient ="
         " Client('http://127.0.0.1:9', 'k'); client.close(); assert 'httpx' in sys.modules and"

@@ -10,7 +10,8 @@ import pytest
 
 from tests.integration.streaming.test_streams import Pair, pair, say
 from tests.support.streaming import subscribed
-from threadfold.client import AsyncClient, Conflict, Gone, Invalid, Retries
+from threadfold import AsyncClient
+from threadfold_client import Conflict, Gone, Invalid, Retries
 
 __all__ = ["pair"]
 QUICK = Retries(attempts=2, total=1.0)

@@ -46,7 +46,7 @@ from tests.support.commands import cli
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
 from threadfold import views
-from threadfold.cli.up import _prepare as prepare_stack
+from threadfold.cli.up import prepare as prepare_stack
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 
@@ -241,7 +241,7 @@ async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(
         str(key),
         env={**environment(settings), "THREADFOLD_ACCEPT_TRUNCATED_LOG": "true"},
     )
-    assert accepted.code == 0 and f"{key}: goes on" in accepted.out, accepted.out + accepted.err
+    assert accepted.code == 0 and f"{key}: continues" in accepted.out, accepted.out + accepted.err
     await log.stop()
 
 

@@ -119,7 +119,7 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
         dropped = await command(
             data, "dead-letters", "drop", str(bad), "--reason", "a broken producer"
         )
-        assert dropped.code == 0 and "it goes on" in dropped.out, dropped.out + dropped.err
+        assert dropped.code == 0 and "it continues" in dropped.out, dropped.out + dropped.err
         assert await parked_at(backend, key) is None
         assert (await backend.window("acme", "bytes")).meta.count == 5
     assert str(key) not in (await command(data, "dead-letters", "list")).out
@@ -199,7 +199,7 @@ async def test_a_failing_fold_is_parked_and_goes_on_with_the_code_mended(
     assert shown["now"].startswith("Panic: cannot shorten 'trap")
     assert (await command(data, "dead-letters", "retry", str(key))).code == 1
     retried = await command(data, "dead-letters", "retry", "--all", release="mended")
-    assert retried.code == 0 and f"{key}: goes on" in retried.out, retried.out + retried.err
+    assert retried.code == 0 and f"{key}: continues" in retried.out, retried.out + retried.err
     async with ConversationService(poisoned) as backend:
         assert await parked_at(backend, key) is None
         assert (await backend.window("acme", "trapped")).meta.count == 22
@@ -239,7 +239,7 @@ async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(
         ("record", str(key)),
     ]
     refused = await command(data, "dead-letters", "retry", str(places[0]))
-    assert refused.code == 2 and "nobody's event" in refused.said
+    assert refused.code == 2 and "belongs to no conversation" in refused.said
     assert (await command(data, "dead-letters", "drop", str(places[0]))).code == 0
     assert [one["position"] for one in await listed()] == [str(places[1])]
     refused = await command(data, "dead-letters", "drop", str(done[0]))

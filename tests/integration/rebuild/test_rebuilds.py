@@ -374,7 +374,7 @@ async def test_commands_report_build_switch_and_go_back(
         "compared: 20 of about ",
         "tokens of contexts: ",
         "at 3 a million tokens",
-        "compactions asked for at once",
+        "compactions due at once",
         "note: ",
     ):
         assert part in built.out
@@ -385,12 +385,10 @@ async def test_commands_report_build_switch_and_go_back(
         f" {number}` makes it live"
     )
     switched = await ok("generations", "switch", str(number), *there)
-    assert switched.lines == [
-        f"generation {number} (went on with one that was begun): 0 events folded, live"
-    ]
+    assert switched.lines == [f"generation {number} (continued): 0 events folded, live"]
     await until(lambda: caught_up(runtime))
     back = await ok("generations", "switch", "1", *there)
-    assert back.lines == ["generation 1 (went on with one that was begun): 0 events folded, live"]
+    assert back.lines == ["generation 1 (continued): 0 events folded, live"]
     missing = await cli("generations", "switch", "99", *there)
     assert (missing.code, missing.said) == (
         1,

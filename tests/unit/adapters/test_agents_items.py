@@ -10,7 +10,7 @@ import pytest
 
 from projections.events.validation import make_record
 from projections.names import make_key
-from threadfold.adapters.agents_items import items_of, to_events, to_items
+from threadfold_client.adapters.agents_items import items_of, to_events, to_items
 
 CALL = {
     "type": "function_call",

@@ -17,7 +17,7 @@ pytest.importorskip(
 )
 
 from benchmarks import gateway_noisy, gateway_server, gateway_single
-from benchmarks.harness import Measured, SnapshotWriter, figures
+from benchmarks.harness import Measured, Rounds, figures
 from benchmarks.sides.http_load import call_all
 from benchmarks.sides.mixed_tenants import Talk
 from benchmarks.support.http import Caller, keep, raw
@@ -28,8 +28,8 @@ from projections.names import Key
 LATENCIES = {"ms_p50": 1.0, "ms_p99": 2.0}
 
 
-def taken(rounds: dict[str, list[float]]) -> SnapshotWriter:
-    found = SnapshotWriter(list(rounds))
+def taken(rounds: dict[str, list[float]]) -> Rounds:
+    found = Rounds(list(rounds))
     for name, values in rounds.items():
         found.taken[name] = [
             Measured(value, {"server": {"cores": 0.5}}, LATENCIES) for value in values
@@ -56,7 +56,7 @@ def test_each_route_is_held_against_the_bare_route_that_moves_its_bytes_round_by
         "read.ours": [50.0, 150.0, 90.0],
         "append.no_io": [400.0] * 3,
     }
-    result = gateway_single._result("gateway_single", taken(values), {})
+    result = gateway_single.result_of("gateway_single", taken(values), {})
     assert result.ratios == {"append.bare": 0.7, "read.bare": 0.9, "read_long.bare": 1.0}
     assert result.conditions["ratio_spread"]["read.bare"] == [0.5, 1.5]
     told = result.conditions["table"]["append"]["no_io"]
@@ -75,12 +75,12 @@ def test_a_servers_ratio_is_ours_over_it_by_route() -> None:
         for side in gateway_server.SERVERS
     }
     values |= {"read.granian": [125.0]}
-    ratios = gateway_server._result("gateway_server", taken(values), {}).ratios
+    ratios = gateway_server.result_of("gateway_server", taken(values), {}).ratios
     assert ratios["read.granian"] == 0.8 and ratios["append.uvicorn_h11_asyncio"] == 1.0
 
 
 def test_the_noisy_figure_is_the_worse_routes_p99_over_all_rounds_together() -> None:
-    rounds = SnapshotWriter(["ours", "alone"])
+    rounds = Rounds(["ours", "alone"])
     quick, slow = [1.0] * 99, [1.0] * 97
     for name, append, read in (
         ("alone", [*quick, 2.0], [*quick, 4.0]),
@@ -89,7 +89,7 @@ def test_the_noisy_figure_is_the_worse_routes_p99_over_all_rounds_together() -> 
         rounds.taken[name] = [
             Measured(1.0, more={"took": {"append": append, "read": read}}) for _ in range(2)
         ]
-    result = gateway_noisy._result("gateway_noisy", rounds, {}, {"429": 7})
+    result = gateway_noisy.result_of("gateway_noisy", rounds, {}, {"429": 7})
     assert result.ratios == {"append": 1.5, "read": 1.25}
     assert result.ours == 1.5
     assert result.conditions["table"]["read"]["requests"] == {"ours": 200, "alone": 200}

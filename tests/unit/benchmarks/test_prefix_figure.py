@@ -179,7 +179,10 @@ async def test_our_side_renders_before_each_of_the_assistants_messages_with_summ
         summaries.add(window.meta.summary and window.meta.summary.summary_id)
         assert window.meta.skipped == 0
         # Put together as a reader does it is what a render gives.
-        assert prefix._sent(window)[0] == render_openai(window).bodies[len(window.lanes.pinned) :]
+        assert (
+            prefix.sent_messages(window)[0]
+            == render_openai(window).bodies[len(window.lanes.pinned) :]
+        )
     assert len(summaries) > 3
 
 
@@ -187,7 +190,7 @@ async def test_a_summary_that_the_fold_does_not_take_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "projections.fold.apply.why_not",
+        "projections.fold.handlers.why_not",
         lambda *_: "its span does not end at an event of the window",
     )
     with pytest.raises(

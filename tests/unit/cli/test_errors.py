@@ -208,11 +208,11 @@ def test_append_of_nothing_says_so_and_succeeds(
         ),
         (
             '{"conversation": "c", "messages": []}\n{"conversation": "c", "messages": []}',
-            "line 2: conversation c is there twice",
+            "line 2: conversation c occurs twice",
         ),
         (
             '{"conversation": "c", "messages": []}\n{"conversation": "c.2", "messages": []}',
-            "conversation c: its copy c.2 is in the files",
+            "conversation c: its copy c.2 is a conversation of the files",
         ),
     ],
 )
@@ -324,7 +324,7 @@ def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
             timeout=30,
         )
     assert run.returncode == 2
-    assert run.stderr.startswith(f"threadfold: port {port} on 127.0.0.1 cannot be listened on")
+    assert run.stderr.startswith(f"threadfold: the gateway cannot listen on port {port} of")
     assert run.stderr.count("\n") == 1
     assert [each.name for each in (tmp_path / "d").iterdir()] == ["threadfold.lock"]
 
@@ -412,7 +412,7 @@ def test_a_callable_whose_module_fails_is_named(
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reason"),
     [
         (
             "import os\nos.nothing_there\n",
@@ -421,7 +421,7 @@ def test_a_callable_whose_module_fails_is_named(
         ("raise SystemExit(5)\n", "importing mine_a failed: SystemExit: 5"),
         (
             "class P:\n    def __init__(self, x): ...\n    def apply(self): ...\n",
-            "making one without arguments failed: TypeError",
+            "calling P() failed: TypeError",
         ),
         (
             "raise ValueError('first\\nsecond \\x1b[31mred')\n",
@@ -429,9 +429,9 @@ def test_a_callable_whose_module_fails_is_named(
         ),
     ],
 )
-def test_a_module_that_gives_no_projection_is_told_in_one_line(
+def test_a_module_that_gives_no_projection_is_one_line(
     source: str,
-    told: str,
+    reason: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -442,11 +442,11 @@ def test_a_module_that_gives_no_projection_is_told_in_one_line(
     monkeypatch.setenv("THREADFOLD_REDIS", "redis://127.0.0.1:1/0")
     monkeypatch.delitem(sys.modules, "mine_a", raising=False)
     assert main(["projection", "run", "mine_a:P"]) == 2
-    assert told in said(capsys)
+    assert reason in said(capsys)
     sys.modules.pop("mine_a", None)
 
 
-def test_a_policy_that_is_nested_without_end_is_told_in_one_line(
+def test_a_policy_that_is_nested_without_end_is_one_line(
     tmp_path: Path, away: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "deep.json"
@@ -455,19 +455,19 @@ def test_a_policy_that_is_nested_without_end_is_told_in_one_line(
     assert said(capsys) == f"threadfold: policy file {path} is nested too deeply"
 
 
-def test_a_rebuild_that_is_told_to_end_ends_though_a_client_swallows_the_cancellation() -> None:
-    from threadfold.cli.generations import _run, _with_estimate
+def test_a_rebuild_ends_at_a_signal_though_a_client_swallows_the_cancellation() -> None:
+    from threadfold.cli.generations import run_interruptibly, with_estimate
     from threadfold.cli.progress import Meter
 
     async def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(10)
-        _with_estimate(Meter("rebuild"))(1, 2)
+        with_estimate(Meter("rebuild"))(1, 2)
         raise AssertionError("it went on")
 
     with pytest.raises(click.Abort):
-        _run(work())
+        run_interruptibly(work())
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from threadfold.client.sse import ServerSent, SseParser, StreamTooLong
+from threadfold_client.sse import ServerSent, SseParser, StreamTooLong
 
 TEXT = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=20)
 

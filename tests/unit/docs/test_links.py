@@ -57,3 +57,20 @@ def test_a_dead_link_and_a_missing_path_are_seen() -> None:
         "#no-such",
     ]
     assert missing_paths("`docs/policy.md` `docs/*.md` `docs/no/such.md`") == ["docs/no/such.md"]
+
+
+def test_every_room_of_the_product_stands_on_the_architecture_page_with_files_it_has() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for package in ("projections", "streams", "threadfold"):
+        for room in sorted((ROOT / package).iterdir()):
+            if room.is_dir() and (room / "__init__.py").exists():
+                assert f"`{package}/{room.name}/`" in text, room.name
+    rows = re.findall(r"^\| `(\w+/\w+/)` \|.*\| ([^|]*) \|$", text, re.MULTILINE)
+    assert len(rows) >= 20
+    missing = [
+        room + name
+        for room, starts in rows
+        for name in re.findall(r"`([\w./]+)`", starts)
+        if not (ROOT / room / name).exists()
+    ]
+    assert missing == []

@@ -13,6 +13,7 @@ from projections.errors import InvalidEvent
 from projections.events import types as events
 from projections.events.size_limits import MAX_CALLS, MAX_CONTROL_BYTES, MAX_NAME, out_of_bounds
 from projections.events.validation import make_record
+from projections.fold.append import refold
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
 from projections.names import Key
@@ -100,7 +101,7 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     window = writer.window
     window.cover(1, set())
     assert any(b"secret" in item.body for item in window.lanes.pinned)
-    window.refold(-1)
+    refold(window, -1)
     apply_with_log(
         window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log
     )

@@ -21,7 +21,7 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
-from projections.window.window import Window, encode_entry, load_window
+from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.stories import Story
 from tests.support.talks import summary_of
@@ -130,10 +130,7 @@ class Random(Story):
 
 
 def loaded(window: Window) -> Window:
-    tail = [encode_entry(entry) for entry in window.tail]
-    return load_window(
-        KEY, PARTITION, window.rules, window.encode_meta(), tail, window.recents.packed()
-    )
+    return Window.from_image(KEY, PARTITION, window.rules, window.image())
 
 
 SUMS = (
@@ -199,9 +196,9 @@ def test_going_back_to_any_event_gives_the_render_that_stood_there(
     if now.meta.summary != stood.meta.summary:
         return
     assert now.lanes == stood.lanes
-    shown = [(e.offset, e.kind, e.tokens, e.body, e.forms, e.link) for e in now.tail if e.body]
+    shown = [(e.offset, e.kind, e.tokens, e.body, e.variants, e.link) for e in now.tail if e.body]
     assert shown == [
-        (e.offset, e.kind, e.tokens, e.body, e.forms, e.link) for e in stood.tail if e.body
+        (e.offset, e.kind, e.tokens, e.body, e.variants, e.link) for e in stood.tail if e.body
     ]
     try:
         assert render_openai(now).messages == render_openai(stood).messages
@@ -220,7 +217,7 @@ def test_the_random_stories_reach_what_they_are_for() -> None:
                 seen["pins"] += bool(story.window.lanes.pins)
                 seen["early"] += any(entry.link == (-1, 0) for entry in story.window.tail)
             for entry in story.window.tail:
-                seen.update({form.split(":")[0] for _, form, _ in entry.forms})
+                seen.update({form.split(":")[0] for _, form, _ in entry.variants})
             seen += story.seen
             seen["texts"] += story.talks.seen["texts"]
         assert seen["RollbackEvent:applied"] + seen["Rollback:applied"] > 20, (name, seen)

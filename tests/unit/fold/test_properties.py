@@ -13,7 +13,7 @@ from projections.events import types as events
 from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log, replay
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
-from projections.window.window import Window, encode_entry, load_window
+from projections.window.window import Window
 from tests.support.histories import (
     KEY,
     PARTITION,
@@ -28,8 +28,7 @@ seeds = st.integers(min_value=0, max_value=2**32)
 
 
 def stored_and_loaded(window: Window) -> Window:
-    tail = [encode_entry(entry) for entry in window.tail]
-    return load_window(KEY, PARTITION, RULES, window.encode_meta(), tail, window.recents.packed())
+    return Window.from_image(KEY, PARTITION, RULES, window.image())
 
 
 @given(seeds, st.integers(5, 120))

@@ -13,7 +13,7 @@ from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.window.conversation_state import Kind, entry_offsets
+from projections.window.entry import Kind
 from projections.window.recent_ids import LIMIT, RecentIds
 from projections.window.window import Window
 from streams.compaction.requests import piece_offsets, request_for
@@ -57,7 +57,7 @@ async def rolled_back_twice(more: int) -> tuple[MemoryLog, Window]:
         apply_with_log(window, position.offset, event, earlier)
         earlier.append((position.offset, event))
     abandoned = next(entry for entry in window.tail if entry.offset == BACK)
-    assert abandoned.kind == Kind.ABANDONED and entry_offsets(abandoned) == [5, 6, BACK]
+    assert abandoned.kind == Kind.ABANDONED and abandoned.offsets() == [5, 6, BACK]
     assert window.meta.duplicates == 1
     return log, window
 

@@ -14,7 +14,6 @@ from projections.fold.outcomes import History
 from projections.fold.replay import Logged, ReplayCheckpoints, history_from, replay
 from projections.fold.rollback import take_out
 from projections.window.window import Window
-from streams.partition.step import copied
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
 
 
@@ -59,7 +58,7 @@ def test_histories_are_those_of_a_fold_from_the_first_event_however_few_copies_a
                 looked += 1
             points.extend([(offset, event)])
             repeat = outcome.status is Status.DUPLICATE
-            after[offset] = None if repeat else copied(window)
+            after[offset] = None if repeat else window.copy()
         assert points.size <= copies or not points.copies
     assert looked > 5, "hardly a rollback reached beyond its window"
 

@@ -16,7 +16,7 @@ from projections.events import types as events
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import apply_with_log, history_from, replay
 from projections.render.render import render_openai
-from projections.window.conversation_state import RENDERED
+from projections.window.entry import RENDERED
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
 from tests.support.talks import Talks, event_for, random_talks, summary_of
@@ -273,7 +273,7 @@ def test_late_summaries_of_a_backlog_survive_a_rollback_into_it(messages: int, h
         "text 11",
         "text 12",
     ], "they are shown again"
-    assert not any(entry.forms for entry in window.tail)
+    assert not any(entry.variants for entry in window.tail)
 
 
 def test_a_rollback_before_a_cut_takes_it_back_and_one_behind_it_does_not() -> None:
@@ -281,7 +281,7 @@ def test_a_rollback_before_a_cut_takes_it_back_and_one_behind_it_does_not() -> N
     for i in range(18):
         talks.say(KEY, events.Message("user", f"text {i} " + "word " * 40), tokens=40)
     window = talks.windows[KEY]
-    (cut,) = {at for entry in window.tail for at, _, _ in entry.forms}
+    (cut,) = {at for entry in window.tail for at, _, _ in entry.variants}
     assert 6 < cut < 17
     out = sum(entry.out for entry in window.tail)
     back(talks, f"3-{cut + 1}")
@@ -291,7 +291,7 @@ def test_a_rollback_before_a_cut_takes_it_back_and_one_behind_it_does_not() -> N
         "it was made with that very event"
     )
     back(talks, f"3-{cut - 1}")
-    assert not any(entry.forms for entry in window.tail) and talks.seen["texts"] == 1
+    assert not any(entry.variants for entry in window.tail) and talks.seen["texts"] == 1
     shown = [entry for entry in window.tail if entry.kind in RENDERED]
     assert [json.loads(entry.body)["content"].split(" word")[0] for entry in shown] == [
         f"text {i}" for i in range(cut)

@@ -17,9 +17,10 @@ from projections.fold.apply import Status
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
 from projections.policy.policy import Rules
-from projections.window.conversation_state import Entry, Kind
-from projections.window.due import Due, choose_cut, due_span
+from projections.reducers.due import choose_cut, due_span
+from projections.window.entry import Entry, Kind
 from projections.window.groups import group_tail
+from projections.window.meta import Due
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.talks import Talks, random_talks, summary_of

@@ -26,8 +26,8 @@ from projections.policy.profiles import (
     SummarizeResults,
 )
 from projections.render.fit_to_limit import _STEPS
+from projections.window.entry import reducer_of
 from projections.window.trace_steps import ORDER
-from projections.window.variants import reducer_of
 from tests.support.agent_run import Run, render_openai
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,7 +15,7 @@ from projections.names import parse_position
 from projections.policy.policy import Rules
 from projections.render.read_header import state_of
 from projections.render.render import render_openai
-from projections.window.conversation_state import RENDERED
+from projections.window.entry import RENDERED
 from streams.compaction.requests import request_for
 from tests.support.agent_run import (
     COMPOSED,

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from projections.events import types as events
-from projections.window.conversation_state import Kind
+from projections.reducers.reduction import Reduction
+from projections.reducers.variants import Variants
+from projections.window.entry import Kind
 from projections.window.groups import group_tail
-from projections.window.reducers import Reduction
 from tests.support.compacted_talk import Talk
 from tests.support.stories import Story
 
@@ -24,9 +25,9 @@ def told(**policy: Any) -> Story:
 
 def cut(story: Story, *, exact: bool = False) -> Reduction:
     window = story.window
-    shaper, at = window.shaper(), window.meta.position
+    variants, at = Variants.of(window), window.meta.position
     return Reduction(
-        group_tail(window.tail), window.policy, shaper, at, window.lanes.waiting(), exact
+        group_tail(window.tail), window.policy, variants, at, window.lanes.waiting(), exact
     )
 
 
@@ -134,7 +135,7 @@ def test_a_result_is_replaced_once_and_a_trimmed_one_can_be() -> None:
     (result,) = asked(story, TEXT * 5)
     cut(story).trim()
     reduce(story, TEMPLATE)
-    assert [form.split(":")[0] for _, form, _ in story.entry(result).forms] == ["soft", "text"]
+    assert [form.split(":")[0] for _, form, _ in story.entry(result).variants] == ["soft", "text"]
     assert story.text(result) == "[look c0: 1000 characters]", "the length is the whole one's"
     again = cut(story)
     again.run(story.window.policy.reducers[0])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from projections.events import types as events
-from projections.window.conversation_state import Kind
+from projections.window.entry import Kind
 from tests.support.stories import Story
 
 TEXT = "0123456789" * 120
@@ -39,7 +39,7 @@ def turn(story: Story, i: int, tokens: int = 250) -> None:
 
 
 def cuts_of(story: Story) -> list[int]:
-    return sorted({at for entry in story.window.tail for at, _, _ in entry.forms})
+    return sorted({at for entry in story.window.tail for at, _, _ in entry.variants})
 
 
 def test_below_the_mark_nothing_is_shortened() -> None:

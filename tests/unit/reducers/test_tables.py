@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.window.tables import head_of
+from projections.reducers.tables import head_of
 
 AT = "3-7"
 

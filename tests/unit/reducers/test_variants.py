@@ -14,10 +14,10 @@ from projections.events import types as events
 from projections.events.token_cost import measured
 from projections.fold.rehydration import refill
 from projections.policy.policy import Rules
+from projections.reducers.variants import Variants, soft_trimmed
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.bodies import message_body, result_body
-from projections.window.conversation_state import AT_ONCE, Entry, Form, Kind
-from projections.window.variants import Variants, reducer_of, soft_trimmed
+from projections.window.entry import AT_ONCE, Entry, Kind, Variant, reducer_of
 from tests.support.histories import KEY, PARTITION, RULES, make_event
 from tests.support.stories import Story
 
@@ -44,7 +44,7 @@ CALLABLES = {
 }
 
 
-def shaper() -> Variants:
+def variants() -> Variants:
     return Variants(lambda offset: f"3-{offset}", "o200k_base", CALLABLES)
 
 
@@ -52,7 +52,7 @@ def shaped(
     form: str, text: str = LONG, tool: str = "look", name: str | None = None
 ) -> dict[str, Any]:
     body = result_body(events.ToolResult("c1", text, name=name))
-    made: dict[str, Any] = json.loads(shaper().shaped(body, form, Entry(9, Kind.RESULT), tool))
+    made: dict[str, Any] = json.loads(variants().make(body, form, Entry(9, Kind.RESULT), tool)[0])
     assert (made["role"], made["tool_call_id"]) == ("tool", "c1")
     return made
 
@@ -118,9 +118,9 @@ def test_only_and_pair_keep_the_calls_they_name() -> None:
     entry = Entry(9, Kind.ASSISTANT, calls=tuple((id_, "look", b"") for id_ in "abc"))
 
     def made(*chain: str) -> tuple[Any, list[str]]:
-        whole, before = body, tuple[Form, ...]()
+        whole, before = body, tuple[Variant, ...]()
         for form in chain:
-            whole = shaper().shaped(whole, form, entry, "", before)
+            whole, _ = variants().make(whole, form, entry, "", before)
             before = (*before, (20, form, 5))
         message = json.loads(whole)
         return message["content"], [call["id"] for call in message.get("tool_calls", [])]
@@ -133,13 +133,18 @@ def test_only_and_pair_keep_the_calls_they_name() -> None:
         ["c"],
     ), "indexes are those of the whole message"
     assert made("only:1", "only:") == ("I look", [])
-    assert shaper().shaped(body, "out:leave_out_oldest", Entry(9, Kind.ASSISTANT), "") == b""
+    left, _ = variants().make(body, "out:leave_out_oldest", Entry(9, Kind.ASSISTANT))
+    assert left == b""
 
 
 def test_the_first_length_stays_through_later_forms() -> None:
     entry = Entry(9, Kind.RESULT)
-    body = shaper().shaped(result_body(events.ToolResult("c1", LONG)), "soft:30", entry, "look")
-    assert "1000 characters" in json.loads(shaper().shaped(body, "clear", entry, "look"))["content"]
+    whole = result_body(events.ToolResult("c1", LONG))
+    body, chars = variants().make(whole, "soft:30", entry, "look")
+    assert chars == 1000
+    entry.shorten(20, "soft:30", body, 5, chars)
+    cleared, _ = variants().make(body, "clear", entry, "look", entry.variants)
+    assert "1000 characters" in json.loads(cleared)["content"]
     assert entry.chars == 1000
 
 
@@ -151,7 +156,7 @@ def test_parts_are_joined_to_one_text() -> None:
     ]
     body = result_body(events.ToolResult("c1", content))
     assert (
-        json.loads(shaper().shaped(body, "call:upper", Entry(9, Kind.RESULT), "look"))["content"]
+        json.loads(variants().make(body, "call:upper", Entry(9, Kind.RESULT), "look")[0])["content"]
         == "look c1 AB\n["
     )
 
@@ -173,8 +178,8 @@ def test_tokens_of_a_body_are_what_its_event_costs(
     data: events.Message | events.ToolResult,
 ) -> None:
     body = result_body(data) if isinstance(data, events.ToolResult) else message_body(data)
-    assert shaper().tokens(body) == measured(data, "o200k_base").count
-    assert shaper().tokens(b"") == 0
+    assert variants().tokens(body) == measured(data, "o200k_base").count
+    assert variants().tokens(b"") == 0
 
 
 @pytest.mark.parametrize(
@@ -226,21 +231,21 @@ def test_a_chain_of_forms_is_made_again_from_the_event(
         *([(AT_ONCE, f"clip:{room}")] if room else []),
         *((20, form) for form in forms),
     ]:
-        entry.body = shaper().shaped(entry.body, form, entry, "look")
-        entry.forms = (*entry.forms, (at, form, 5))
-    again = Entry(9, Kind.RESULT, 10**6, link=(8, 0), forms=entry.forms, chars=entry.chars)
-    refill(again, event, shaper(), {(8, 0): "look"})
+        body, chars = variants().make(entry.body, form, entry, "look")
+        entry.shorten(at, form, body, 5, chars)
+    again = Entry(9, Kind.RESULT, 10**6, link=(8, 0), variants=entry.variants, chars=entry.chars)
+    refill(again, event, variants(), {(8, 0): "look"})
     assert again.body == entry.body
 
 
 def test_what_was_cut_at_once_was_cut_before_it_was_clipped() -> None:
     event = make_event(events.ToolResult("c1", LONG * 10), "e")
     first = ((AT_ONCE, "soft:900", 300), (AT_ONCE, "clip:400", 200))
-    entry = Entry(9, Kind.RESULT, 300, forms=(*first, (20, "text:{result_length}", 4)))
-    refill(entry, event, shaper(), {(8, 0): "look"})
+    entry = Entry(9, Kind.RESULT, 300, variants=(*first, (20, "text:{result_length}", 4)))
+    refill(entry, event, variants(), {(8, 0): "look"})
     assert json.loads(entry.body)["content"] == "10000"
-    entry.forms, entry.chars = first, 0
-    refill(entry, event, shaper(), {(8, 0): "look"})
+    entry.variants, entry.chars = first, 0
+    refill(entry, event, variants(), {(8, 0): "look"})
     text = json.loads(entry.body)["content"]
     assert (
         text.startswith("012345")
@@ -252,7 +257,7 @@ def test_what_was_cut_at_once_was_cut_before_it_was_clipped() -> None:
 
 def test_an_event_of_another_kind_is_refused() -> None:
     with pytest.raises(KeyError):
-        refill(Entry(9, Kind.RESULT), make_event(None, "e"), shaper(), {})
+        refill(Entry(9, Kind.RESULT), make_event(None, "e"), variants(), {})
 
 
 TALES: dict[str, dict[str, Any]] = {
@@ -305,7 +310,7 @@ def test_a_window_with_shortened_entries_comes_back_from_its_snapshot_byte_for_b
         story.assistant(f"answer {i}")
         story.assert_replays()
         window = story.window
-        seen |= {form.split(":")[0] for entry in window.tail for _, form, _ in entry.forms}
+        seen |= {form.split(":")[0] for entry in window.tail for _, form, _ in entry.variants}
         snapshot, log = take_snapshot(window), dict(story.talks.logs[KEY])
         again = restore(
             KEY, PARTITION, rules, snapshot, {at: log[at] for at in snapshot_offsets(snapshot)}

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 
-from tests.unit.repository.test_rules import ROOT, repository_files
+from tests.unit.repository.test_rules import FOLDERS, ROOT, repository_files
 
 NAME = re.compile(
-    r"(?<![\w./-])(?:projections|streams|threadfold|tests|benchmarks)(?:\.[a-z]\w*)+(?![\w-]|\.\w)"
+    r"(?<![\w./-])(?:projections|streams|threadfold|threadfold_client|tests|benchmarks)(?:\.[a-z]\w*)+(?![\w-]|\.\w)"
 )
 MARKERS = re.compile(r"^(?:<{7} |>{7} |={7}$)", re.MULTILINE)
 WORDS = {"toml", "lock", "md", "v1", "py", "yaml", "json"}
@@ -18,8 +18,8 @@ WORDS = {"toml", "lock", "md", "v1", "py", "yaml", "json"}
 
 def resolves(name: str) -> bool:
     """Whether a dotted name is a package, a module, or something a module's text speaks of."""
-    here = ROOT
     parts = name.split(".")
+    here = (ROOT / FOLDERS[parts[0]]).parent if parts[0] in FOLDERS else ROOT
     for at, part in enumerate(parts):
         if (here / part).is_dir():
             here /= part

@@ -18,8 +18,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-# A package may import itself and those before it.
+CLIENT = "threadfold_client"
+# A package may import itself and those before it; the client only itself.
 LAYERS = ["projections", "streams", "threadfold"]
+PACKAGES = [*LAYERS, CLIENT]
+FOLDERS = {CLIENT: f"clients/python/{CLIENT}"}
 MAX_LINES = 600
 LOCKS = ["bench.lock", "build.lock", "dev.lock", "runtime.lock"]
 SKIPPED = {
@@ -37,7 +40,8 @@ SKIPPED = {
 
 
 def sources(package: str, *suffixes: str) -> list[Path]:
-    return sorted(path for path in (ROOT / package).rglob("*") if path.suffix in suffixes)
+    folder = ROOT / FOLDERS.get(package, package)
+    return sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
 
 
 def imported_packages(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -61,7 +65,7 @@ def imported_packages(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def upward_imports(package: str, text: str) -> list[tuple[int, str]]:
-    above = LAYERS[LAYERS.index(package) + 1 :]
+    above = LAYERS if package == CLIENT else LAYERS[LAYERS.index(package) + 1 :]
     return [(line, name) for line, name in imported_packages(ast.parse(text)) if name in above]
 
 
@@ -95,7 +99,7 @@ def assert_pinned(requirements: list[str], lock: str) -> None:
         )
 
 
-@pytest.mark.parametrize("package", LAYERS)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_imports_go_one_direction(package: str) -> None:
     files = sources(package, ".py")
     assert files
@@ -115,9 +119,10 @@ def test_an_import_against_the_direction_is_seen_wherever_it_stands() -> None:
     )
     assert upward_imports("streams", text) == [(3, "threadfold"), (4, "threadfold")]
     assert upward_imports("threadfold", text) == []
+    assert {name for _, name in upward_imports(CLIENT, text)} == {"threadfold", "projections"}
 
 
-@pytest.mark.parametrize("package", LAYERS)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_product_file_is_longer_than_one_idea(package: str) -> None:
     lengths = {
         str(path.relative_to(ROOT)): path.read_text().count("\n")

@@ -15,7 +15,7 @@ from projections.fold.apply import apply
 from projections.fold.replay import replay
 from projections.names import Key, Position, partition_of
 from projections.policy.policy import Rules
-from projections.window.conversation_state import Kind
+from projections.window.entry import Kind
 from projections.window.window import Window
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw

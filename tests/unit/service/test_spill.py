@@ -19,7 +19,7 @@ from projections.fold.replay import replay
 from projections.names import Key, Position
 from projections.policy.policy import Policy, Rules
 from projections.render.render import render_openai
-from projections.window.conversation_state import Kind
+from projections.window.entry import Kind
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
 from threadfold.service.drafts import Drafter

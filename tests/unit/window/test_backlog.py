@@ -15,7 +15,7 @@ from projections.fold.apply import Status, apply
 from projections.fold.summary_acceptance import why_not
 from projections.policy.policy import Rules
 from projections.render.render import render_openai
-from projections.window.conversation_state import Entry, Kind, entry_offsets
+from projections.window.entry import Entry, Kind
 from projections.window.window import MAX_ENTRIES, MAX_HIDDEN, Window
 from streams.compaction.requests import piece_offsets, request_for
 from tests.support.histories import KEY, PARTITION, RULES, Writer, make_event
@@ -43,7 +43,8 @@ def test_past_twice_the_budget_the_oldest_messages_are_left_out_and_stay_known()
     hidden = [entry for entry in window.tail if entry.out]
     assert [entry.offset for entry in hidden] == list(range(len(hidden))), "the oldest"
     assert all(
-        (e.form, e.body, e.tokens, e.full) == ("out:leave_out_oldest", b"", 0, 40) for e in hidden
+        (e.variant, e.body, e.tokens, e.full) == ("out:leave_out_oldest", b"", 0, 40)
+        for e in hidden
     )
     assert window.left_out == len(hidden) > 0 and window.held_tokens == 40 * len(hidden)
     assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == 30 * 40
@@ -68,7 +69,7 @@ def test_what_says_nothing_any_more_becomes_a_range_of_the_log() -> None:
     window = backlog(MANY).windows[KEY]
     head = window.tail[0]
     assert head.kind == Kind.HELD and head.start == 0 and head.count > MAX_HIDDEN
-    assert entry_offsets(head) == list(range(head.count))
+    assert head.offsets() == list(range(head.count))
     assert sum(entry.out for entry in window.tail) <= MAX_HIDDEN
     assert window.tail_tokens <= 600 and window.tail_tokens + window.held_tokens == MANY * 40
     assert window.tail_messages == MANY
@@ -139,7 +140,7 @@ def test_the_first_request_still_stands_when_its_span_went_into_a_held_range() -
     window = talks.windows[KEY]
     head = window.tail[0]
     assert head.kind == Kind.HELD and head.start == 6
-    assert entry_offsets(head) == list(range(6, 6 + head.count))
+    assert head.offsets() == list(range(6, 6 + head.count))
     assert window.tail_tokens + window.held_tokens == (MANY - 6) * 40
     assert window.meta.due is not None and window.meta.due.first == 6
 

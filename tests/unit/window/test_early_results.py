@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projections.events import types as events
 from projections.fold.apply import Status
-from projections.window.conversation_state import EARLY
+from projections.window.entry import EARLY
 from tests.support.histories import KEY
 from tests.support.stories import Story
 

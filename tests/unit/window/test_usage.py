@@ -44,7 +44,7 @@ def test_a_call_that_took_more_or_less_than_counted_moves_the_mark_by_that_much(
     for _ in range(19):
         story.user("words " * 30, 40)
     at = reported(story, 760 + beyond)
-    assert story.entry(at).beyond == beyond == story.window.beyond
+    assert story.entry(at).usage_excess == beyond == story.window.usage_excess
     assert until_due(story) == due_at
     story.assert_replays()
 
@@ -54,9 +54,9 @@ def test_the_latest_report_counts() -> None:
     for _ in range(10):
         story.user("words " * 30, 40)
     reported(story, 900)
-    assert story.window.beyond == 500
+    assert story.window.usage_excess == 500
     reported(story, 440)
-    assert story.window.beyond == 0
+    assert story.window.usage_excess == 0
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_both_providers_names_are_understood(fields: dict[str, int]) -> None:
     for _ in range(10):
         story.user("words " * 30, 40)
     reported(story, 0, **fields)
-    assert story.window.beyond == 300
+    assert story.window.usage_excess == 300
 
 
 @pytest.mark.parametrize(("claim", "believed"), [(10**12, 1_200), (1, -200), (0, 0), (-7, 0)])
@@ -77,14 +77,14 @@ def test_a_claim_far_off_moves_the_mark_only_so_far(claim: int, believed: int) -
     for _ in range(10):
         story.user("words " * 30, 40)
     reported(story, claim)
-    assert story.window.beyond == believed
+    assert story.window.usage_excess == believed
 
 
 def test_nobody_but_a_model_reports() -> None:
     story = Story(SHARE)
     story.user("words " * 30, 40)
     story.say(events.Message("user", "words " * 30, usage=events.Usage(prompt_tokens=90)), 40)
-    assert story.window.beyond == 0
+    assert story.window.usage_excess == 0
 
 
 def test_a_report_counts_until_a_summary_changes_what_is_sent() -> None:
@@ -94,11 +94,11 @@ def test_a_report_counts_until_a_summary_changes_what_is_sent() -> None:
     at = reported(story, 1_260)
     until_due(story)
     story.summarise()
-    assert story.window.beyond == 0
+    assert story.window.usage_excess == 0
     assert any(entry.offset == at for entry in story.window.tail) or story.window.covered_to >= at
     story.assert_replays()
     again = reported(story, story.render().tokens + 100)
-    assert story.window.beyond > 0 and story.entry(again).beyond
+    assert story.window.usage_excess > 0 and story.entry(again).usage_excess
 
 
 def test_a_rollback_takes_a_report_back() -> None:
@@ -107,7 +107,7 @@ def test_a_rollback_takes_a_report_back() -> None:
         story.user("words " * 30, 40)
     reported(story, 900)
     story.back(5)
-    assert story.window.beyond == 0
+    assert story.window.usage_excess == 0
 
 
 def test_a_report_moves_nothing_but_the_ratio() -> None:

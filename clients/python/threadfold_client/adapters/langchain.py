@@ -1,0 +1,108 @@
+"""LangChain: a chat message history that is a conversation's bounded window.
+
+from threadfold_client import Client
+from threadfold_client.adapters.langchain import ThreadfoldChatMessageHistory
+
+client = Client(url, key)
+chain = RunnableWithMessageHistory(model, lambda id: ThreadfoldChatMessageHistory(id, client))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from threadfold_client.adapters.extras import require
+
+require("langchain_core", "langchain")
+
+from langchain_core.chat_history import BaseChatMessageHistory  # noqa: E402
+
+from threadfold_client import AsyncClient, Client  # noqa: E402
+from threadfold_client.adapters.kept import shown_messages  # noqa: E402
+from threadfold_client.adapters.langchain_messages import PROVIDER, to_event, to_messages  # noqa: E402
+from threadfold_client.adapters.sessions import SessionLog  # noqa: E402
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+T = TypeVar("T")
+
+
+class ThreadfoldChatMessageHistory(BaseChatMessageHistory):  # type: ignore[misc]
+    """LangChain's ``BaseChatMessageHistory`` over one conversation.
+
+    ``messages`` is the bounded window: system text, the summary (as an assistant's message), then
+    the verbatim tail. Adding returns once the window holds the messages. ``clear`` goes back to the
+    beginning; the log keeps everything.
+
+    Args:
+        session_id: the conversation.
+        client: a ``Client`` serves both halves of the interface; an ``AsyncClient`` only the
+            asynchronous one, in its own loop.
+        max_tokens: a limit of this reader's own.
+        fence: a turn's fencing token, sent with every append.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        client: Client | AsyncClient,
+        *,
+        max_tokens: int | None = None,
+        fence: int | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self._client = client
+        self._asynchronous = client.asynchronous if isinstance(client, Client) else client
+        self._max_tokens = max_tokens
+        self._log = SessionLog(self._asynchronous, session_id, PROVIDER, fence)
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """The window's messages, oldest first."""
+        return self._run(self._read())
+
+    async def aget_messages(self) -> list[BaseMessage]:
+        """The same."""
+        return await self._await(self._read())
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages as one list; nothing of others comes in between."""
+        self._run(self._add(messages))
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """The same."""
+        await self._await(self._add(messages))
+
+    def clear(self) -> None:
+        """Go back to the beginning."""
+        self._run(self._log.clear())
+
+    async def aclear(self) -> None:
+        """The same."""
+        await self._await(self._log.clear())
+
+    async def _read(self) -> list[BaseMessage]:
+        return to_messages(
+            await shown_messages(self._asynchronous, self.session_id, max_tokens=self._max_tokens)
+        )
+
+    async def _add(self, messages: Sequence[BaseMessage]) -> None:
+        if messages:
+            await self._log.add([to_event(message) for message in messages])
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if isinstance(self._client, Client):
+            return self._client.run(work)
+        work.close()
+        raise TypeError(
+            "this history was given an AsyncClient: use aget_messages, aadd_messages and aclear, or"
+            " give it a Client"
+        )
+
+    async def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        if isinstance(self._client, Client):
+            return await asyncio.wrap_future(self._client.submit(work))
+        return await work

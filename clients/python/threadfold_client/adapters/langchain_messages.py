@@ -1,0 +1,155 @@
+"""LangChain's messages as events, and back; pure but for langchain-core's own types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    message_to_dict,
+    messages_from_dict,
+)
+
+from threadfold_client.adapters.content import converted, plain_text, restored
+from threadfold_client.adapters.kept import keep, kept
+
+PROVIDER = "langchain"
+_ROLES = {"human": "user", "ai": "assistant", "system": "system"}
+_USAGE = ("input_tokens", "output_tokens", "total_tokens")
+
+
+def to_event(message: BaseMessage) -> dict[str, Any]:
+    """One message as a flat event; :func:`to_message` gives it back equal.
+
+    Of a tool's message ``tool_call_id``, ``name``, content and whether it is an error are kept; of
+    a system message only the text.
+    """
+    made = converted(message.content)
+    if isinstance(message, ToolMessage):
+        return _result(message, made.content)
+    role = _ROLES.get(message.type) or (
+        message.role if isinstance(message, ChatMessage) else "user"
+    )
+    flat: dict[str, Any] = {
+        "type": "message",
+        "role": role if role in ("user", "assistant", "system", "developer") else "user",
+    }
+    if flat["role"] in ("system", "developer"):
+        return {**flat, "content": plain_text(made.content)}
+    flat["content"] = made.content or ""
+    if message.name:
+        flat["name"] = message.name
+    if isinstance(message, AIMessage):
+        flat |= _of_model(message)
+    if flat.get("tool_calls") and not flat["content"]:
+        flat["content"] = None
+    if (
+        _plain({name: value for name, value in flat.items() if name not in ("usage", "model")})
+        == message
+    ):
+        return flat
+    document = message_to_dict(message)
+    document["data"]["content"] = None
+    return keep(flat, PROVIDER, {"message": _json(document), "holes": made.holes})
+
+
+def to_message(flat: dict[str, Any]) -> BaseMessage:
+    """The message of a rendered event; in the plain form if it was shortened, so that what was kept
+    does not fit any more.
+    """
+    what = kept(flat, PROVIDER)
+    if isinstance(what, dict):
+        try:
+            document = what["message"]
+            document["data"]["content"] = restored(flat.get("content"), what["holes"])
+            (message,) = messages_from_dict([document])
+        except (ValueError, KeyError, TypeError):
+            return _plain(flat)
+        # A call that was left out has no result any more: no provider takes it.
+        calls = len(getattr(message, "tool_calls", ()))
+        return message if calls == len(flat.get("tool_calls") or ()) else _plain(flat)
+    return _plain(flat)
+
+
+def to_messages(flats: Sequence[dict[str, Any]]) -> list[BaseMessage]:
+    """All of them, in order."""
+    return [to_message(flat) for flat in flats]
+
+
+def _of_model(message: AIMessage) -> dict[str, Any]:
+    """Calls, the model's name, and what it reported of its usage."""
+    found: dict[str, Any] = {}
+    if message.tool_calls:
+        found["tool_calls"] = [
+            {
+                "id": call["id"] or f"call-{i}",
+                "name": call["name"],
+                "arguments": json.dumps(call["args"], ensure_ascii=False),
+            }
+            for i, call in enumerate(message.tool_calls)
+        ]
+    usage = {
+        name: value for name, value in (message.usage_metadata or {}).items() if name in _USAGE
+    }
+    if usage:
+        found["usage"] = usage
+    model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
+    if isinstance(model, str):
+        found["model"] = model
+    return found
+
+
+def _result(message: ToolMessage, content: Any) -> dict[str, Any]:
+    flat: dict[str, Any] = {
+        "type": "tool.result",
+        "tool_call_id": message.tool_call_id,
+        "content": content,
+    }
+    if message.name:
+        flat["name"] = message.name
+    if message.status == "error":
+        flat["is_error"] = True
+    return flat
+
+
+def _plain(flat: dict[str, Any]) -> BaseMessage:
+    content: Any = flat.get("content") or ""
+    named = {"name": flat["name"]} if flat.get("name") else {}
+    if flat["type"] == "tool.result":
+        status: Any = "error" if flat.get("is_error") else "success"
+        return ToolMessage(
+            content=content, tool_call_id=flat["tool_call_id"], status=status, **named
+        )
+    role = flat["role"]
+    if role == "assistant":
+        calls = [
+            {"name": call["name"], "args": _arguments(call["arguments"]), "id": call["id"]}
+            for call in flat.get("tool_calls") or ()
+        ]
+        return AIMessage(content=content, tool_calls=calls, **named)
+    return (
+        SystemMessage(content=content, **named)
+        if role in ("system", "developer")
+        else HumanMessage(content=content, **named)
+    )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {"arguments": text}
+    return found if isinstance(found, dict) else {"arguments": found}
+
+
+def _json(value: Any) -> Any:
+    """JSON values of anything a message may have; what has no form in JSON becomes its text."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))

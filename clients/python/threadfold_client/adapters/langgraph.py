@@ -1,0 +1,131 @@
+"""LangGraph: hooks that append a graph's messages and give its model the bounded window, beside
+LangGraph's own checkpointer.
+
+    from threadfold_client.adapters.langgraph import ThreadfoldMemory
+
+    memory = ThreadfoldMemory(AsyncClient(url, key))
+    hooks = {"pre_model_hook": memory.before_model, "post_model_hook": memory.after_model}
+    agent = create_react_agent(model, tools, checkpointer=saver, **hooks)
+
+docs/decisions/0017-langgraph.md says why this is no checkpointer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from threadfold_client.adapters.extras import needs_asynchronous, require
+
+require("langgraph", "langgraph")
+require("langchain_core", "langgraph")
+
+from langchain_core.messages import BaseMessage, RemoveMessage  # noqa: E402
+from langgraph.graph.message import REMOVE_ALL_MESSAGES  # noqa: E402
+
+from threadfold_client.adapters.kept import shown_messages  # noqa: E402
+from threadfold_client.adapters.langchain_messages import to_event, to_messages  # noqa: E402
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+    from threadfold_client import AsyncClient
+
+MAX_MESSAGES = 500
+"""Messages of a state that are appended again if it is unknown which of them were: their ids make
+the repeats harmless.
+"""
+MAX_THREADS = 10_000
+
+
+class ThreadfoldMemory:
+    """Hooks for a graph whose state has ``messages`` (``MessagesState``, ``create_react_agent``).
+
+    A thread's id is its conversation. Each message's event id is made of its own id, so a node that
+    runs again (a retry, a resumed interrupt, another process) appends nothing twice. A fork from an
+    earlier checkpoint is not a rollback: give it a thread of its own.
+
+    Args:
+        client: used in the loop the graph runs in.
+        max_tokens: a limit of this reader's own.
+        trim_state: replace the state's messages by the window as well, so that checkpoints stay
+            bounded.
+    """
+
+    def __init__(
+        self, client: AsyncClient, *, max_tokens: int | None = None, trim_state: bool = False
+    ) -> None:
+        needs_asynchronous(client, "ThreadfoldMemory")
+        self._client = client
+        self._max_tokens = max_tokens
+        self._trim_state = trim_state
+        self._last: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
+
+    async def before_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
+        """Append the state's new messages and give the window: as ``llm_input_messages``, or in
+        place of the state's.
+        """
+        conversation = _thread(config)
+        position = await self.append(conversation, state["messages"])
+        window = await self.window(conversation, after=position)
+        if not self._trim_state:
+            return {"llm_input_messages": window}
+        for i, message in enumerate(window):
+            # A shortened or summarised message is none of the state's; an id of this kind is never
+            # appended.
+            message.id = message.id or f"{_WINDOW}{i}"
+        return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *window]}
+
+    async def after_model(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
+        """Append the model's answer; changes nothing of the state."""
+        await self.append(_thread(config), state["messages"])
+        return {}
+
+    async def append(self, conversation: str, messages: Sequence[BaseMessage]) -> str | None:
+        """Append a state's new messages; returns the last known position, None without any."""
+        fresh = [
+            m for m in self._unsent(conversation, messages) if not (m.id or "").startswith(_WINDOW)
+        ]
+        if not fresh:
+            return self._last.get(conversation, ("", None))[1]
+        answer = await self._client.append(conversation, [_with_id(message) for message in fresh])
+        if fresh[-1].id:
+            self._last[conversation] = fresh[-1].id, answer.position
+            self._last.move_to_end(conversation)
+            if len(self._last) > MAX_THREADS:
+                self._last.popitem(last=False)
+        return answer.position
+
+    async def window(self, conversation: str, *, after: str | None = None) -> list[BaseMessage]:
+        """The bounded window as LangChain's messages."""
+        return to_messages(
+            await shown_messages(
+                self._client, conversation, max_tokens=self._max_tokens, after=after
+            )
+        )
+
+    def _unsent(self, conversation: str, messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+        last, _ = self._last.get(conversation, ("", None))
+        for i in range(len(messages) - 1, -1, -1):
+            if last and messages[i].id == last:
+                return messages[i + 1 :]
+        return messages[-MAX_MESSAGES:]
+
+
+_WINDOW = "threadfold-window-"
+
+
+def _thread(config: RunnableConfig) -> str:
+    thread = (config.get("configurable") or {}).get("thread_id")
+    if not thread:
+        raise ValueError(
+            'the graph runs without a thread: give config={"configurable": {"thread_id": …}}, which'
+            " names the conversation"
+        )
+    return str(thread)
+
+
+def _with_id(message: BaseMessage) -> dict[str, Any]:
+    event = to_event(message)
+    return {**event, "id": f"langgraph-{message.id}"[:256]} if message.id else event

@@ -1,0 +1,100 @@
+"""openai-agents: a session whose items are a conversation's bounded window.
+
+from threadfold_client import AsyncClient
+from threadfold_client.adapters.openai_agents import ThreadfoldSession
+
+session = ThreadfoldSession("conversation-1", AsyncClient(url, key))
+result = await Runner.run(agent, "hello", session=session)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from threadfold_client import AsyncClient, Conflict
+from threadfold_client.adapters.agents_items import PROVIDER, items_of, to_events, to_items
+from threadfold_client.adapters.extras import needs_asynchronous, require
+from threadfold_client.adapters.kept import shown_messages
+from threadfold_client.adapters.sessions import SessionLog
+
+POPS = 5
+"""Attempts to take an item back while others append."""
+
+
+class ThreadfoldSession:
+    """openai-agents' ``Session`` protocol over one conversation.
+
+    ``get_items`` gives the bounded window, not the whole log: the summary (as an assistant's
+    message), then the verbatim tail; it is always valid to send. ``add_items`` returns once the
+    window holds the items. Sessions of one id, in any process, share the conversation.
+
+    Args:
+        session_id: the conversation.
+        client: the session does not close it.
+        max_tokens: a limit of this reader's own.
+        session_settings: openai-agents' ``SessionSettings`` (``limit``: the newest so many items).
+        fence: a turn's fencing token, sent with every append.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        client: AsyncClient,
+        *,
+        max_tokens: int | None = None,
+        session_settings: Any = None,
+        fence: int | None = None,
+    ) -> None:
+        require("agents", "openai-agents")
+        needs_asynchronous(client, "ThreadfoldSession")
+        self.session_id = session_id
+        self.session_settings = session_settings
+        self._client = client
+        self._max_tokens = max_tokens
+        self._log = SessionLog(client, session_id, PROVIDER, fence)
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """The window's items, oldest first; with ``limit`` (or the settings') the newest so many of
+        them.
+        """
+        items = to_items(
+            await shown_messages(self._client, self.session_id, max_tokens=self._max_tokens)
+        )
+        most = limit if limit is not None else getattr(self.session_settings, "limit", None)
+        return items if most is None else items[-most:] if most > 0 else []
+
+    async def add_items(self, items: list[Any]) -> None:
+        """Append items as one list; nothing of others comes in between."""
+        if items:
+            await self._log.add(to_events(items))
+
+    async def pop_item(self) -> Any | None:
+        """Take the newest item back, by a rollback, and return it; None without any.
+
+        Raises:
+            Conflict: others kept appending; or the conversation did not begin as a session, and
+                this is its first event.
+        """
+        for attempt in range(1, POPS + 1):
+            found = await self._log.last()
+            if found is None:
+                return None
+            flat, before, position = found
+            if before is None:
+                raise Conflict(
+                    f"conversation {self.session_id} did not begin as a session: nothing stands"
+                    " before its first event to go back to"
+                )
+            *rest, popped = items_of(flat)
+            try:
+                await self._log.replace_last(before, to_events(rest), position)
+            except Conflict:
+                if attempt == POPS:
+                    raise
+            else:
+                return popped
+        return None
+
+    async def clear_session(self) -> None:
+        """Go back to the beginning; the log keeps everything."""
+        await self._log.clear()

@@ -1,0 +1,127 @@
+"""A conversation as a framework's session: it begins with an event to go back to; rollbacks clear
+it and pop from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from threadfold_client import Appended, AsyncClient, Conflict, NotFound
+
+OPENED = "session-opened"
+"""The id of the event that a session's conversation begins with; clearing goes back to it."""
+MAX_ITEMS = 500
+
+
+class SessionLog:
+    """One conversation's events as a session; several may share a conversation, in any process."""
+
+    def __init__(
+        self, client: AsyncClient, conversation: str, channel: str, fence: int | None = None
+    ) -> None:
+        self.client = client
+        self.conversation = conversation
+        self._channel = channel
+        self._fence = fence
+        self._known = False
+        self._beginning: str | None = None
+
+    async def add(self, flats: Sequence[dict[str, Any]]) -> None:
+        """Append events and wait until the window holds them.
+
+        Raises:
+            Conflict: the fold rejected one (a turn that is over).
+            ClientError: as the client says.
+        """
+        events = list(flats)
+        if not self._known and not await self._exists():
+            events.insert(
+                0, {"type": "conversation.opened", "id": OPENED, "channel": self._channel}
+            )
+        for begin in range(0, len(events), MAX_ITEMS):
+            answer = await self.client.append(
+                self.conversation,
+                events[begin : begin + MAX_ITEMS],
+                wait="applied",
+                fence=self._fence,
+            )
+            _check(answer)
+            if answer.events[0].id == OPENED:
+                self._beginning = answer.events[0].position
+        self._known = True
+
+    async def clear(self) -> None:
+        """Go back to the beginning. A conversation that did not begin as a session keeps its first
+        event.
+
+        The log keeps everything, as with every rollback. ``AsyncClient.erase`` erases.
+        """
+        if self._beginning is None:
+            try:
+                async for event in self.client.iter_history(self.conversation, page=MAX_ITEMS):
+                    self._beginning = event["position"]
+            except NotFound:
+                return
+        if self._beginning is not None:
+            _check(
+                await self.client.rollback(self.conversation, self._beginning, fence=self._fence)
+            )
+
+    async def last(self) -> tuple[dict[str, Any], str | None, str | None] | None:
+        """The newest message or result, the position of the event before it (None without one), and
+        the window's position.
+        """
+        try:
+            window = await self.client.context(self.conversation, format="events")
+        except NotFound:
+            return None
+        before: str | None = None
+        found: tuple[dict[str, Any], str | None] | None = None
+        # Pinned text comes first, and the summary in place of its span: sort by the log's order.
+        for event in sorted(window.messages, key=lambda event: _order(_place(event))):
+            if event["type"] in ("message", "tool.result"):
+                found = (event, before)
+            before = _place(event)
+        return None if found is None else (*found, window.position)
+
+    async def replace_last(
+        self, before: str, rest: Sequence[dict[str, Any]], expect: str | None
+    ) -> None:
+        """Go back to ``before``, and append the rest of what stood behind it.
+
+        Raises:
+            Conflict: something else was appended since position ``expect``.
+        """
+        events = [{"type": "rollback", "to": before}, *rest]
+        _check(
+            await self.client.append(
+                self.conversation, events, wait="applied", expect=expect, fence=self._fence
+            )
+        )
+
+    async def _exists(self) -> bool:
+        try:
+            await self.client.context(self.conversation)
+        except NotFound:
+            return False
+        return True
+
+
+def _place(event: dict[str, Any]) -> str:
+    """Where an event of the window stands: a summary where its span ends."""
+    return str(event["to"] if event["type"] == "summary" else event["position"])
+
+
+def _order(position: str) -> int:
+    """The order of a position among those of its conversation."""
+    return int(position.rpartition("-")[2])
+
+
+def _check(answer: Appended) -> None:
+    for event in answer.events:
+        if event.status == "rejected":
+            raise Conflict(
+                f"event {event.id} was rejected: its turn is over, or what it names is missing",
+                status=409,
+            )

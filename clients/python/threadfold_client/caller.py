@@ -1,0 +1,120 @@
+"""Calls over one transport: repeated while that is safe, their answers decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from threadfold_client.calls import Call, Retries, Transport, may_repeat
+from threadfold_client.errors import ClientError, Conflict, Fault, Invalid
+
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+
+
+class Caller:
+    """Sends calls over ``transport`` and repeats those that fail for a while, as ``retries``
+    says.
+    """
+
+    def __init__(self, transport: Transport, retries: Retries) -> None:
+        self.transport = transport
+        self.retries = retries
+
+    async def call(self, call: Call) -> bytes:
+        """The body of the answer; raises a :class:`ClientError`."""
+        begun = time.monotonic()
+        failures, lost = 0, False
+        while True:
+            try:
+                return await self.transport.request(call)
+            except ClientError as error:
+                failures += 1
+                if isinstance(error, Conflict) and lost:
+                    error.unknown = True
+                lost = lost or error.unknown
+                delay = self.retries.delay(failures, error.retry_after)
+                late = time.monotonic() - begun + delay > self.retries.total
+                if late or failures >= self.retries.attempts or not may_repeat(call, error):
+                    raise
+            await asyncio.sleep(delay)
+
+    async def decoded(self, call: Call, form: type[T]) -> T:
+        """The answer as ``form``; raises :class:`Fault` where it is something else."""
+        return _decoded(await self.call(call), form)
+
+    async def document(self, call: Call) -> dict[str, Any]:
+        """The answer as an object, empty where it has no body."""
+        body = await self.call(call)
+        return _decoded(body, dict[str, Any]) if body else {}
+
+    async def pages(
+        self, path: str, filters: Mapping[str, str | int]
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The items of all pages of a list.
+
+        A page is an object with one list, and ``next_NAME``: the parameter ``NAME`` of the next
+        page.
+        """
+        query = dict(filters)
+        while True:
+            page = await self.document(Call("GET", path, query=query))
+            for listed in page.values():
+                if isinstance(listed, list):
+                    for item in listed:
+                        yield item
+            cursors = {
+                name.removeprefix("next_"): value
+                for name, value in page.items()
+                if name.startswith("next_") and value
+            }
+            if not cursors:
+                return
+            query.update(cursors)
+
+
+def conversation_path(conversation: str) -> str:
+    """The path of a conversation.
+
+    Raises:
+        Invalid: it is not a name: 1 to 128 characters of ``A-Z a-z 0-9 . _ : -``; or it is ``.`` or
+            ``..``, which a URL cannot carry.
+    """
+    if not isinstance(conversation, str) or not _NAME.fullmatch(conversation):
+        shown = repr(conversation)
+        raise Invalid(
+            f"conversation {shown if len(shown) <= 42 else shown[:41] + '…'} is not a name: use 1"
+            " to 128 characters of A-Z a-z 0-9 . _ : -",
+            status=422,
+            type="invalid-name",
+            title="Invalid name",
+        )
+    if conversation in (".", ".."):
+        raise Invalid(
+            f"conversation {conversation} cannot be named in a URL: over HTTP it means another one",
+            status=422,
+            type="invalid-name",
+        )
+    return f"/conversations/{conversation}"
+
+
+def query_of(**given: str | int | None) -> dict[str, str | int]:
+    """The parameters that are given."""
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def fencing(fence: int | None) -> dict[str, str]:
+    """The header of a turn's fencing token, where there is one."""
+    return {} if fence is None else {"Fencing-Token": str(fence)}
+
+
+def _decoded(body: bytes, form: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Fault(f"the service answered something else than expected: {error}") from None

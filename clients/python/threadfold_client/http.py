@@ -1,0 +1,157 @@
+"""Calls over HTTP: one pool of connections that are kept alive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import msgspec
+
+from threadfold_client.calls import Call
+from threadfold_client.errors import ClientClosed, Fault, Invalid, Unavailable, of_response
+from threadfold_client.sse import ServerSent, SseParser, StreamTooLong
+
+CONNECT = 5.0
+"""Seconds to connect, and to wait for a free connection of the pool."""
+SILENCE = 45.0
+"""Seconds without a byte after which a stream counts as broken: three heart-beats of 15 s."""
+MAX_CONNECTIONS = 100
+
+
+class HttpTransport:
+    """A gateway at ``url``, as the tenant of ``key``.
+
+    Args:
+        timeout: seconds an answer may take; a call that waits for the fold takes up to 10.
+        transport: another way for httpx to send, like an ASGI application.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        timeout: float,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise Invalid(
+                f"url is {url!r}: expected the gateway's address, like http://localhost:8080"
+            )
+        self.url = url.rstrip("/")
+        headers = {
+            "User-Agent": "threadfold-client",
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+        }
+        self._http = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(timeout, connect=CONNECT, pool=CONNECT),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_CONNECTIONS),
+            transport=transport,
+            follow_redirects=False,
+        )
+        self._closed = False
+
+    async def request(self, call: Call) -> bytes:
+        """One request; raises the :class:`ClientError` its problem document means."""
+        request = self._request(call)
+        try:
+            response = await self._http.send(request)
+        except httpx.LocalProtocolError as error:
+            raise _unsendable(call, error) from None
+        except httpx.HTTPError as error:
+            raise self._broken(error) from None
+        if response.status_code >= 300:
+            raise of_response(
+                response.status_code, response.content, response.headers.get("retry-after")
+            )
+        return response.content
+
+    async def stream(self, call: Call) -> AsyncIterator[ServerSent]:
+        """The events of one connection, until it ends; raises :class:`Unavailable` when it
+        breaks.
+        """
+        parser = SseParser()
+        request = self._request(call, accept="text/event-stream")
+        request.extensions["timeout"] = httpx.Timeout(SILENCE, connect=CONNECT).as_dict()
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                if response.status_code >= 300:
+                    raise of_response(
+                        response.status_code,
+                        await response.aread(),
+                        response.headers.get("retry-after"),
+                    )
+                kind = response.headers.get("content-type", "")
+                if not kind.startswith("text/event-stream"):
+                    raise Fault(
+                        f"{self.url}{call.path} answered {kind or 'no type'} instead of a stream of"
+                        " events",
+                        status=response.status_code,
+                    )
+                async for chunk in response.aiter_bytes():
+                    before = parser.last_id
+                    for event in parser.feed(chunk):
+                        yield event
+                    if parser.last_id is not None and parser.last_id != before:
+                        # A block of nothing but an id: where to resume before the first event.
+                        yield ServerSent("", parser.last_id, "")
+            finally:
+                await response.aclose()
+        except httpx.LocalProtocolError as error:
+            raise _unsendable(call, error) from None
+        except httpx.HTTPError as error:
+            raise self._broken(error) from None
+        except StreamTooLong as error:
+            raise Fault(str(error)) from None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        await self._http.aclose()
+
+    def _request(self, call: Call, accept: str = "application/json") -> httpx.Request:
+        if self._closed:
+            raise ClientClosed("the client is closed: make another one")
+        headers: dict[str, str] = {"Accept": accept, **call.headers}
+        content = None
+        if call.body is not None:
+            content, headers["Content-Type"] = _encode(call.body), "application/json"
+        try:
+            return self._http.build_request(
+                call.method,
+                f"{self.url}/v1{call.path}",
+                params=dict(call.query),
+                content=content,
+                headers=headers,
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
+            raise _unsendable(call, error) from None
+
+    def _broken(self, error: httpx.HTTPError) -> Unavailable:
+        # Without a connection it is certain that nothing was done.
+        unknown = not isinstance(
+            error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+        )
+        what = (
+            "did not answer in time"
+            if isinstance(error, httpx.TimeoutException)
+            else "could not be reached or broke off"
+        )
+        words = f" ({error})" if str(error) else f" ({type(error).__name__})"
+        tail = "; unknown whether it took effect: repeat it with the same ids" if unknown else ""
+        return Unavailable(f"{self.url} {what}{words}{tail}", unknown=unknown)
+
+
+def _unsendable(call: Call, error: Exception) -> Invalid:
+    """The error of a call that no attempt can send, like a header with a line break."""
+    return Invalid(f"{call.method} {call.path} cannot be sent: {error}")
+
+
+def _encode(body: Any) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise Invalid(f"the body cannot be written as JSON: {error}") from None

@@ -1,0 +1,101 @@
+"""The answers of the client: typed where the contract fixes the fields."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+ContextFormat = Literal["openai", "anthropic", "events", "rendered"]
+MessageFormat = Literal["openai", "anthropic"]
+TurnPolicy = Literal["queue", "reject", "interrupt"]
+
+
+class AppendedEvent(msgspec.Struct, frozen=True):
+    """An event that is safe in the log; ``status`` (applied, duplicate or rejected) only if the
+    call waited for the window.
+    """
+
+    id: str
+    position: str
+    status: str | None = None
+    conversation: str | None = None
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """The answer to an append, in the order of its events; ``position`` is the last one's
+    (``positions`` by conversation).
+    """
+
+    events: list[AppendedEvent] = []
+    position: str | None = None
+    positions: dict[str, str] = {}
+
+
+class Context(msgspec.Struct, kw_only=True):
+    """What a model is sent (CONTRACT, context): ``messages`` in the format asked for, ``system``
+    apart only in Anthropic's.
+
+    ``positions`` is parallel to ``messages`` (in the formats ``openai`` and ``rendered``): the
+    position of each message's event, None where it is of no single one, like the summary.
+    ``position`` is None of a window that has folded nothing yet. ``raw`` are the bytes of the
+    document, with fields of newer versions.
+    """
+
+    messages: list[dict[str, Any]]
+    tokens: int
+    budget: int
+    ceiling: int
+    utilization: float
+    count: int
+    digest: str
+    render_digest: str
+    state: str
+    system: str | None = None
+    positions: list[str | None] = []
+    position: str | None = None
+    summary: dict[str, Any] | None = None
+    suspensions: list[dict[str, Any]] = []
+    guard: Any = None
+    trace: list[dict[str, Any]] = []
+    raw: bytes = b""
+    format: ContextFormat = "openai"
+    max_tokens: int | None = None
+
+
+class HistoryPage(msgspec.Struct, frozen=True):
+    """A page of events, newest first, and the cursor of the one before it (None: these are the
+    oldest).
+    """
+
+    events: list[dict[str, Any]]
+    next_before: str | None = None
+
+
+class StreamEvent(msgspec.Struct, frozen=True):
+    """One event of a subscription: ``event`` is event, summary, partial, state, voided or erased;
+    ``id`` resumes after it.
+    """
+
+    event: str
+    id: str | None
+    data: dict[str, Any]
+
+
+class TurnInfo(msgspec.Struct, frozen=True):
+    """How a turn stands: ``fencing_token`` is None while it waits, with ``place`` turns before
+    it.
+    """
+
+    turn_id: str
+    fencing_token: int | None = None
+    status: str = "started"
+    position: str | None = None
+    place: int = 0
+
+
+def context_of(document: bytes, fmt: ContextFormat, max_tokens: int | None) -> Context:
+    """The typed form of a context document; raises ``msgspec.DecodeError`` where it is none."""
+    context = msgspec.json.decode(document, type=Context)
+    context.raw, context.format, context.max_tokens = document, fmt, max_tokens
+    return context

@@ -1,0 +1,173 @@
+"""Assistant text in progress: deltas are sent as the model gives them, and the whole becomes a
+message at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from threadfold_client.calls import Call
+from threadfold_client.errors import ClientError, Conflict, RateLimited, TooLarge, Unavailable
+from threadfold_client.models import Appended
+
+MAX_DELTA = 64_000
+"""Characters in one request."""
+
+Send = Callable[[Call], Awaitable[bytes]]
+Append = Callable[[dict[str, Any]], Awaitable[Appended]]
+
+
+class PartialWriter:
+    """Writes one message in progress. Made by ``AsyncClient.partial``; best used with ``async
+    with``.
+
+    ``write`` does not wait for the network. One request is under way at a time; text written
+    meanwhile goes out with the next one. Each request names its first character, so it may be
+    repeated. While the service is away, ``trouble`` holds the error and the text waits for the next
+    request. Only a refusal of this writer raises: its turn is over, or the conversation was erased.
+
+    Leaving the ``async with`` without :meth:`finish` keeps the text as an interrupted message.
+    """
+
+    def __init__(
+        self, send: Send, append: Append, call: Callable[[Any], Call], turn_id: str
+    ) -> None:
+        self.turn_id = turn_id
+        self.trouble: ClientError | None = None
+        self.appended: Appended | None = None
+        self._send = send
+        self._append = append
+        self._call = call
+        self._text: list[str] = []
+        self._length = 0
+        self._sent = 0
+        self._refused: ClientError | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._ending = False
+        self._restarted = False
+
+    @property
+    def text(self) -> str:
+        """All that was written."""
+        if len(self._text) > 1:
+            self._text = ["".join(self._text)]
+        return self._text[0] if self._text else ""
+
+    async def write(self, delta: str) -> None:
+        """Add text.
+
+        Raises:
+            ClientError: an earlier part was refused for good: the turn is over, or the
+                conversation was erased.
+        """
+        if self._refused is not None:
+            raise self._refused
+        if not delta:
+            return
+        self._text.append(delta)
+        self._length += len(delta)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_unsent(), name=f"partial-{self.turn_id}")
+        # A model that answers at once must not keep the sending task from running.
+        await asyncio.sleep(0)
+
+    async def flush(self) -> None:
+        """Wait until all text is sent, or ``trouble`` says why it cannot be sent now; raises like
+        :meth:`write`.
+        """
+        while self._sent < self._length and self._refused is None:
+            if self._sending is None or self._sending.done():
+                self._sending = asyncio.create_task(
+                    self._send_unsent(), name=f"partial-{self.turn_id}"
+                )
+            await asyncio.wait([self._sending])
+            if self.trouble is not None:
+                return
+        if self._refused is not None:
+            raise self._refused
+
+    async def finish(self, /, message: dict[str, Any] | None = None, **fields: Any) -> Appended:
+        """End it with its message: the text written, with ``fields`` (model, usage, tool_calls), or
+        a whole ``message`` event in its place.
+
+        Raises:
+            ClientError: the append failed; it may be repeated, and changes nothing where it landed.
+        """
+        if self.appended is None:
+            await self._settle()
+            flat = message or {
+                "type": "message",
+                "role": "assistant",
+                "content": self.text,
+                **fields,
+            }
+            if not flat.get("content") and flat.get("tool_calls") and "content" in flat:
+                flat = {**flat, "content": None}
+            self.appended = await self._append(flat)
+        return self.appended
+
+    async def interrupt(self) -> Appended | None:
+        """End it as an interrupted message of the text so far; None without any."""
+        await self._settle()
+        if not self._length or self.appended is not None:
+            return self.appended
+        self.appended = await self._append(
+            {"type": "message", "role": "assistant", "content": self.text, "status": "interrupted"}
+        )
+        return self.appended
+
+    async def __aenter__(self) -> PartialWriter:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if self.appended is None:
+            try:
+                await asyncio.shield(self.interrupt())
+            except ClientError as failed:
+                if error is None:
+                    raise
+                error.add_note(f"the text so far could not be kept: {failed}")
+        else:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Let a request under way end; unsent text is in the message that follows."""
+        self._ending = True
+        if self._sending is not None and not self._sending.done():
+            await asyncio.wait([self._sending])
+
+    async def _send_unsent(self) -> None:
+        while self._sent < self._length and not self._ending:
+            delta = self.text[self._sent : self._sent + MAX_DELTA]
+            body = {"turn_id": self.turn_id, "delta": delta, "offset": self._sent}
+            try:
+                answer = msgspec.json.decode(await self._send(self._call(body)))
+            except (Unavailable, RateLimited, TooLarge) as error:
+                self.trouble = error
+                return
+            except Conflict as error:
+                if not self._sent or self._restarted:
+                    self._refused = error
+                    return
+                # The service may have lost the text: send it from the beginning, it ignores what
+                # it has.
+                self._sent, self._restarted = 0, True
+                continue
+            except ClientError as error:
+                self._refused = error
+                return
+            self.trouble, self._restarted = None, False
+            known = answer.get("offset") if isinstance(answer, dict) else None
+            # The service answers how much it has: less after a restart, and then it gets the rest
+            # again.
+            self._sent = (
+                min(known, self._length)
+                if isinstance(known, int) and 0 <= known != self._sent
+                else self._sent + len(delta)
+            )

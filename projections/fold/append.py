@@ -1,0 +1,75 @@
+"""Putting entries at the end of a window's tail, and what follows from each: cuts and due spans."""
+
+from __future__ import annotations
+
+import msgspec
+
+from projections.events.truncation import clip
+from projections.reducers.enforce_limits import enforce_limits, shorten
+from projections.reducers.variants import Variants
+from projections.window.bodies import result_text
+from projections.window.entry import AT_ONCE, RENDERED, Entry, Kind
+from projections.window.window import MAX_TAIL_BYTES, Window
+
+
+def append(window: Window, entry: Entry, reported: int = 0) -> None:
+    """Put an entry at the end of the tail, cut where a mark is passed, and keep the tail bounded.
+
+    ``reported`` are the tokens that a model said its input had, 0 where it said nothing.
+    """
+    if entry.kind in RENDERED:
+        if entry.kind == Kind.RESULT:
+            entry = _held_by_position(window, entry)
+        limit = window.limits.ceiling
+        if entry.tokens > limit:
+            chars = 0
+            if entry.kind == Kind.RESULT and not entry.chars:
+                chars = len(result_text(msgspec.json.decode(entry.body)))
+            tokens, body = clip(entry.body, entry.tokens, limit)
+            entry.shorten(AT_ONCE, f"clip:{limit}", body, tokens, chars)
+    window.append(entry, reported)
+    enforce_limits(window, len(window.tail))
+    if window.crowded or window.tail_bytes > MAX_TAIL_BYTES:
+        window.bound_entries()
+
+
+def append_text(window: Window, entry: Entry) -> None:
+    """Do what :func:`append` does, for a user's or an assistant's message of nothing but text."""
+    limits = window.limits
+    if entry.tokens > limits.ceiling or limits.counted:
+        append(window, entry)
+    elif window.append_text(entry):
+        enforce_limits(window, len(window.tail))
+        if window.crowded:
+            window.bound_entries()
+
+
+def _held_by_position(window: Window, result: Entry) -> Entry:
+    """A result that is too large to be kept whole is held by its position from the beginning."""
+    policy = window.policy
+    if not policy.spill_chars or len(result.body) <= policy.spill_chars:
+        return result
+    text = result_text(msgspec.json.decode(result.body))
+    if len(text) <= policy.spill_chars:
+        return result
+    variants, name = Variants.of(window), f"soft:{policy.soft_trim_chars}"
+    body, chars = variants.make(result.body, name, result)
+    shortened = msgspec.structs.replace(result, variants=())
+    shortened.shorten(AT_ONCE, name, body, min(result.tokens, variants.tokens(body)), chars)
+    return shortened
+
+
+def refold(window: Window, marked: int) -> None:
+    """Go through the tail as if its entries came only now, and cut again.
+
+    Used when a summary takes the tail's front, so that it makes no difference when that happened.
+    As that is a cut, too, tool results are shortened: among the entries up to ``marked``, at which
+    the summary was found to be due.
+    """
+    window.begin_refold()
+    tail = window.tail
+    for n, entry in enumerate(tail, 1):
+        window.refold_entry(entry)
+        if entry.offset <= marked and (n == len(tail) or tail[n].offset > marked):
+            shorten(window, n)
+        enforce_limits(window, n)

@@ -1,0 +1,139 @@
+"""When a window is due for a summary, and what the span covers: pure functions of its tail, lanes
+and policy.
+
+The span begins with the tail and ends between groups. It goes around what has to stay: groups with
+a call that may still be answered or that waits for somebody, and the newest user's message. These
+are *kept*: they stay at the front of the tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from projections.policy.policy import Policy
+from projections.reducers.reduction import newest
+from projections.window.conversation_state import ConversationState
+from projections.window.entry import RENDERED, Entry, Kind
+from projections.window.groups import Group, group_tail
+from projections.window.meta import Due
+
+
+def due_span(
+    tail: Sequence[Entry],
+    lanes: ConversationState,
+    policy: Policy,
+    after: int = -1,
+    *,
+    asked: bool = False,
+) -> Due | None:
+    """The span to summarise, None when nothing can leave this tail yet.
+
+    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a
+    span has to end beyond it. Where somebody ``asked`` for a summary, nothing stays but the last
+    group and what every span goes around.
+    """
+    groups = group_tail(tail)
+    cut = choose_cut(
+        tail, groups, lanes, 0 if asked else policy.keep_recent(lanes.pinned_tokens), after
+    )
+    return (
+        None
+        if cut is None
+        else span_to(tail, groups, lanes, cut, "explicit" if asked else "budget", after)
+    )
+
+
+def span_to(
+    tail: Sequence[Entry],
+    groups: list[Group],
+    lanes: ConversationState,
+    cut: int,
+    reason: str,
+    after: int = -1,
+) -> Due | None:
+    """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was
+    said, or nothing beyond ``after``.
+    """
+    kept = kept_offsets(groups, lanes)
+    covered = [entry for entry in tail[: cut + 1] if entry.offset not in kept]
+    if tail[cut].offset <= after or not any(_weight(entry) for entry in covered):
+        return None
+    last = tail[cut].offset
+    within = tuple(entry.offset for entry in tail[: cut + 1] if entry.offset in kept)
+    return Due(covered[0].start, last, reason, tail[-1].offset, within)
+
+
+def kept_offsets(groups: list[Group], lanes: ConversationState) -> set[int]:
+    """The offsets of entries that no span covers: groups that wait, and the newest user's
+    message.
+    """
+    waiting = lanes.waiting()
+    kept = {e.offset for g in groups if g.waits(waiting) for e in g.entries}
+    users = [group.head.offset for group in newest(groups) if group.head.kind == Kind.USER]
+    return kept.union(users)
+
+
+def choose_cut(
+    tail: Sequence[Entry], groups: list[Group], lanes: ConversationState, keep: int, after: int = -1
+) -> int | None:
+    """The index of the last entry of the span: the earliest place between groups that leaves at
+    most ``keep`` tokens.
+
+    Where the last group leaves no place that far, the furthest place before it is taken. None when
+    nothing that was said could leave the tail. What is kept on the way counts neither as gained nor
+    as left.
+    """
+    kept = kept_offsets(groups, lanes)
+    limit = _index_of_last(tail, groups)
+    reach = {g.head.offset: max(e.offset for e in g.entries) for g in groups if g.results}
+    early = {min(e.offset for e in g.entries): g.last for g in groups if g.results}
+    rest = sum(e.tokens for e in tail if e.kind in RENDERED)
+    gain, far, best = 0, -1, None
+    for i in range(limit):
+        entry = tail[i]
+        rest -= entry.tokens if entry.kind in RENDERED else 0
+        if entry.offset not in kept:
+            gain += _weight(entry)
+            far = max(far, reach.get(entry.offset, -1), early.get(entry.offset, -1))
+        if far <= entry.offset and gain and entry.offset > after:
+            best = i
+            if rest <= keep:
+                break
+    return best
+
+
+def places(tail: Sequence[Entry], due: Due, after: int) -> list[int]:
+    """The offsets at which a summary of a part of a due span may end: between groups, beyond
+    ``after``, and in force.
+
+    Of a held range of known positions these are all of its events.
+    """
+    groups, kept = group_tail(tail), set(due.kept)
+    reach = {
+        e.offset: max(e.offset for e in g.entries) for g in groups if g.results for e in g.entries
+    }
+    far, found = -1, []
+    for entry in tail:
+        if entry.start > due.last:
+            break
+        if entry.offset in kept or entry.kind == Kind.ABANDONED:
+            continue
+        far = max(far, reach.get(entry.offset, -1))
+        found += [o for o in entry.offsets() or () if far <= o and after < o <= due.last]
+    return found
+
+
+def _weight(entry: Entry) -> int:
+    """Tokens of an entry before it was shortened; 0 for what says nothing."""
+    if entry.kind in RENDERED or entry.kind == Kind.HELD:
+        return max(entry.tokens, entry.full)
+    return 0
+
+
+def _index_of_last(tail: Sequence[Entry], groups: list[Group]) -> int:
+    """The index of the first entry of the last group: from there on everything stays."""
+    shown = [group for group in groups if group.messages()]
+    if not shown:
+        return len(tail)
+    first = min(entry.offset for entry in shown[-1].entries)
+    return next((i for i, entry in enumerate(tail) if entry.offset == first), len(tail))

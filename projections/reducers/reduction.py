@@ -1,0 +1,239 @@
+"""Reducers: the free, deterministic shortenings, each a function over groups. They only ever
+shorten, and only whole groups leave.
+
+The same code serves both kinds of cuts: in ``stable`` mode the fold applies it at a cut and stores
+what came of it, in ``exact`` mode a render applies it to copies. A result that the model has not
+answered yet, one that is pinned, and a group that waits for somebody are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from projections.policy.policy import Policy
+from projections.policy.profiles import (
+    CALLABLE,
+    DEFAULT_TEMPLATE,
+    CompactResults,
+    KeepMessages,
+    KeepTurns,
+    Reducer,
+    SummarizeResults,
+)
+from projections.reducers.variants import Variants
+from projections.window.bodies import result_text
+from projections.window.entry import LEFT_OUT, Entry, Kind
+from projections.window.groups import Group, Link
+
+CLOSED = "session_closed"
+_COMPACT = "compact_tool_results"
+_decode = msgspec.json.decode
+
+
+@dataclass(slots=True)
+class Reduction:
+    """One run of reducers over groups, whose entries it changes.
+
+    ``at`` is the offset of the event at which the cut is made, ``waiting`` are the calls that must
+    stay whole, ``exact`` says that limits are what stays, and not maxima from which a cut goes down
+    to the low-water mark.
+    """
+
+    groups: list[Group]
+    policy: Policy
+    variants: Variants
+    at: int
+    waiting: set[Link]
+    exact: bool = False
+    changed: bool = False
+
+    def run(self, reducer: Reducer) -> None:
+        """Apply one of the policy's reducers."""
+        if isinstance(reducer, KeepTurns):
+            self._keep_turns(reducer.n)
+        elif isinstance(reducer, KeepMessages):
+            self._keep_messages(reducer.n)
+        elif isinstance(reducer, CompactResults):
+            self._compact(reducer)
+        elif isinstance(reducer, SummarizeResults):
+            for result, tool in self._results():
+                self._shorten(result, f"head:{reducer.top}", tool)
+
+    def shorten(self) -> None:
+        """The shortenings that save tokens: trimming of tool results, then the policy's reducers of
+        them, in order.
+        """
+        if self.policy.trim_tool_results:
+            self.trim()
+        for reducer in self.policy.reducers:
+            if isinstance(reducer, CompactResults | SummarizeResults):
+                self.run(reducer)
+
+    def limit(self) -> None:
+        """The policy's limits of turns and messages, in order."""
+        for reducer in self.policy.reducers:
+            if isinstance(reducer, KeepTurns | KeepMessages):
+                self.run(reducer)
+
+    def trim(self) -> None:
+        """Trim old tool results: over ``soft_trim_chars`` head and tail stay, over
+        ``hard_clear_chars`` a stub.
+        """
+        policy = self.policy
+        results = self._results(policy.protect_recent)
+        for result, tool in results:
+            # Bytes of JSON are at least as many as the characters they hold: most results need not
+            # be looked into.
+            if (result.variants and not result.variant.startswith("clip:")) or len(
+                result.body
+            ) <= min(policy.soft_trim_chars, policy.hard_clear_chars):
+                continue
+            size = len(result_text(_decode(result.body)))
+            if size > policy.hard_clear_chars:
+                self._shorten(result, "clear", tool)
+            elif size > policy.soft_trim_chars:
+                self._shorten(result, f"soft:{policy.soft_trim_chars}", tool)
+
+    def leave_out_oldest(self, most: int) -> None:
+        """Leave out groups, the oldest first, until the rest has at most ``most`` tokens; the last
+        group and the newest user's stay.
+        """
+        tokens = sum(group.tokens for group in self.groups)
+        stays = {id(group) for group in newest(self.groups)}
+        for group in self.groups:
+            if tokens <= most:
+                return
+            if id(group) not in stays and not self.waits(group):
+                before = group.tokens
+                self.leave_out(group, LEFT_OUT)
+                tokens -= before - group.tokens
+
+    def leave_out(self, group: Group, reducer: str) -> None:
+        """Leave a group out, but for its pinned results and the part of its message that calls for
+        them.
+        """
+        shown = group.shown_calls()
+        pinned = [i for i, result in group.results.items() if result.pinned and i in shown]
+        if group.held or (pinned and group.head.variant.startswith("pair:")):
+            return
+        for i, result in group.results.items():
+            if i not in pinned:
+                self._leave_out(result, reducer)
+        if pinned:
+            self._shorten(
+                group.head, f"pair:{','.join(map(str, sorted(pinned)))}:{reducer}", "", always=True
+            )
+        else:
+            self._leave_out(group.head, reducer)
+
+    def waits(self, group: Group) -> bool:
+        """Whether a call of the group may still be answered, or waits for somebody."""
+        return group.waits(self.waiting)
+
+    # -- parts
+
+    def _shown(self) -> list[Group]:
+        return [group for group in self.groups if group.messages()]
+
+    def _results(self, spared: int = 0) -> list[tuple[Entry, str]]:
+        """The results that may be shortened, in the order of the log, with the names of their
+        tools; the last ``spared`` left out.
+
+        Spared are the last of all results in sight, whether they may be shortened or not.
+        """
+        read = max(
+            (g.head.offset for g in self.groups if g.head.kind == Kind.ASSISTANT), default=-1
+        )
+        found = [
+            (result, (group.head.calls or ())[i][1])
+            for group in self._shown()
+            for i, result in group.results.items()
+            if not result.out and i in group.shown_calls()
+        ]
+        found.sort(key=lambda pair: pair[0].offset)
+        if spared:
+            del found[-spared:]
+        return [
+            (result, tool) for result, tool in found if result.offset < read and not result.pinned
+        ]
+
+    def _compact(self, reducer: CompactResults) -> None:
+        if reducer.replacement is None:
+            self._drop_calls(reducer.keep_last_n)
+            return
+        text = DEFAULT_TEMPLATE if reducer.replacement == "template" else reducer.replacement
+        named = text.startswith(CALLABLE)
+        variant = f"call:{text[len(CALLABLE) :]}" if named else f"text:{text}"
+        for result, tool in self._results(reducer.keep_last_n):
+            if not result.variant.startswith(("text:", "call:")):
+                self._shorten(result, variant, tool)
+
+    def _drop_calls(self, keep_last_n: int) -> None:
+        """Calls and their results go, all of a message or none; a message left empty goes, too."""
+        free = {id(result) for result, _ in self._results(keep_last_n)}
+        for group in self._shown():
+            shown = group.shown_calls()
+            results = [group.results[i] for i in shown if i in group.results]
+            if not shown or self.waits(group) or not results:
+                continue
+            if all(id(result) in free or result.pinned for result in results) and any(
+                not result.pinned for result in results
+            ):
+                kept = [i for i in shown if i in group.results and group.results[i].pinned]
+                for result in results:
+                    if not result.pinned:
+                        self._leave_out(result, _COMPACT)
+                if kept or result_text(_decode(group.head.body)).strip():
+                    self._shorten(group.head, "only:" + ",".join(map(str, kept)), "", always=True)
+                else:
+                    self._leave_out(group.head, _COMPACT)
+
+    def _keep_turns(self, n: int) -> None:
+        groups = self._shown()
+        begins = [i for i, group in enumerate(groups) if group.head.kind == Kind.USER]
+        if len(begins) > n or not n:
+            keep = self._down_to(n)
+            self._leave_out_all(groups[: begins[-keep]] if keep else groups, "keep_last_n_turns")
+
+    def _keep_messages(self, n: int) -> None:
+        groups = self._shown()
+        if sum(group.messages() for group in groups) <= n:
+            return
+        left, first = self._down_to(n), len(groups)
+        while first and (groups[first - 1].messages() <= left or (n and first == len(groups))):
+            first -= 1
+            left -= groups[first].messages()
+        self._leave_out_all(groups[:first], "keep_last_n_messages")
+
+    def _down_to(self, n: int) -> int:
+        if self.exact or not n:
+            return n
+        return max(1, int(n * self.policy.low_water))
+
+    def _leave_out_all(self, groups: Iterable[Group], reducer: str) -> None:
+        for group in groups:
+            if not self.waits(group):
+                self.leave_out(group, reducer)
+
+    def _leave_out(self, entry: Entry, reducer: str) -> None:
+        self._shorten(entry, f"out:{reducer}", "", always=True)
+
+    def _shorten(self, entry: Entry, variant: str, tool: str, *, always: bool = False) -> None:
+        """Put an entry into another variant, if that is shorter (or ``always``)."""
+        if entry.variant == variant or entry.out:
+            return
+        body, chars = self.variants.make(entry.body, variant, entry, tool, entry.variants)
+        tokens = min(entry.tokens, self.variants.tokens(body)) if body else 0
+        if body != entry.body and (tokens < entry.tokens or always):
+            entry.shorten(self.at, variant, body, tokens, chars)
+            self.changed = True
+
+
+def newest(groups: list[Group]) -> list[Group]:
+    """The groups that are left out last: the newest user's message, and the last group of all."""
+    shown = [group for group in groups if group.messages()]
+    users = [group for group in shown if group.head.kind == Kind.USER]
+    return [*users[-1:], *shown[-1:]]

@@ -1,0 +1,55 @@
+"""The image of a window: the bytes it is compared, copied and kept in memory as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from projections.window.entry import Entry
+from projections.window.meta import PROGRESS, Meta
+from projections.window.recent_ids import RecentIds
+
+_AT = PROGRESS.index("rollback")
+_ORDER = (*PROGRESS[:_AT], "base", "summary", *PROGRESS[_AT:])
+"""The fields of the meta in the order in which they are stored."""
+_TYPES = {field.name: field for field in msgspec.structs.fields(Meta)}
+_Stored = msgspec.defstruct(
+    "StoredMeta", [(name, _TYPES[name].type) for name in _ORDER], array_like=True
+)
+_encode = msgspec.msgpack.Encoder().encode
+_decode_meta = msgspec.msgpack.Decoder(_Stored).decode
+_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+
+
+class _Parts(msgspec.Struct, array_like=True):
+    meta: bytes
+    tail: list[bytes]
+    recents: bytes
+
+
+_decode_parts = msgspec.msgpack.Decoder(_Parts).decode
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """The stored form of a window's meta, for an image or a snapshot."""
+    return _encode([getattr(meta, name) for name in _ORDER])
+
+
+def decode_meta(value: bytes) -> Meta:
+    """The meta of its stored form; raises :class:`msgspec.DecodeError` when it is not one."""
+    stored: Any = _decode_meta(value)
+    return Meta(**{name: getattr(stored, name) for name in _ORDER})
+
+
+def encode_image(meta: Meta, tail: list[Entry], recents: RecentIds) -> bytes:
+    """The image of a window of these parts."""
+    return _encode((encode_meta(meta), [_encode(entry) for entry in tail], recents.packed()))
+
+
+def decode_image(value: bytes) -> tuple[Meta, list[Entry], RecentIds]:
+    """The parts of an image; raises :class:`msgspec.DecodeError` when it is not one."""
+    parts = _decode_parts(value)
+    meta = decode_meta(parts.meta)
+    recents = RecentIds(parts.recents, meta.count + meta.skipped)
+    return meta, [_decode_entry(entry) for entry in parts.tail], recents
