@@ -29,14 +29,14 @@ from streams.log.topics import partition_count
 from streams.projector.compaction_scheduler import Wanted
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
-from streams.runtime.throttle_logs import damp
+from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
 from streams.runtime.watchdog import Look, Watchdog, end_process
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0
-"""Seconds until a worker that is told to end does, whatever its brokers do; less than `threadfold
+"""Seconds until a worker that is asked to end does, whatever its brokers do; less than `threadfold
 up` and orchestrators give it.
 """
 
@@ -246,7 +246,7 @@ def create_app(settings: Settings) -> Any:
         """Runs the projector beside Faust's agents; its failure is the worker's."""
 
         async def on_start(self) -> None:
-            damp()
+            throttle_logs()
             await runtime.start()
             runtime.watch(
                 AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process

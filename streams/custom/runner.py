@@ -4,7 +4,7 @@ results up with the log.
 It runs on the partition runtime (``streams.partition.runtime``), one consumer group a generation.
 What it adds: which generation is fed, when a new one becomes live, and where a partition goes on. A
 partition whose checkpoint is missing, or of another log, is folded anew; until it has come to where
-the log ended then, its readers are told that it heals.
+the log ended then, its readers get :class:`Healing`.
 """
 
 from __future__ import annotations

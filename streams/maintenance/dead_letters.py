@@ -273,11 +273,11 @@ class DeadLetters:
                     f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
                     f" begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
                 )
-            told = StepResult()
-            now = await go_on(self.log, window, told, again=True)
+            result = StepResult()
+            now = await go_on(self.log, window, result, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
                 return 0, now.meta.parked
-            await self._publish(number, key, told)
+            await self._publish(number, key, result)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
                 # parked window back. So this comes first.
@@ -288,19 +288,19 @@ class DeadLetters:
             if (
                 await self.store.apply(self.generation, number, checkpoint, [write])
             ).verdict is Verdict.APPLIED:
-                return len(told.outcomes), now.meta.parked
+                return len(result.outcomes), now.meta.parked
             await asyncio.sleep(0.01 * min(attempt, 10))
         raise Fenced(
             f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in"
             " between: try again"
         )
 
-    async def _publish(self, number: int, key: Key, told: StepResult) -> None:
+    async def _publish(self, number: int, key: Key, result: StepResult) -> None:
         """Say what the events have to say that were folded only now; as ever, before it is
         written.
         """
         effects = Effects()
-        for _, outcome in told.outcomes:
+        for _, outcome in result.outcomes:
             effects.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
             effects.accepted += [
                 (key, summary.offset, summary.summary_id) for summary in outcome.accepted
@@ -310,7 +310,7 @@ class DeadLetters:
         name = str(key).encode()
         effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)
-            for letter in told.letters
+            for letter in result.letters
         ]
         if effects:
             await self.sink.publish(number, effects, [])
@@ -382,7 +382,7 @@ def closing(position: Position) -> bytes:
 
 
 def decoded(found: object) -> dict[str, Any]:
-    """What can be told of an event without its payload."""
+    """What can be shown of an event without its payload."""
     if isinstance(found, InvalidRecord):
         return {}
     kind = found.type if isinstance(found, OtherEvent) else short_type(found.__struct_config__.tag)  # type: ignore[attr-defined]

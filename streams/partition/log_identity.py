@@ -70,7 +70,7 @@ async def settled_end(log: Log, number: int, known: int) -> int:
     """Where a partition ends; ``known`` is where it ended once.
 
     A new leader may tell an earlier end until its followers have told it what they have, so an end
-    before ``known`` is believed only when it stays there for :data:`SETTLE` seconds. Raises
+    before ``known`` counts only when it stays there for :data:`SETTLE` seconds. Raises
     KafkaUnavailable.
     """
     deadline = time.monotonic() + SETTLE
@@ -137,7 +137,7 @@ async def find_start(
         accept: whether a log without its beginning is folded from what is left.
 
     Raises:
-        KafkaUnavailable: it cannot be told now.
+        KafkaUnavailable: it is unknown now.
     """
     begin = (await log.beginning_offsets())[number]
     end = await settled_end(
@@ -212,8 +212,8 @@ class Watch:
         return route(self._consumer, TopicPartition(self._topic, number))
 
     def begin(self, number: int, checkpoint: Checkpoint, begin: int, way: object) -> None:
-        """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` told before the
-        checkpoint's record was read.
+        """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` returned before
+        the checkpoint's record was read.
         """
         known = checkpoint.offset >= max(0, begin)
         self._fed[number] = _Fed(
@@ -336,7 +336,7 @@ class Watch:
                     )
                     shorter(number)
             except (KafkaError, ThreadfoldError) as error:
-                logger.info("whether the log is still the same cannot be told now: %s", error)
+                logger.info("whether the log is still the same is unknown now: %s", error)
             except Exception:
                 logger.exception("looking at the log failed; it is tried again")
             await asyncio.sleep(LOOK_EVERY)

@@ -204,16 +204,16 @@ class Partition(PartitionWindows):
         self, slot: Slot, offset: int, event: AnyEvent | InvalidRecord, effects: Effects
     ) -> None:
         """Take a record to a window that is parked, or is to be."""
-        before, told = slot.window, StepResult()
-        slot.window = await step_aside(self.log, before, offset, event, told)
+        before, result = slot.window, StepResult()
+        slot.window = await step_aside(self.log, before, offset, event, result)
         if slot.window is not before:
             slot.mark = slot.mark._replace(layout=Mark())
-        for done, outcome in told.outcomes:
+        for done, outcome in result.outcomes:
             effects.by[outcome.offset] = offset
             self._noted(slot.window, done, outcome, effects)
-        if not told.outcomes and not told.letters:
+        if not result.outcomes and not result.letters:
             self.counts.passed += 1
-        for letter in told.letters:
+        for letter in result.letters:
             effects.by[letter.offset] = offset
             self._dead(slot.window.key, letter.offset, letter.cause, letter.kind, effects)
 

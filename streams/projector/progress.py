@@ -37,7 +37,7 @@ class FoldProgress:
         """A look at each partition that is assigned; where none is, at all of them as one.
 
         Raises:
-            KafkaUnavailable, RedisUnavailable: it cannot be told now.
+            KafkaUnavailable, RedisUnavailable: it is unknown now.
         """
         ends, begins = await self._log.last_records(), await self._log.beginning_offsets()
         projector = self._projector

@@ -57,7 +57,7 @@ class Projector(Folder[Partition]):
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.revival = Revival(self.snapshots, log, rules_of(control))
         self.store: WindowStore = HydratingStore(store, self.revival)
-        self.rounds = SnapshotWriter(
+        self.snapshot_writer = SnapshotWriter(
             log, self.snapshots, settings.snapshot_events, settings.hibernate_after
         )
         self.rules = Rules()
@@ -78,7 +78,7 @@ class Projector(Folder[Partition]):
             await self._check_snapshots()
             await self.runtime.run()
         finally:
-            await self.rounds.stop()
+            await self.snapshot_writer.stop()
             await self.revival.stop()
             await self.snapshots.stop()
             await self.publisher.stop()
@@ -89,7 +89,7 @@ class Projector(Folder[Partition]):
 
     async def finish(self) -> None:
         """Write the snapshots that are due."""
-        await self.rounds.finish(LAST_SNAPSHOTS)
+        await self.snapshot_writer.finish(LAST_SNAPSHOTS)
 
     async def _check_snapshots(self) -> None:
         """Snapshots are an index: a topic that cannot hold them is reported, and done without."""
@@ -97,7 +97,7 @@ class Projector(Folder[Partition]):
         self._heals_from_snapshots = why is None
         if why is not None:
             logger.warning("no snapshots, a lost Redis costs reading the whole log: %s", why)
-            self.rounds = SnapshotWriter(self.log, self.snapshots, 0)
+            self.snapshot_writer = SnapshotWriter(self.log, self.snapshots, 0)
 
     # -- one partition
     # ------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Projector(Folder[Partition]):
 
     def _consider_snapshots(self, partition: Partition) -> None:
         behind = self.runtime.lag(partition) > self.settings.snapshot_events
-        self.rounds.consider(partition.number, behind=behind)
+        self.snapshot_writer.consider(partition.number, behind=behind)
 
     async def drop(self, partition: Partition) -> None:
         await self.store.drop_partition(partition.generation, partition.number)
@@ -123,7 +123,7 @@ class Projector(Folder[Partition]):
             return
         async with partition.turn:
             await partition.check()
-            self.rounds.check(partition.number)
+            self.snapshot_writer.check(partition.number)
             due = await partition.due_windows(_now_ms())
             await self._scheduler.ask(partition, due, again=True)
         # While there is more to fold, or how much is not known yet, time stands where the log has
@@ -133,10 +133,10 @@ class Projector(Folder[Partition]):
         self._consider_snapshots(partition)
 
     def taken_over(self, partition: Partition) -> None:
-        self.rounds.take_over(partition)
+        self.snapshot_writer.take_over(partition)
 
     def let_go(self, number: int) -> None:
-        self.rounds.forget([number])
+        self.snapshot_writer.forget([number])
 
     def goes_on(self) -> bool:
         """Follow the live generation: where it is another one, all partitions begin anew."""
@@ -188,8 +188,8 @@ class Projector(Folder[Partition]):
         return Prepared(partition, start.begin) if generation == self.generation else None
 
     async def _start_of(self, number: int, generation: int, committed: int) -> Start:
-        """Where the partition goes on; what is not of this log is dropped, and all of it is told to
-        subscribers once more.
+        """Where the partition goes on; what is not of this log is dropped, and all of it is
+        published once more.
         """
         runtime = self.runtime
         start = await find_start(

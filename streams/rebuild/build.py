@@ -64,7 +64,9 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class _Unwritten:
+class Unwritten:
+    """What was folded and is not written."""
+
     events: int = 0
     size: int = 0
     since: float = field(default_factory=time.monotonic)
@@ -105,8 +107,8 @@ async def left_to_fold(
 
 
 class Builder:
-    """Builds some partitions of a generation. ``told`` is called with the records of each batch; it
-    may raise to end the work.
+    """Builds some partitions of a generation. ``progress`` is called with the records of each
+    batch; it may raise to end the work.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class Builder:
         numbers: Iterable[int],
         *,
         bounds: Bounds | None = None,
-        told: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.events = 0
@@ -128,7 +130,7 @@ class Builder:
         self._log = RollbackCache(log)
         self._store = store
         self._bounds = bounds or Bounds()
-        self._told = told
+        self._progress = progress
         self._stopping = stopping
         rules = control.state.rules(generation)
         learn = control.learner(rules)
@@ -186,7 +188,7 @@ class Builder:
         for partition in partitions.values():
             await self._adopt(partition)
         bounds = self._bounds.of(len(partitions))
-        unwritten = {number: _Unwritten() for number in partitions}
+        unwritten = {number: Unwritten() for number in partitions}
         ranges = {
             number: (partition.checkpoint.offset + 1, ends[number] - 1)
             for number, partition in partitions.items()
@@ -196,13 +198,13 @@ class Builder:
                 partition = partitions[number]
                 await partition.fold(rows)
                 self.events += len(rows)
-                self._told(len(rows))
+                self._progress(len(rows))
                 mine = unwritten[number]
                 mine.events += len(rows)
                 mine.size += sum([len(row.value or b"") for row in rows])
                 if mine.over(bounds, partition.unwritten):
                     await partition.write()
-                    unwritten[number] = _Unwritten()
+                    unwritten[number] = Unwritten()
                 if self._stopping():
                     break
         for partition in partitions.values():

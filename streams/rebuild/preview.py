@@ -184,7 +184,7 @@ class Preview:
 
         Args:
             price: of a million tokens sent; the currency is the caller's. None: no cost of contexts
-                is told.
+                is reported.
         """
         sums = _Sums()
         for key in sorted(self._pairs):

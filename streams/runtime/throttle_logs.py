@@ -28,7 +28,8 @@ class ThrottledLogs(logging.Filter):
     """Lets a warning or an error pass that was not said lately; tracebacks and what is critical
     always.
 
-    What is the same is told by the text, of aiokafka's by its form: its lines differ in numbers.
+    Two lines are the same if their texts are; of aiokafka's, if their formats are: their numbers
+    differ.
     """
 
     def __init__(self, *, by_form: bool) -> None:
@@ -56,9 +57,10 @@ class ThrottledLogs(logging.Filter):
 _THEIRS, _OURS = ThrottledLogs(by_form=True), ThrottledLogs(by_form=False)
 
 
-def damp() -> None:
-    """Damp aiokafka's loggers, as far as it is imported, and ours; to be called by a service that
-    begins, again at no cost.
+def throttle_logs() -> None:
+    """Throttle aiokafka's loggers, as far as it is imported, and ours.
+
+    A service that begins calls it; a further call costs nothing.
     """
     names = [
         name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "aiokafka"
