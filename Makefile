@@ -2,6 +2,7 @@
 #
 #   PYTHON=python3.12    the interpreter that .venv is made with (otherwise the newest of 3.13, 3.12, 3.11, then python3)
 #   TEST_ARGS='-k fold'  passed to pytest; JOBS=3 is how many processes it runs, each with a Kafka and a Redis of its own
+#                        for the whole run
 #   DEMO_ARGS='--help'   passed to the demo
 #   SEEDS=100            how many seeds chaos runs, from FIRST=0 on; SEED=7 runs that one alone; CHAOS_ARGS=--verbose is passed to it
 #   FIGURE=projection    the figures that bench measures (otherwise all); BENCH_ARGS=--quick is passed to it
@@ -25,16 +26,22 @@ COMPILE = $(UV) pip compile --quiet --no-config --universal --python-version 3.1
 	--no-emit-find-links --no-annotate --no-header --constraint requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test chaos demo bench lint types lock clean
+.PHONY: help setup test test-all chaos demo bench lint types lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv from the hashed lock, with the threadfold command in it; does nothing when it is up to date
 	@PYTHON='$(PYTHON)' .ci/setup
 
-test: setup ## run the whole test suite, on the embedded Kafka and Redis
-	$(VENV)/pytest -n $(JOBS) --dist loadfile $(TEST_ARGS)
+# A file's tests stay in one process; the order is that of tests/conftest.py, long files first.
+PYTEST = $(VENV)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+test: setup ## run the tests that show that the product works, on the embedded Kafka and Redis; about five minutes
+	$(PYTEST) -m 'not long' --hypothesis-profile=fast $(TEST_ARGS)
+
+test-all: setup ## run every test: the long ones, and each with all of its examples
+	$(PYTEST) $(TEST_ARGS)
 
 chaos: setup ## kill, freeze, flush, cut and repeat under load, seed by seed; an oracle says what was lost, doubled or different
 	@$(VENV)/python -m tests.chaos --first $(FIRST) --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

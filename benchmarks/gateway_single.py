@@ -1,5 +1,5 @@
-"""Figure `gateway_single`: single appends and context reads over HTTP, beside bare routes of the
-same framework and server.
+"""Figure `gateway_single`: single appends and context reads over HTTP, beside bare routes on the
+same server.
 
 Our side is one gateway process; a worker folds what comes, whoever appended it. ``bare`` is a
 FastAPI application under the same server with the same settings: its append sends aiokafka a record

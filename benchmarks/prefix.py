@@ -217,11 +217,11 @@ def sent_messages(window: Window) -> tuple[list[bytes], list[Step]]:
     """What a model is sent but for the system lane, and what was shortened; put together as a
     reader does where the window is flat.
     """
-    lead = len(window.lanes.pinned)
+    lead = len(window.state.pinned)
     view = view_of(window)
     if view.flat:
         bodies = [entry.body for entry in window.tail if entry.kind in RENDERED and entry.body]
-        return lead_of(window.lanes, window.meta.summary)[lead:] + bodies, view.trace
+        return lead_of(window.state, window.meta.summary)[lead:] + bodies, view.trace
     render = render_openai(window)
     return render.bodies[lead:], render.trace
 
@@ -306,8 +306,8 @@ async def _fits(
             ):
                 i += is_call
                 if is_call and i % 10 == 0:
-                    bodies = render_openai(window, limit + window.lanes.pinned_tokens).bodies[
-                        len(window.lanes.pinned) :
+                    bodies = render_openai(window, limit + window.state.pinned_tokens).bodies[
+                        len(window.state.pinned) :
                     ]
                     whole.append(sum(_meaning(body) in whole_messages for body in bodies))
             row = {"ours": {"mean": round(sum(whole) / len(whole), 1), "most": max(whole)}}

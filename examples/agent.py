@@ -1,8 +1,9 @@
-"""One turn of an agent: append what the user said, take the bounded context, stream the model's
+"""One turn of an agent: append the user's text, take the bounded context, stream the model's
 answer to readers, append it.
 
-    pip install 'threadfold[openai]' THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=…
-    OPENAI_API_KEY=… python examples/agent.py CONVERSATION 'What did we agree on?'
+    pip install 'threadfold-client[openai]'
+    export THREADFOLD_URL=http://localhost:8080 THREADFOLD_KEY=… OPENAI_API_KEY=…
+    python examples/agent.py CONVERSATION 'What did we agree on?'
 
 ``OPENAI_BASE_URL`` and ``MODEL`` name any endpoint that speaks OpenAI's chat completions.
 """
@@ -20,27 +21,27 @@ from threadfold_client.adapters.openai import respond
 
 
 async def turn(
-    threadfold: AsyncClient, openai: AsyncOpenAI, conversation: str, said: str, model: str
+    threadfold: AsyncClient, openai: AsyncOpenAI, conversation: str, text: str, model: str
 ) -> str:
     """Run one turn and return the answer; another turn on the same conversation waits until this
     one is over.
     """
     async with threadfold.turn(conversation, policy="queue", seconds=120, model=model) as lease:
-        message = {"type": "message", "role": "user", "content": said}
-        asked = await threadfold.append(conversation, message, fence=lease.fencing_token)
+        message = {"type": "message", "role": "user", "content": text}
+        appended = await threadfold.append(conversation, message, fence=lease.fencing_token)
         answer = await respond(
             threadfold,
             conversation,
             openai,
             model=model,
-            after=asked.position,
+            after=appended.position,
             turn_id=lease.turn_id,
             fence=lease.fencing_token,
         )
         return answer.text
 
 
-async def main(conversation: str, said: str) -> None:
+async def main(conversation: str, text: str) -> None:
     """Run one turn, as the environment says."""
     async with (
         AsyncClient(os.environ["THREADFOLD_URL"], os.environ["THREADFOLD_KEY"]) as threadfold,
@@ -48,7 +49,7 @@ async def main(conversation: str, said: str) -> None:
     ):
         print(
             await turn(
-                threadfold, openai, conversation, said, os.environ.get("MODEL", "gpt-5-mini")
+                threadfold, openai, conversation, text, os.environ.get("MODEL", "gpt-5-mini")
             )
         )
 

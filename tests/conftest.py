@@ -14,6 +14,7 @@ import pytest
 
 from streams.log.topics import create_topics
 from streams.settings.settings import Settings
+from tests.support import profiles
 from tests.support.redis_cluster import RedisCluster
 from threadfold.embedded.stack import EmbeddedStack
 
@@ -30,6 +31,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background of a script ignores Ctrl-C, and so would every process the tests start
     # to interrupt it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# A broker of a test lives for minutes: the second compiler would take more time than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+profiles.register()
+KINDS = ("chaos", "integration", "contract", "unit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that no process has one left when the others have ended."""
+
+    def kind(item: pytest.Item) -> int:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return KINDS.index(folder) if folder in KINDS else len(KINDS)
+
+    items.sort(key=kind)
 
 
 @pytest.fixture(scope="session")

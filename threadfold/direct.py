@@ -15,15 +15,14 @@ from typing import Any
 
 import httpx
 import msgspec
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from projections.errors import ThreadfoldError
 from projections.names import make_key
 from streams.settings.settings import Settings
 from threadfold.gateway.access import INSIDE, Caller
-from threadfold.gateway.app import create_gateway
-from threadfold.gateway.bodies import as_list
+from threadfold.gateway.app import Gateway, create_gateway
+from threadfold.gateway.request import as_list
 from threadfold.service.conversations import ConversationService
 from threadfold_client.calls import Call
 from threadfold_client.errors import (
@@ -56,7 +55,7 @@ class DirectTransport:
         self._starting = asyncio.Lock()
         self._backend: ConversationService | None = None
         self._routes: HttpTransport | None = None
-        self._inside: FastAPI | None = None
+        self._inside: Gateway | None = None
         self._live: Any = None
         self._closed = False
         self._calls: Mapping[str, Callable[[ConversationService, Call], Awaitable[bytes]]] = {
@@ -215,13 +214,13 @@ class DirectTransport:
     async def _partial(self, backend: ConversationService, call: Call) -> bytes:
         body = call.body
         live = await self._lively()
-        held = await live.partial(
+        known = await live.partial(
             self._tenant, call.conversation, body["turn_id"], body["delta"], body.get("offset")
         )
-        return _json({"turn_id": body["turn_id"], "offset": held})
+        return _json({"turn_id": body["turn_id"], "offset": known})
 
 
-def _inside(settings: Settings, backend: ConversationService) -> FastAPI:
+def _inside(settings: Settings, backend: ConversationService) -> Gateway:
     """The gateway's application on this backend: no server ever sees it."""
     app = create_gateway(settings)
     app.state.connection.backend = backend

@@ -1,5 +1,5 @@
-"""Peers of figure `gateway_single`: bare routes on the gateway's framework and server that move the
-bytes the gateway moves.
+"""Peers of figure `gateway_single`: bare routes of FastAPI and Starlette, on the gateway's server,
+that move the bytes the gateway moves.
 
 ``bare`` is a FastAPI application: its append reads the body, gives aiokafka a record of as many
 bytes as the gateway would, waits until all in-sync replicas have it, and answers as many bytes as
@@ -24,9 +24,9 @@ from typing import Any
 
 import redis.asyncio as aredis
 from aiokafka import AIOKafkaProducer
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.sides.append_client import producer
@@ -119,18 +119,20 @@ async def refused(_: Request) -> Response:
     return Response(b"{}", 422, media_type="application/json")
 
 
-def with_fastapi(bare: Bare) -> FastAPI:
+def with_fastapi(bare: Bare) -> Any:
     """As anybody would write it."""
+    from fastapi import FastAPI
+
     app = FastAPI(lifespan=bare.lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.post(APPEND, status_code=202)
     async def append(request: Request, conversation: str) -> Response:
         return await bare.append(request)
 
-    @app.get(READ)
     async def read(conversation: str) -> Response:
         return await bare.read(conversation)
 
+    app.post(APPEND, status_code=202)(append)
+    app.get(READ)(read)
     app.post(READY)(refused)
     return app
 

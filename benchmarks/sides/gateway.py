@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from benchmarks.support.children import read_job
 from streams.settings.settings import Settings
@@ -31,7 +31,7 @@ def end_with_stdin() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def application() -> FastAPI:
+def application() -> ASGIApp:
     """The gateway's application, for a server that makes it in a process of its own."""
     settings, _, _ = read_job()
     return create_gateway(settings)

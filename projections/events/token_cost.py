@@ -130,11 +130,11 @@ class Bill:
         return 0
 
 
-def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
+def trusted_tokens(data: object, claim: events.Tokens | None, encoding: str) -> int:
     """The tokens the fold takes for ``data``: the producer's claim where it is plausible, else the
     sure bound.
 
-    A claim is not believed when it is missing, in another encoding, or impossible for the text's
+    A claim is not trusted when it is missing, in another encoding, or impossible for the text's
     byte length.
     """
     texts: list[str] = []
@@ -145,8 +145,8 @@ def believed(data: object, claim: events.Tokens | None, encoding: str) -> int:
     return claim.count
 
 
-def believed_text(text: str, claim: events.Tokens | None, encoding: str) -> int:
-    """What :func:`believed` gives for a message of this text and nothing else."""
+def trusted_text_tokens(text: str, claim: events.Tokens | None, encoding: str) -> int:
+    """What :func:`trusted_tokens` gives for a message of this text and nothing else."""
     n_bytes = _bytes(text)
     if claim is not None and claim.encoding == encoding:
         count = claim.count

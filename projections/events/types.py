@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -323,31 +323,19 @@ KnownEvent = (
 )
 AnyEvent = KnownEvent | OtherEvent
 
-DATA_TYPES: dict[str, type[Struct]] = {
-    "conversation.opened": Opened,
-    "message": Message,
-    "tool.result": ToolResult,
-    "tool.result.chunk": ToolResultChunk,
-    "suspension": Suspension,
-    "resolution": Resolution,
-    "rollback": Rollback,
-    "session.closed": SessionClosed,
-    "turn.started": TurnStarted,
-    "turn.ended": TurnEnded,
-    "compaction.requested": CompactionRequested,
-    "loop.detected": LoopDetected,
-    "summary": Summary,
-    "event.dropped": EventDropped,
-    "conversation.erased": Erased,
-}
-"""The short name of each type and the struct of its ``data``."""
-
 UPCASTERS: tuple[Upcaster, ...] = ()
 """From outdated versions to the present ones; every type is at its first version yet
 (``docs/events-versions.md``).
 """
 
 _types: EventTypes[KnownEvent] = EventTypes(KnownEvent, UPCASTERS)
+DATA_TYPES: dict[str, type[Struct]] = {
+    _types.short(str(event.__struct_config__.tag)): field.type
+    for event in get_args(KnownEvent)
+    for field in msgspec.structs.fields(event)
+    if field.name == "data"
+}
+"""The short name of each type and the struct of its ``data``."""
 _known: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
 _other = msgspec.json.Decoder(OtherEvent)
 _QUOTED = re.compile(r" value ['\"].*['\"](?= - at `\$|$)", re.DOTALL)

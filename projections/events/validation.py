@@ -79,11 +79,13 @@ class Intake:
     into its CloudEvents envelope.
 
     Args:
-        now: the time an event gets when it has none, RFC 3339. encoding: the tokenizer its text is
-        counted with. max_bytes: the limit for a whole value. operator: whether the reserved types
-        are allowed. expect: the first event's condition ``expect``
-        (``projections.fold.conditions``); the others expect the one before them. fence: every
-        event's condition ``fence``.
+        now: the time an event gets when it has none, RFC 3339.
+        encoding: the tokenizer its text is counted with.
+        max_bytes: the limit for a whole value.
+        operator: whether the reserved types are allowed.
+        expect: the first event's condition ``expect`` (``projections.fold.conditions``); the others
+            expect the one before them.
+        fence: every event's condition ``fence``.
     """
 
     def __init__(

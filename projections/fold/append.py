@@ -33,15 +33,11 @@ def append(window: Window, entry: Entry, reported: int = 0) -> None:
         window.bound_entries()
 
 
-def append_text(window: Window, entry: Entry) -> None:
-    """Do what :func:`append` does, for a user's or an assistant's message of nothing but text."""
-    limits = window.limits
-    if entry.tokens > limits.ceiling or limits.counted:
-        append(window, entry)
-    elif window.append_text(entry):
-        enforce_limits(window, len(window.tail))
-        if window.crowded:
-            window.bound_entries()
+def keep_limits(window: Window) -> None:
+    """See to the limits after :meth:`Window.append_text` said that one is passed."""
+    enforce_limits(window, len(window.tail))
+    if window.crowded:
+        window.bound_entries()
 
 
 def _held_by_position(window: Window, result: Entry) -> Entry:

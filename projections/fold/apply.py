@@ -11,8 +11,8 @@ from functools import partial
 
 from projections.events import types as events
 from projections.events.size_limits import out_of_bounds
-from projections.events.token_cost import believed_text
-from projections.fold.append import append, append_text
+from projections.events.token_cost import trusted_text_tokens
+from projections.fold.append import append, keep_limits
 from projections.fold.conditions import not_met
 from projections.fold.handlers import HANDLERS
 from projections.fold.outcomes import History as History
@@ -53,7 +53,7 @@ def apply(
         if refused is not None:
             return _reject(window, offset, id_hash, refused)
     if type(event) is events.MessageEvent and _append_text(window, offset, event):
-        window.count_event(offset, id_hash, visible=True)
+        window.count_event(offset, id_hash)
         return _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
     handler = HANDLERS[type(event)]
     beyond = out_of_bounds(event.data) if handler.bounded else None
@@ -66,7 +66,7 @@ def apply(
         outcome = _outcome((Status.APPLIED, offset, None, None, (), (), (), None))
     elif outcome.status is Status.NEEDS_HISTORY:
         return outcome
-    window.count_event(offset, id_hash, visible=handler.visible(event))
+    window.count_event(offset, id_hash, handler.visible(event))
     return outcome
 
 
@@ -92,8 +92,13 @@ def _append_text(window: Window, offset: int, event: events.MessageEvent) -> boo
         or data.usage is not None
     ):
         return False
-    tokens = believed_text(text, event.tokens, window.policy.encoding)
-    append_text(window, Entry(offset, kind, tokens, text_body(data.role, text)))
+    tokens = trusted_text_tokens(text, event.tokens, window.policy.encoding)
+    entry = Entry(offset, kind, tokens, text_body(data.role, text))
+    limits = window.limits
+    if tokens > limits.ceiling or limits.counted:
+        append(window, entry)
+    elif window.append_text(entry):
+        keep_limits(window)
     return True
 
 

@@ -11,7 +11,7 @@ from projections.errors import InvalidPosition
 from projections.events import types as events
 from projections.events.provider_limits import LONGEST_ID, call_ids
 from projections.events.size_limits import control_body
-from projections.events.token_cost import believed
+from projections.events.token_cost import trusted_tokens
 from projections.fold.append import append
 from projections.fold.outcomes import History, Outcome, Status
 from projections.fold.rehydration import reasoning_of
@@ -68,7 +68,7 @@ def _message(
 ) -> Outcome | None:
     data = event.data
     calls = tuple((c.id, c.name, call_hash(c.name, c.arguments)) for c in data.tool_calls or ())
-    tokens = believed(data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     entry = Entry(
         offset,
         ROLE_KIND[data.role],
@@ -77,7 +77,7 @@ def _message(
         calls=calls or None,
         reasoning=reasoning_of(data),
     )
-    before = window.lanes.run
+    before = window.state.run
     append(window, entry, data.usage.sent if data.usage and data.role == "assistant" else 0)
     loop = _loop(before, calls, window.policy.loop_guard) if calls else None
     return Outcome(Status.APPLIED, offset, loop=loop) if loop else None
@@ -96,12 +96,12 @@ def _loop(run: GuardRun | None, calls: tuple[Call, ...], guard: int) -> events.L
 
 
 def _result(window: Window, offset: int, event: events.ToolResultEvent, _: History | None) -> None:
-    data, state = event.data, window.lanes
+    data, state = event.data, window.state
     call = find_call(state, data.tool_call_id)
     # A result that nobody asked for comes before its call, or repeats one: its id tells, as far
     # back as ids are known.
     unknown = None if Used.holds(state.used, data.tool_call_id) else EARLY
-    tokens = believed(data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     sent, spill = _sent_id(window, call) if call else "", data.spill
     entry = Entry(
         offset,
@@ -128,7 +128,7 @@ def _sent_id(window: Window, call: OpenCall) -> str:
 
 
 def _opened(window: Window, offset: int, event: events.OpenedEvent, _: History | None) -> None:
-    tokens = believed(event.data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(event.data, event.tokens, window.policy.encoding)
     append(window, Entry(offset, Kind.OPENED, tokens, control_body(event.data)))
 
 
@@ -153,7 +153,7 @@ def _unknown(window: Window, offset: int, event: Any, history: History | None) -
 def _resolution(
     window: Window, offset: int, event: events.ResolutionEvent, _: History | None
 ) -> str | None:
-    if all(s.suspension_id != event.data.suspension_id for s in window.lanes.suspensions):
+    if all(s.suspension_id != event.data.suspension_id for s in window.state.suspensions):
         return "no suspension of that id is open"
     append(window, Entry(offset, Kind.RESOLUTION, 0, control_body(event.data)))
     return None
@@ -162,7 +162,7 @@ def _resolution(
 def _closed(
     window: Window, offset: int, event: events.SessionClosedEvent, _: History | None
 ) -> str | None:
-    last, after = window.lanes.last_message, event.data.after
+    last, after = window.state.last_message, event.data.after
     if after is not None and (last < 0 or after != window.position_of(last)):
         return "another message came after the one it names"
     append(window, Entry(offset, Kind.CLOSED, 0, control_body(event.data)))
@@ -215,7 +215,7 @@ def _summary(
     window: Window, offset: int, event: events.SummaryEvent, history: History | None
 ) -> Outcome | str:
     data = event.data
-    tokens = believed(data, event.tokens, window.policy.encoding)
+    tokens = trusted_tokens(data, event.tokens, window.policy.encoding)
     reason = why_not(window, data, tokens)
     if reason is not None:
         return reason

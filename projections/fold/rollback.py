@@ -10,7 +10,7 @@ import msgspec
 
 from projections.errors import InvalidPosition
 from projections.events import types as events
-from projections.events.token_cost import believed
+from projections.events.token_cost import trusted_tokens
 from projections.fold.outcomes import History, Outcome, Status, id_hash_of
 from projections.fold.summary_acceptance import why_not
 from projections.fold.summary_effects import (
@@ -93,7 +93,7 @@ def _index_at(window: Window, target: int) -> int | None:
 
 
 def _restore(window: Window, offset: int, target: int, history: History) -> Outcome:
-    """Take tail, lanes and summary from the fold at the target; ids, count and digest of this
+    """Take tail, state and summary from the fold at the target; ids, count and digest of this
     window go on.
     """
     restored, chain = history.window, history.chain
@@ -101,7 +101,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
         raise ValueError("a rollback beyond the window needs its history")
     for at, event in reversed(chain):
         data = event.data
-        tokens = believed(data, event.tokens, restored.policy.encoding)
+        tokens = trusted_tokens(data, event.tokens, restored.policy.encoding)
         if (
             parse_position(data.span.to).offset <= target
             and why_not(restored, data, tokens) is None
@@ -133,13 +133,13 @@ def _standing(
         if offset is None or not isinstance(event, events.SummaryEvent):
             break
         summary = active_summary(
-            event.data, offset, believed(event.data, event.tokens, window.policy.encoding)
+            event.data, offset, trusted_tokens(event.data, event.tokens, window.policy.encoding)
         )
     return found
 
 
 def take_out(window: Window, position: str) -> None:
-    """Take the event at a position (or of a recent id) out of the tail and the lanes before it;
+    """Take the event at a position (or of a recent id) out of the tail and the state before it;
     nothing happens where it is in neither.
 
     Text that a summary was made of stays in the summary.

@@ -58,7 +58,7 @@ def _why_not_span(window: Window, summary: Summary, first: int, last: int, end: 
     links = [(e.link[0], e.offset in kept) for e in span if e.link is not None]
     if any((head > last and not stays) or whole.get(head, stays) != stays for head, stays in links):
         return "its span parts a call from its result"
-    if any(offset in whole and not whole[offset] for offset, _ in window.lanes.suspended()):
+    if any(offset in whole and not whole[offset] for offset, _ in window.state.suspended()):
         return "its span covers a call that waits for somebody"
     if summary.span.positions and not _positions_hold(
         covered, last, absolute(summary.span.positions)

@@ -48,21 +48,21 @@ NO_TIMER = Timed()
 
 def timed(window: Window) -> Timed:
     """What the timer of this window follows from."""
-    idle, lanes, live = (
+    idle, state, live = (
         window.policy.idle_close_seconds,
-        window.lanes,
+        window.state,
         window.meta.turns.live if window.meta.turns else None,
     )
-    if window.meta.parked is not None or (not idle and not lanes.suspensions and live is None):
+    if window.meta.parked is not None or (not idle and not state.suspensions and live is None):
         # What time calls for would only wait behind the event at which it is parked, and be said
         # again and again.
         return NO_TIMER
     turn = (live.since, live.seconds * 1000) if live is not None and live.seconds else (-1, 0)
-    ends = [end for s in lanes.suspensions if (end := expiry_ms(s.expires_at)) is not None]
+    ends = [end for s in state.suspensions if (end := expiry_ms(s.expires_at)) is not None]
     expires = min(ends, default=None)
-    if not idle or lanes.last_message < 0 or lanes.closed is not None:
+    if not idle or state.last_message < 0 or state.closed is not None:
         return Timed(-1, 0, expires, *turn)
-    return Timed(lanes.last_message, idle * 1000, expires, *turn)
+    return Timed(state.last_message, idle * 1000, expires, *turn)
 
 
 @lru_cache(maxsize=4096)
@@ -127,7 +127,7 @@ def fired(
     the fold rejects it.
     """
     said: list[dict[str, Any]] = []
-    for suspension in window.lanes.suspensions:
+    for suspension in window.state.suspensions:
         end = expiry_ms(suspension.expires_at)
         if end is not None and end <= now_ms:
             id_ = _event_id(window, "expired", suspension.offset)

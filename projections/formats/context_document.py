@@ -19,10 +19,10 @@ from projections.storage.layout import (
     HEAD,
     Base,
     Head,
+    checksum,
     decode_base,
     decode_head,
     numbered,
-    seal,
 )
 from projections.window.conversation_state import OpenSuspension
 from projections.window.meta import ActiveSummary, Meta
@@ -42,7 +42,7 @@ def context_document(window: Window, render: Render, fields: bytes | None = None
             for what was left out, the answer to an open call).
     """
     meta = window.meta
-    view = msgspec.structs.replace(view_of(window), suspensions=window.lanes.suspensions)
+    view = msgspec.structs.replace(view_of(window), suspensions=window.state.suspensions)
     rest = _rest(
         window.partition,
         meta,
@@ -62,10 +62,10 @@ class Piece(NamedTuple):
     """What a chunk adds to a context: system messages, and rendered messages joined by commas, with
     their positions in the same form.
 
-    ``seal`` and ``skip`` identify the chunk it was made of.
+    ``checksum`` and ``skip`` identify the chunk it was made of.
     """
 
-    seal: bytes
+    checksum: bytes
     skip: int
     system: tuple[bytes, ...]
     system_positions: bytes
@@ -79,7 +79,7 @@ def piece_of(partition: int, value: bytes, skip: int) -> Piece:
     """
     split = split_chunk(value, skip)
     return Piece(
-        seal(value),
+        checksum(value),
         skip,
         split.system,
         _positions(partition, split.system_offsets),
@@ -106,10 +106,10 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     """The context document of a window of which :func:`is_joined` is true, from its parts; no
     message is parsed.
     """
-    pinned = len(base.lanes.pinned)
-    lead = lead_of(base.lanes, base.summary)
+    pinned = len(base.state.pinned)
+    lead = lead_of(base.state, base.summary)
     bodies = lead[:pinned]
-    positions = [_positions(partition, [item.offset for item in base.lanes.pinned])]
+    positions = [_positions(partition, [item.offset for item in base.state.pinned])]
     for piece in pieces:
         bodies += piece.system
         positions.append(piece.system_positions)
@@ -117,7 +117,7 @@ def join_context(partition: int, head: Head, base: Base, pieces: Sequence[Piece]
     bodies += [piece.joined for piece in pieces if piece.joined]
     if base.summary is not None:
         positions.append(b"null")
-    for pin in base.lanes.pins:
+    for pin in base.state.pins:
         positions += (b"null", _positions(partition, [pin.offset]))
     positions += [piece.positions for piece in pieces]
     trace = [step.to_dict() for step in head.view.trace]

@@ -29,10 +29,10 @@ def window_events(window: Window) -> list[dict[str, Any]]:
     rejected events and those of unknown types do not come. Texts are as the window keeps them
     (shortened where it did so).
     """
-    found = [_pinned(window, item) for item in window.lanes.pinned]
+    found = [_pinned(window, item) for item in window.state.pinned]
     if window.meta.summary is not None:
         found.append(_summary(window, window.meta.summary))
-    for pin in window.lanes.pins:
+    for pin in window.state.pins:
         found += [
             _message(pin.call, window.position_of(pin.offset)),
             {**_message(pin.result, window.position_of(pin.offset)), "pinned": True},

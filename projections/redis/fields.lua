@@ -1,10 +1,10 @@
 -- Reads a partition's checkpoint and some fields of one window as of one moment: one command in place of a transaction of two.
 --
--- KEYS[1] the partition's state, KEYS[2] a window's hash, KEYS[3] the hash of its recent ids (optional). ARGV the names of the fields.
+-- KEYS[1] the partition's state; optional: KEYS[2] a window's hash, KEYS[3] the hash of its recent ids. ARGV the names of the fields.
 -- Answers the values of revision, offset, timestamp, hash, target, layout and server, then those of the fields; nothing where there is none.
 -- With KEYS[3] a list of the names and values of all recent ids follows.
 local found = redis.call('HMGET', KEYS[1], 'revision', 'offset', 'timestamp', 'hash', 'target', 'layout', 'server')
-local fields = redis.call('HMGET', KEYS[2], unpack(ARGV))
+local fields = KEYS[2] and redis.call('HMGET', KEYS[2], unpack(ARGV)) or {}
 for i = 1, #fields do
   found[7 + i] = fields[i]
 end

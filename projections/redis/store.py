@@ -8,7 +8,6 @@ nothing here is the truth: it can be lost at any moment.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
 from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any, cast
@@ -45,10 +44,12 @@ class RedisStore:
         """Nothing is connected yet.
 
         Args:
-            url: like ``redis://host:6379/0`` (``projections.redis.address``). prefix: what all keys
-            begin with; deployments that share a server take their topics' prefixes. timeout:
-            seconds for one answer. compress: write the larger fields of windows as zstd; fields of
-            either kind are always read.
+            url: like ``redis://host:6379/0`` (``projections.redis.address``).
+            prefix: what all keys begin with; deployments that share a server take their topics'
+                prefixes.
+            timeout: seconds for one answer.
+            compress: write the larger fields of windows as zstd; fields of either kind are always
+                read.
         """
         self.url = url
         self.prefix = prefix
@@ -84,15 +85,7 @@ class RedisStore:
         }
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
-        name = self._state(generation, partition)
-
-        async def work(node: Node) -> Checkpoint | None:
-            return self._checkpoint(
-                await cast("Awaitable[dict[bytes, bytes]]", node.redis.hgetall(name)), node
-            )
-
-        with self._guarded():
-            return await self._servers.run(name, work)
+        return (await self._some(generation, partition, [], []))[0]
 
     async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
         async def work(node: Node) -> list[Stored | None]:
@@ -138,7 +131,7 @@ class RedisStore:
     async def _some(
         self, generation: int, partition: int, keys: list[str], names: list[bytes]
     ) -> tuple[Checkpoint | None, dict[bytes, bytes], list[bytes]]:
-        """Checkpoint, some fields of a window, and what lies under its second key, if that is given
+        """Checkpoint, and (where ``keys`` are given) some fields of a window and its recent ids
         (``fields.lua``).
         """
         state_key = self._state(generation, partition)

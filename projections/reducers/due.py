@@ -1,4 +1,4 @@
-"""When a window is due for a summary, and what the span covers: pure functions of its tail, lanes
+"""When a window is due for a summary, and what the span covers: pure functions of its tail, state
 and policy.
 
 The span begins with the tail and ends between groups. It goes around what has to stay: groups with
@@ -20,7 +20,7 @@ from projections.window.meta import Due
 
 def due_span(
     tail: Sequence[Entry],
-    lanes: ConversationState,
+    state: ConversationState,
     policy: Policy,
     after: int = -1,
     *,
@@ -28,25 +28,25 @@ def due_span(
 ) -> Due | None:
     """The span to summarise, None when nothing can leave this tail yet.
 
-    ``lanes`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a
+    ``state`` are as they stand after the tail; ``after`` is how far the summary in force reaches: a
     span has to end beyond it. Where somebody ``asked`` for a summary, nothing stays but the last
     group and what every span goes around.
     """
     groups = group_tail(tail)
     cut = choose_cut(
-        tail, groups, lanes, 0 if asked else policy.keep_recent(lanes.pinned_tokens), after
+        tail, groups, state, 0 if asked else policy.keep_recent(state.pinned_tokens), after
     )
     return (
         None
         if cut is None
-        else span_to(tail, groups, lanes, cut, "explicit" if asked else "budget", after)
+        else span_to(tail, groups, state, cut, "explicit" if asked else "budget", after)
     )
 
 
 def span_to(
     tail: Sequence[Entry],
     groups: list[Group],
-    lanes: ConversationState,
+    state: ConversationState,
     cut: int,
     reason: str,
     after: int = -1,
@@ -54,7 +54,7 @@ def span_to(
     """The span that ends with entry ``cut`` of the tail; None when it would cover nothing that was
     said, or nothing beyond ``after``.
     """
-    kept = kept_offsets(groups, lanes)
+    kept = kept_offsets(groups, state)
     covered = [entry for entry in tail[: cut + 1] if entry.offset not in kept]
     if tail[cut].offset <= after or not any(_weight(entry) for entry in covered):
         return None
@@ -63,18 +63,18 @@ def span_to(
     return Due(covered[0].start, last, reason, tail[-1].offset, within)
 
 
-def kept_offsets(groups: list[Group], lanes: ConversationState) -> set[int]:
+def kept_offsets(groups: list[Group], state: ConversationState) -> set[int]:
     """The offsets of entries that no span covers: groups that wait, and the newest user's
     message.
     """
-    waiting = lanes.waiting()
+    waiting = state.waiting()
     kept = {e.offset for g in groups if g.waits(waiting) for e in g.entries}
     users = [group.head.offset for group in newest(groups) if group.head.kind == Kind.USER]
     return kept.union(users)
 
 
 def choose_cut(
-    tail: Sequence[Entry], groups: list[Group], lanes: ConversationState, keep: int, after: int = -1
+    tail: Sequence[Entry], groups: list[Group], state: ConversationState, keep: int, after: int = -1
 ) -> int | None:
     """The index of the last entry of the span: the earliest place between groups that leaves at
     most ``keep`` tokens.
@@ -83,7 +83,7 @@ def choose_cut(
     nothing that was said could leave the tail. What is kept on the way counts neither as gained nor
     as left.
     """
-    kept = kept_offsets(groups, lanes)
+    kept = kept_offsets(groups, state)
     limit = _index_of_last(tail, groups)
     reach = {g.head.offset: max(e.offset for e in g.entries) for g in groups if g.results}
     early = {min(e.offset for e in g.entries): g.last for g in groups if g.results}

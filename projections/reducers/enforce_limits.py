@@ -45,7 +45,7 @@ def enforce_limits(window: Window, n: int) -> None:
     if (
         entry.kind == Kind.SUSPENSION
         and due is not None
-        and any(at <= due.last and at not in due.kept for at, _ in window.lanes.suspended())
+        and any(at <= due.last and at not in due.kept for at, _ in window.state.suspended())
     ):
         # The span would cover what waits for somebody now: no summary of it could be taken while
         # that lasts.
@@ -57,7 +57,7 @@ def enforce_limits(window: Window, n: int) -> None:
             _empty(window, n)
     if entry.kind == Kind.COMPACT and window.meta.due is None and window.policy.pays:
         window.mark_due(
-            due_span(window.tail[:n], window.lanes, window.policy, window.covered_to, asked=True)
+            due_span(window.tail[:n], window.state, window.policy, window.covered_to, asked=True)
         )
     if window.meta.due is None and window.tail_tokens + window.held_tokens > window.limits.mark:
         _pass_mark(window, n)
@@ -71,7 +71,7 @@ def _reduction(window: Window, n: int, groups: list[Group] | None = None) -> Red
         window.policy,
         Variants.of(window),
         window.tail[n - 1].offset,
-        window.lanes.waiting(),
+        window.state.waiting(),
     )
 
 
@@ -97,7 +97,7 @@ def _what_left(window: Window, n: int) -> Due | None:
     """
     tail = window.tail[:n]
     groups = group_tail(tail)
-    kept = kept_offsets(groups, window.lanes)
+    kept = kept_offsets(groups, window.state)
     if window.policy.cuts == "exact":
         groups = [group.copy() for group in groups]
         cut = _reduction(window, n, groups)
@@ -117,7 +117,7 @@ def _what_left(window: Window, n: int) -> Due | None:
         else next(i for i, entry in enumerate(tail) if entry.offset == first) - 1
     )
     return (
-        span_to(tail, group_tail(tail), window.lanes, last, "budget", window.covered_to)
+        span_to(tail, group_tail(tail), window.state, last, "budget", window.covered_to)
         if last >= 0
         else None
     )
@@ -134,9 +134,9 @@ def _empty(window: Window, n: int) -> None:
     _note(window, n, cut)
     if window.meta.due is None and window.policy.pays:
         tail = window.tail[:n]
-        reason = "idle" if window.lanes.closed == "idle" else "explicit"
+        reason = "idle" if window.state.closed == "idle" else "explicit"
         window.mark_due(
-            span_to(tail, group_tail(tail), window.lanes, n - 1, reason, window.covered_to)
+            span_to(tail, group_tail(tail), window.state, n - 1, reason, window.covered_to)
         )
 
 
@@ -165,7 +165,7 @@ def _pass_mark(window: Window, n: int) -> None:
         over = window.tail_tokens > limits.room or window.left_out > 0
         if window.tail_messages >= policy.min_messages or over:
             tail = window.tail if n == len(window.tail) else window.tail[:n]
-            window.mark_due(due_span(tail, window.lanes, policy, window.covered_to))
+            window.mark_due(due_span(tail, window.state, policy, window.covered_to))
     if window.meta.due is None and saved and saved * FAIR >= mark:
         shorten(window, n)
 

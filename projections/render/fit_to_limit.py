@@ -1,4 +1,4 @@
-"""The order of sacrifice: what a render gives up, step by step, when it is over its limit.
+"""How a render is fitted to a limit: what it gives up, step by step, when it is over its limit.
 
 1. Older groups, the oldest first, behind one line with their positions; the newest user's message,
    groups that wait for somebody, and the last group stay. 2. Tool results, the oldest first,
@@ -32,7 +32,7 @@ class DoesNotFit(ThreadfoldError):
     problem = 422
 
 
-def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
+def fit_to_limit(parts: Parts, limit: int, trace: list[Step]) -> None:
     """Shorten the parts until they have at most ``limit`` tokens; each step goes into the trace.
 
     Raises:
@@ -54,7 +54,7 @@ def sacrifice(parts: Parts, limit: int, trace: list[Step]) -> None:
 
 def _sizes(parts: Parts) -> str:
     summary = parts.window.meta.summary
-    system = parts.window.lanes.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
+    system = parts.window.state.tools_tokens + sum(tokens for _, tokens, _ in parts.system)
     last = sum(tokens_of(group) for group in newest(parts.groups))
     return (
         f"system lane and tools take {system} tokens, the summary"

@@ -76,7 +76,7 @@ class Parts:
     def fixed_tokens(self) -> int:
         """Tokens of tool schemas and the summary: they cannot be shortened."""
         summary = self.window.meta.summary
-        return self.window.lanes.tools_tokens + (
+        return self.window.state.tools_tokens + (
             summary.tokens + len(SUMMARY_MARK) if summary else 0
         )
 
@@ -148,7 +148,7 @@ def tokens_of(group: Group) -> int:
 
 def parts_of(window: Window) -> Parts:
     """The parts of a window's render as the fold left them."""
-    lanes, summary = window.lanes, window.meta.summary
+    state, summary = window.state, window.meta.summary
     everything = group_tail(window.tail)
     left = [
         e
@@ -160,13 +160,13 @@ def parts_of(window: Window) -> Parts:
         count = sum(e.count for e in left)
         stub = (count, min(e.start for e in left), max(e.offset for e in left))
     shown = [group for group in everything if group.messages()]
-    system = [(item.body, item.tokens, item.offset) for item in lanes.pinned]
+    system = [(item.body, item.tokens, item.offset) for item in state.pinned]
     return Parts(
         window,
         system,
         summary_body(summary) if summary else None,
-        list(lanes.pins),
+        list(state.pins),
         shown,
         stub,
-        lanes.suspended(),
+        state.suspended(),
     )

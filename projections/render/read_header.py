@@ -44,13 +44,13 @@ class ReadHeader(Struct, array_like=True):
 
 def view_of(window: Window) -> ReadHeader:
     """The view of a window as it is now."""
-    lanes, limits, summary = window.lanes, window.limits, window.meta.summary
+    state, limits, summary = window.state, window.limits, window.meta.summary
     base = window.meta.base
-    tokens = lanes.pinned_tokens + window.tail_tokens
+    tokens = state.pinned_tokens + window.tail_tokens
     if summary is not None:
         tokens += summary.tokens + len(SUMMARY_MARK)
     small = (
-        sum(len(s.prompt or "") + len(s.suspension_id) for s in lanes.suspensions) <= MAX_SUSPENDED
+        sum(len(s.prompt or "") + len(s.suspension_id) for s in state.suspensions) <= MAX_SUSPENDED
     )
     flat = (
         window.flat
@@ -58,23 +58,23 @@ def view_of(window: Window) -> ReadHeader:
         and not window.awaited
         and tokens <= limits.ceiling
         # Nothing of the system lane was cut or has left it.
-        and len(lanes.pinned) == len(base.pinned) + window.tail_pinned
-        and len(lanes.pins) == len(base.pins)
-        and lanes.pinned_tokens - lanes.tools_tokens
+        and len(state.pinned) == len(base.pinned) + window.tail_pinned
+        and len(state.pins) == len(base.pins)
+        and state.pinned_tokens - state.tools_tokens
         == base.pinned_tokens - base.tools_tokens + window.tail_pinned_tokens
         and not _reduces_on_render(window)
     )
     trace: list[Step] = []
-    if flat and (window.gains or lanes.pins or any(lanes.pins_lost) or any(lanes.pinned_lost)):
-        lead = len(lanes.pinned) + (summary is not None) + 2 * len(lanes.pins)
+    if flat and (window.gains or state.pins or any(state.pins_lost) or any(state.pinned_lost)):
+        lead = len(state.pinned) + (summary is not None) + 2 * len(state.pins)
         trace = steps_of(window, lead + window.shown_messages, tokens)
     return ReadHeader(
         flat,
         tokens,
         limits.budget,
         limits.ceiling,
-        state_of(lanes),
-        lanes.suspensions if small else [],
+        state_of(state),
+        state.suspensions if small else [],
         guard_of(window),
         trace,
     )
@@ -96,14 +96,14 @@ def summary_body(summary: ActiveSummary) -> bytes:
     return _encode({"role": "assistant", "content": SUMMARY_MARK + summary.text})
 
 
-def lead_of(lanes: ConversationState, summary: ActiveSummary | None) -> list[bytes]:
+def lead_of(state: ConversationState, summary: ActiveSummary | None) -> list[bytes]:
     """The messages before the tail: system lane, summary, pinned results with their calls; as they
     are stored.
     """
-    bodies = [item.body for item in lanes.pinned]
+    bodies = [item.body for item in state.pinned]
     if summary is not None:
         bodies.append(summary_body(summary))
-    for pin in lanes.pins:
+    for pin in state.pins:
         bodies += (pin.call, pin.result)
     return bodies
 
@@ -114,21 +114,21 @@ def flat_digest(window: Window) -> bytes:
 
 
 def _lead(window: Window) -> list[bytes]:
-    return lead_of(window.lanes, window.meta.summary)
+    return lead_of(window.state, window.meta.summary)
 
 
-def state_of(lanes: ConversationState) -> str:
+def state_of(state: ConversationState) -> str:
     """``closed`` | ``idle`` | ``awaiting_input`` (something is suspended, or the last turn ended) |
     ``active``.
     """
-    if lanes.closed is not None:
-        return "idle" if lanes.closed == "idle" else "closed"
-    return "awaiting_input" if lanes.suspensions or lanes.turn_ended else "active"
+    if state.closed is not None:
+        return "idle" if state.closed == "idle" else "closed"
+    return "awaiting_input" if state.suspensions or state.turn_ended else "active"
 
 
 def guard_of(window: Window) -> dict[str, Any] | None:
     """The same call made too often in a row, as ``loop.detected`` tells it, or None."""
-    run, most = window.lanes.run, window.policy.loop_guard
+    run, most = window.state.run, window.policy.loop_guard
     if run is not None and most and run.count >= most:
         return {"tool": run.tool, "arguments_sha256": run.sha.hex(), "count": run.count}
-    return window.lanes.loop
+    return window.state.loop

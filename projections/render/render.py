@@ -11,7 +11,7 @@ from projections.policy.policy import Policy
 from projections.policy.profiles import CompactResults, SummarizeResults
 from projections.reducers.reduction import Reduction
 from projections.reducers.variants import Variants
-from projections.render.fit_to_limit import sacrifice
+from projections.render.fit_to_limit import fit_to_limit
 from projections.render.parts import Parts, Render, parts_of
 from projections.render.trace import steps_of
 from projections.window.groups import ANSWER_TOKENS, group_tail
@@ -40,7 +40,7 @@ def render_openai(window: Window, max_tokens: int | None = None) -> Render:
     if window.policy.cuts == "exact":
         _reduce(parts, window.policy, trace)
     if parts.tokens > limit:
-        sacrifice(parts, limit, trace)
+        fit_to_limit(parts, limit, trace)
     render = parts.rendered(trace)
     render.made = trace[told:]
     return render
@@ -66,7 +66,7 @@ def _reduce(parts: Parts, policy: Policy, trace: list[Step]) -> None:
         policy,
         Variants.of(window),
         window.meta.position,
-        window.lanes.waiting(),
+        window.state.waiting(),
         exact=True,
     )
     steps = [("trim_tool_results", run.trim)] if policy.trim_tool_results else []

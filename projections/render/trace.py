@@ -12,9 +12,9 @@ def steps_of(window: Window, messages: int, tokens: int) -> list[Step]:
     """What the fold shortened of a window, told so that the last step ends with ``messages`` and
     ``tokens``.
     """
-    lanes = window.lanes
-    gains = {"lose_pin": lanes.pins_lost, "cut_system_text": lanes.pinned_lost}
-    saved = sum(pin.saved for pin in lanes.pins)
+    state = window.state
+    gains = {"lose_pin": state.pins_lost, "cut_system_text": state.pinned_lost}
+    saved = sum(pin.saved for pin in state.pins)
     gains |= {"shorten_pinned_results": (0, saved)} if saved else {}
     gains |= {name: (window.gains[name][0], window.gains[name][1]) for name in sorted(window.gains)}
     return chain(gains, messages, tokens)

@@ -1,7 +1,7 @@
 """How a window lies in a store: a few named fields, of which a batch writes those that changed.
 
 ``h`` is the head: counters, and the view a reader needs; written with every batch. ``b`` is the
-base: the lanes before the tail and the summary in force; written when they change. Fields with a
+base: the state before the tail and the summary in force; written when they change. Fields with a
 number are the tail's chunks, in order. New entries go to the newest chunk, which is written again
 until it is full; full small chunks are joined by eights. So each entry is written a few times,
 small while it is new, and a read of any length finds few fields. Recent ids lie apart, in numbered
@@ -44,7 +44,7 @@ class Head(Progress, array_like=True):
     """The counters of a window, how many entries at the front of its first chunk have left the
     tail, its view, and what its fields are.
 
-    ``base`` and ``chunks`` (by number) are :func:`seal` of the other fields, so whoever has one of
+    ``base`` and ``chunks`` (by number) are :func:`checksum` of the other fields: whoever has one of
     them already need not read it again, and a field that is not of this head is found out.
     ``messages`` is the SHA-256 of the rendered messages where the view is flat.
     """
@@ -59,7 +59,7 @@ class Head(Progress, array_like=True):
 class Base(Struct, array_like=True):
     """What a window stands on before its tail."""
 
-    lanes: ConversationState
+    state: ConversationState
     summary: ActiveSummary | None
 
 
@@ -70,7 +70,7 @@ decode_base = msgspec.msgpack.Decoder(Base).decode
 """Decode field ``b``; raises :class:`msgspec.DecodeError`."""
 
 
-def seal(value: bytes) -> bytes:
+def checksum(value: bytes) -> bytes:
     """What tells a field's value from another one: the first 8 bytes of its SHA-256."""
     return sha256(value).digest()[:8]
 
@@ -94,8 +94,8 @@ class Mark(NamedTuple):
     end: int = 0
     added: int = 0
     chunks: tuple[Placed, ...] = ()
-    seals: dict[int, bytes] = {}  # noqa: RUF012 (never written to)
-    base_seal: bytes = b""
+    checksums: dict[int, bytes] = {}  # noqa: RUF012 (never written to)
+    base_checksum: bytes = b""
 
     @property
     def nothing(self) -> bool:
@@ -123,20 +123,20 @@ def changes_of(window: Window, mark: Mark) -> Changes:
     plan = _plan(window, old, window.start if reset else mark.end)
     skip = max(0, window.start - plan[0].start) if plan else 0
     put: list[tuple[bytes, bytes]] = []
-    base_seal = mark.base_seal
+    base_checksum = mark.base_checksum
     if reset or window.base_revision != mark.base_revision:
         put.append((BASE, _encode(Base(window.meta.base, window.meta.summary))))
-        base_seal = seal(put[0][1])
-    known, seals = set(old), {}
+        base_checksum = checksum(put[0][1])
+    known, checksums = set(old), {}
     for chunk in plan:
         if chunk in known:
-            seals[chunk.number] = mark.seals[chunk.number]
+            checksums[chunk.number] = mark.checksums[chunk.number]
         else:
             first = max(chunk.start, window.start) - window.start
             value = encode_chunk(window.tail[first : chunk.end - window.start])
-            seals[chunk.number] = seal(value)
+            checksums[chunk.number] = checksum(value)
             put.append((b"%d" % chunk.number, value))
-    put.append((HEAD, _encode_head(window, skip, base_seal, seals)))
+    put.append((HEAD, _encode_head(window, skip, base_checksum, checksums)))
     kept = {chunk.number for chunk in plan}
     gone = [b"%d" % chunk.number for chunk in old if chunk.number not in kept]
     added = window.recents.added
@@ -167,8 +167,8 @@ def changes_of(window: Window, mark: Mark) -> Changes:
             window.start + len(window.tail),
             added,
             tuple(plan),
-            seals,
-            base_seal,
+            checksums,
+            base_checksum,
         ),
     )
 
@@ -233,12 +233,21 @@ def _merged(plan: list[Placed], start: int) -> list[Placed]:
     return plan
 
 
-def _encode_head(window: Window, skip: int, base_seal: bytes, seals: dict[int, bytes]) -> bytes:
+def _encode_head(
+    window: Window, skip: int, base_checksum: bytes, checksums: dict[int, bytes]
+) -> bytes:
     meta, view = window.meta, view_of(window)
     messages = flat_digest(window) if view.flat else b""
     progress = {name: getattr(meta, name) for name in PROGRESS}
     return _encode(
-        Head(skip=skip, view=view, base=base_seal, chunks=seals, messages=messages, **progress)
+        Head(
+            skip=skip,
+            view=view,
+            base=base_checksum,
+            chunks=checksums,
+            messages=messages,
+            **progress,
+        )
     )
 
 
@@ -260,11 +269,11 @@ def load_window(
     """
     head, base = decode_head(fields[HEAD]), decode_base(fields[BASE])
     progress = {name: getattr(head, name) for name in PROGRESS}
-    meta = Meta(base=base.lanes, summary=base.summary, **progress)
+    meta = Meta(base=base.state, summary=base.summary, **progress)
     found = numbered(fields)
     if (
-        seal(fields[BASE]) != head.base
-        or {int(name): seal(value) for name, value in found} != head.chunks
+        checksum(fields[BASE]) != head.base
+        or {int(name): checksum(value) for name, value in found} != head.chunks
     ):
         raise ValueError("its fields are not those of its head")
     tail, chunks, at = [], [], -head.skip

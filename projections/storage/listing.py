@@ -64,7 +64,7 @@ def listed(window: Window) -> Listed:
     if window.meta.erased:
         return Listed(erased=True)
     return Listed(
-        bool(window.lanes.suspensions), window.lanes.user, parked=window.meta.parked is not None
+        bool(window.state.suspensions), window.state.user, parked=window.meta.parked is not None
     )
 
 

@@ -34,7 +34,7 @@ MARKER_KEY = b"!marker"
 
 
 class Stamp(msgspec.Struct, array_like=True, frozen=True):
-    """By which code and rules a record was made; only a record of an equal stamp is believed."""
+    """By which code and rules a record was made; only a record of an equal stamp is trusted."""
 
     generation: int
     rules: bytes

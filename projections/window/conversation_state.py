@@ -142,7 +142,7 @@ _DATA: dict[int, type[Struct]] = {
 _TURNS = frozenset({Kind.TURN_STARTED, Kind.TURN_ENDED, Kind.TURN_TAKEN, Kind.TURN_PASSED})
 
 
-def find_call(lanes: ConversationState, call_id: str) -> OpenCall | None:
+def find_call(state: ConversationState, call_id: str) -> OpenCall | None:
     """The open call a result with this id answers: results pair by occurrence in order, as real
     agents reuse ids.
 
@@ -150,7 +150,7 @@ def find_call(lanes: ConversationState, call_id: str) -> OpenCall | None:
     after the user spoke again).
     """
     found = None
-    for call in lanes.calls:
+    for call in state.calls:
         if call.id == call_id:
             if not call.dead:
                 return call
@@ -158,62 +158,62 @@ def find_call(lanes: ConversationState, call_id: str) -> OpenCall | None:
     return found
 
 
-def step(lanes: ConversationState, entry: Entry, policy: Policy) -> None:
-    """Move ``lanes`` past one entry, in place."""
+def step(state: ConversationState, entry: Entry, policy: Policy) -> None:
+    """Move ``state`` past one entry, in place."""
     kind = entry.kind
     if kind in RENDERED:
-        step_message(lanes, entry)
+        step_message(state, entry)
     elif kind == Kind.SYSTEM:
-        lanes.pinned.append(Pinned(entry.offset, entry.tokens, entry.body))
-        _bound_pinned(lanes, policy)
+        state.pinned.append(Pinned(entry.offset, entry.tokens, entry.body))
+        _bound_pinned(state, policy)
     elif kind in _TURNS:
-        _step_turn(lanes, kind)
+        _step_turn(state, kind)
     elif kind in _DATA:
-        _step_control(lanes, entry, msgspec.json.decode(entry.body, type=_DATA[kind]))
+        _step_control(state, entry, msgspec.json.decode(entry.body, type=_DATA[kind]))
 
 
-def step_message(lanes: ConversationState, entry: Entry) -> None:
-    """Move ``lanes`` past one entry of a rendered kind, in place."""
-    lanes.closed = None
-    lanes.last_message = entry.offset
+def step_message(state: ConversationState, entry: Entry) -> None:
+    """Move ``state`` past one entry of a rendered kind, in place."""
+    state.closed = None
+    state.last_message = entry.offset
     if entry.kind == Kind.USER:
-        lanes.turn_ended = False
-        lanes.run = lanes.loop = None
-        for call in lanes.calls:
+        state.turn_ended = False
+        state.run = state.loop = None
+        for call in state.calls:
             call.dead = True
     elif entry.calls:
-        lanes.calls.extend(
+        state.calls.extend(
             OpenCall(entry.offset, i, id_, name) for i, (id_, name, _) in enumerate(entry.calls)
         )
-        del lanes.calls[:-MAX_OPEN_CALLS]
+        del state.calls[:-MAX_OPEN_CALLS]
         for id_, name, sha in entry.calls:
-            lanes.used = Used.add(lanes.used, id_)
-            if lanes.run is None or lanes.run.sha != sha:
-                lanes.run, lanes.loop = GuardRun(sha, name, 1), None
+            state.used = Used.add(state.used, id_)
+            if state.run is None or state.run.sha != sha:
+                state.run, state.loop = GuardRun(sha, name, 1), None
             else:
-                lanes.run = GuardRun(sha, name, lanes.run.count + 1)
+                state.run = GuardRun(sha, name, state.run.count + 1)
     elif entry.link is not None:
-        lanes.calls = [call for call in lanes.calls if (call.offset, call.index) != entry.link]
+        state.calls = [call for call in state.calls if (call.offset, call.index) != entry.link]
 
 
-def _step_turn(lanes: ConversationState, kind: int) -> None:
-    lanes.turn_ended = kind == Kind.TURN_ENDED
+def _step_turn(state: ConversationState, kind: int) -> None:
+    state.turn_ended = kind == Kind.TURN_ENDED
     if kind != Kind.TURN_STARTED:
-        for call in lanes.calls:
+        for call in state.calls:
             call.dead = True
 
 
-def _step_control(lanes: ConversationState, entry: Entry, data: object) -> None:
+def _step_control(state: ConversationState, entry: Entry, data: object) -> None:
     if isinstance(data, events.Opened):
-        lanes.policy = data.policy if data.policy is not None else lanes.policy
-        lanes.user, lanes.channel = data.user or lanes.user, data.channel or lanes.channel
-        lanes.metadata = data.metadata if data.metadata is not None else lanes.metadata
-        lanes.tools_tokens = entry.tokens if data.tools is not None else lanes.tools_tokens
+        state.policy = data.policy if data.policy is not None else state.policy
+        state.user, state.channel = data.user or state.user, data.channel or state.channel
+        state.metadata = data.metadata if data.metadata is not None else state.metadata
+        state.tools_tokens = entry.tokens if data.tools is not None else state.tools_tokens
     elif isinstance(data, events.Suspension):
-        lanes.suspensions = [s for s in lanes.suspensions if s.suspension_id != data.suspension_id]
-        call = find_call(lanes, data.tool_call_id) if data.tool_call_id else None
+        state.suspensions = [s for s in state.suspensions if s.suspension_id != data.suspension_id]
+        call = find_call(state, data.tool_call_id) if data.tool_call_id else None
         held = (call.offset, call.index) if call else None
-        lanes.suspensions.append(
+        state.suspensions.append(
             OpenSuspension(
                 entry.offset,
                 data.suspension_id,
@@ -224,43 +224,43 @@ def _step_control(lanes: ConversationState, entry: Entry, data: object) -> None:
                 held,
             )
         )
-        del lanes.suspensions[:-MAX_SUSPENSIONS]
+        del state.suspensions[:-MAX_SUSPENSIONS]
     elif isinstance(data, events.Resolution):
-        lanes.suspensions = [s for s in lanes.suspensions if s.suspension_id != data.suspension_id]
+        state.suspensions = [s for s in state.suspensions if s.suspension_id != data.suspension_id]
     elif isinstance(data, events.SessionClosed):
-        lanes.closed = data.reason
+        state.closed = data.reason
     elif isinstance(data, events.LoopDetected):
-        lanes.loop = msgspec.to_builtins(data)
+        state.loop = msgspec.to_builtins(data)
 
 
-def pin(lanes: ConversationState, item: PinnedResult, policy: Policy) -> None:
+def pin(state: ConversationState, item: PinnedResult, policy: Policy) -> None:
     """Put a pinned result beside the tail, where its call and itself have left it."""
-    lanes.pins.append(item)
-    _bound_pinned(lanes, policy)
+    state.pins.append(item)
+    _bound_pinned(state, policy)
 
 
-def _bound_pinned(lanes: ConversationState, policy: Policy) -> None:
+def _bound_pinned(state: ConversationState, policy: Policy) -> None:
     """Keep the pinned lane within its limit.
 
     The oldest pinned results lose their pin first, then the oldest system text goes, and what alone
     is too long is cut.
     """
-    limit, before = policy.pinned_limit, sum(item.tokens for item in lanes.pinned)
-    gone = max(0, len(lanes.pinned) - MAX_PINNED)
-    del lanes.pinned[:gone]
-    total = lanes.pinned_tokens
-    while lanes.pins and (total > limit or len(lanes.pins) > MAX_PINNED):
-        lost = lanes.pins.pop(0)
+    limit, before = policy.pinned_limit, sum(item.tokens for item in state.pinned)
+    gone = max(0, len(state.pinned) - MAX_PINNED)
+    del state.pinned[:gone]
+    total = state.pinned_tokens
+    while state.pins and (total > limit or len(state.pins) > MAX_PINNED):
+        lost = state.pins.pop(0)
         total -= lost.tokens
-        lanes.pins_lost = (lanes.pins_lost[0] + 1, lanes.pins_lost[1] + lost.tokens)
-    while len(lanes.pinned) > 1 and total > limit:
-        total -= lanes.pinned[0].tokens
+        state.pins_lost = (state.pins_lost[0] + 1, state.pins_lost[1] + lost.tokens)
+    while len(state.pinned) > 1 and total > limit:
+        total -= state.pinned[0].tokens
         gone += 1
-        del lanes.pinned[0]
-    if lanes.pinned and total > limit:
-        last = lanes.pinned[-1]
-        room = max(0, limit - lanes.tools_tokens)
-        lanes.pinned[-1] = Pinned(last.offset, *clip(last.body, last.tokens, room))
-    after = sum(item.tokens for item in lanes.pinned)
+        del state.pinned[0]
+    if state.pinned and total > limit:
+        last = state.pinned[-1]
+        room = max(0, limit - state.tools_tokens)
+        state.pinned[-1] = Pinned(last.offset, *clip(last.body, last.tokens, room))
+    after = sum(item.tokens for item in state.pinned)
     if after != before or gone:
-        lanes.pinned_lost = (lanes.pinned_lost[0] + gone, lanes.pinned_lost[1] + before - after)
+        state.pinned_lost = (state.pinned_lost[0] + gone, state.pinned_lost[1] + before - after)

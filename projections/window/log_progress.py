@@ -25,7 +25,7 @@ class LogProgress:
         """Note that the log was read up to ``offset``."""
         self.meta.position = offset
 
-    def count_event(self, offset: int, id_hash: bytes, *, visible: bool) -> None:
+    def count_event(self, offset: int, id_hash: bytes, visible: bool = True) -> None:
         """Count an applied event; ``visible``: later conditions see that it came."""
         meta = self.meta
         if visible:

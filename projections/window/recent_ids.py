@@ -51,7 +51,9 @@ class RecentIds:
         if packed:
             self._hashes, self._marks = _unpacked([packed])
         self.added = len(self._hashes) // _HASH if added is None else added
-        self._rebuild_filter()
+        # Made by the first who adds: to look one id up it does not pay.
+        self._filter: bytearray | None = None
+        self._unfiltered = 0
 
     @classmethod
     def from_blocks(cls, blocks: list[bytes], added: int) -> RecentIds:
@@ -60,7 +62,6 @@ class RecentIds:
         hashes, marks = _unpacked(blocks)
         recents._hashes, recents._marks = hashes[-LIMIT * _HASH :], marks[-LIMIT * _HASH :]
         recents.added = added
-        recents._rebuild_filter()
         return recents
 
     def __len__(self) -> int:
@@ -68,9 +69,11 @@ class RecentIds:
 
     def find(self, id_hash: bytes) -> Seen | None:
         """Look an id up by its SHA-256."""
-        slot = (id_hash[0] << 8) | id_hash[1]
-        if not self._filter[slot >> 3] >> (slot & 7) & 1:
-            return None
+        bits = self._filter
+        if bits is not None:
+            slot = (id_hash[0] << 8) | id_hash[1]
+            if not bits[slot >> 3] >> (slot & 7) & 1:
+                return None
         wanted = id_hash[:_HASH]
         at = self._hashes.find(wanted)
         while at >= 0 and at % _HASH:
@@ -90,13 +93,14 @@ class RecentIds:
             del hashes[:_HASH]
             del self._marks[:8]
         self._unfiltered += 1
-        if self._unfiltered > 3 * LIMIT:
+        bits = self._filter
+        if bits is None or self._unfiltered > 3 * LIMIT:
             # Bits of ids that left are cleared all at once, and seldom: at most one look-up in 16
             # passes for nothing.
             self._rebuild_filter()
         else:
             slot = (id_hash[0] << 8) | id_hash[1]
-            self._filter[slot >> 3] |= 1 << (slot & 7)
+            bits[slot >> 3] |= 1 << (slot & 7)
 
     @property
     def since(self) -> int:

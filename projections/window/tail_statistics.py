@@ -29,11 +29,11 @@ class TailStatistics(LogProgress):
         "flat",
         "gains",
         "held_tokens",
-        "lanes",
         "left_out",
         "results",
         "shown_messages",
         "shown_turns",
+        "state",
         "tail_bytes",
         "tail_messages",
         "tail_pinned",
@@ -41,7 +41,7 @@ class TailStatistics(LogProgress):
         "tail_tokens",
     )
 
-    lanes: ConversationState
+    state: ConversationState
 
     def _zero(self) -> None:
         self.tail_tokens = self.held_tokens = self.tail_messages = self.tail_bytes = 0
@@ -88,7 +88,7 @@ class TailStatistics(LogProgress):
             # What alone is too long is cut: its tokens may be the same after that, its text is not.
             whole = any(
                 item.offset == entry.offset and item.body == entry.body
-                for item in self.lanes.pinned
+                for item in self.state.pinned
             )
             self.flat = self.flat and whole and not has_attachments(entry.body)
 

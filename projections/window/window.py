@@ -40,7 +40,7 @@ class Window(Tail):
     ``tail_revision``, which grows whenever entries already in the tail were replaced, and from
     ``base_revision``, which grows whenever the state before the tail or the active summary changed.
 
-    Derived: ``lanes``, ``policy`` and ``limits`` as they stand after the tail, and the statistics
+    Derived: ``state``, ``policy`` and ``limits`` as they stand after the tail, and the statistics
     of the tail. ``cut`` is what the latest cut did, for whoever reports it (:meth:`pop_cut`).
     """
 
@@ -124,7 +124,7 @@ class Window(Tail):
 
     def _to_base(self) -> None:
         """State and statistics as they stand before the tail."""
-        self.lanes = self.meta.base.copy()
+        self.state = self.meta.base.copy()
         self.usage_excess = 0
         self._answered: set[tuple[int, int]] = set()
         self._zero()
@@ -132,19 +132,19 @@ class Window(Tail):
 
     def _refresh(self) -> None:
         """Policy and limits anew: something that they follow from has changed."""
-        self.policy: Policy = self.rules.for_conversation(self.key.tenant, self.lanes.policy)
+        self.policy: Policy = self.rules.for_conversation(self.key.tenant, self.state.policy)
         self.limits = Limits.of(
-            self.policy, self.lanes.pinned_tokens, self.summary_tokens, self.usage_excess
+            self.policy, self.state.pinned_tokens, self.summary_tokens, self.usage_excess
         )
 
     def _step(self, entry: Entry) -> None:
         kind = entry.kind
         if kind in RENDERED:
             if entry.offset > self.covered_to:
-                step_message(self.lanes, entry)
+                step_message(self.state, entry)
                 if entry.calls and self._answered:
-                    self.lanes.calls = [
-                        c for c in self.lanes.calls if (c.offset, c.index) not in self._answered
+                    self.state.calls = [
+                        c for c in self.state.calls if (c.offset, c.index) not in self._answered
                     ]
             if entry.link is not None and entry.link[0] > entry.offset:
                 self._answered.add(entry.link)
@@ -156,7 +156,7 @@ class Window(Tail):
                     self.usage_excess = entry.usage_excess
                     self._refresh()
         elif kind != Kind.NOTE:
-            step(self.lanes, entry, self.policy)
+            step(self.state, entry, self.policy)
             self._count(entry)
             if kind in (Kind.SYSTEM, Kind.OPENED):
                 self._refresh()
@@ -202,7 +202,7 @@ class Window(Tail):
             if entry.calls and self._early:
                 self._adopt(entry)
             if reported:
-                ours = self.lanes.pinned_tokens + self.summary_tokens + self.tail_tokens
+                ours = self.state.pinned_tokens + self.summary_tokens + self.tail_tokens
                 # A claim far off is of another model call, or of none.
                 entry.usage_excess = max(-ours // 2, min(3 * ours, reported - ours))
         self.tail.append(entry)
@@ -213,14 +213,14 @@ class Window(Tail):
 
         Returns whether a limit is passed. It holds while no limit of turns or messages is set.
         """
-        lanes, tail, limits = self.lanes, self.tail, self.limits
+        state, tail, limits = self.state, self.tail, self.limits
         tail.append(entry)
-        lanes.closed = None
-        lanes.last_message = entry.offset
+        state.closed = None
+        state.last_message = entry.offset
         if entry.kind == Kind.USER:
-            lanes.turn_ended = False
-            lanes.run = lanes.loop = None
-            for call in lanes.calls:
+            state.turn_ended = False
+            state.run = state.loop = None
+            for call in state.calls:
                 call.dead = True
             self.shown_turns += 1
         self.tail_bytes += len(entry.body)
@@ -268,7 +268,7 @@ class Window(Tail):
         part of the window.
         """
         if self.cut is None:
-            used = self.lanes.pinned_tokens + self.summary_tokens + tokens
+            used = self.state.pinned_tokens + self.summary_tokens + tokens
             self.cut = Cut(at, round(used / self.limits.ceiling, 6), tuple(steps))
         else:
             self.cut = Cut(at, self.cut.utilization, (*self.cut.steps, *steps))

@@ -18,7 +18,7 @@ import msgspec
 
 from projections.errors import InvalidPolicy, ThreadfoldError
 from projections.events import types as events
-from projections.events.token_cost import believed
+from projections.events.token_cost import trusted_tokens
 from projections.events.types import AnyEvent, absolute, delta
 from projections.events.validation import make_record
 from projections.fold.apply import id_hash_of
@@ -240,7 +240,7 @@ def _offset(item: Logged) -> int:
 
 def _tokens(event: AnyEvent, encoding: str) -> int:
     if isinstance(event, events.MessageEvent | events.ToolResultEvent):
-        return believed(event.data, event.tokens, encoding)
+        return trusted_tokens(event.data, event.tokens, encoding)
     return 0
 
 

@@ -62,7 +62,8 @@ class PayloadCipher(Protocol):
         Raises:
             Erased: a conversation was erased; nothing but its erasure is appended to it.
             KeyUnusable: no master key is configured, or (of a conversation that is new) one that is
-            in use is missing or another. KafkaUnavailable: a new key could not be stored.
+                in use is missing or another.
+            KafkaUnavailable: a new key could not be stored.
         """
 
     async def ready(self, rows: Iterable[_Row]) -> None:
@@ -243,7 +244,8 @@ def read_event(seals: PayloadCipher, conversation: bytes, value: bytes) -> AnyEv
 
     Raises:
         Undecodable: as ``projections.events.types.decode_event`` says, or its payload does not
-        authenticate. KeyUnusable: the key is there, and its master key is not.
+            authenticate.
+        KeyUnusable: the key is there, and its master key is not.
     """
     if MARK not in value:
         return decode_event(value)

@@ -32,6 +32,7 @@ def small(seed: int) -> Plan:
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("seed", [4, 36])
+@pytest.mark.long
 async def test_nothing_is_lost_doubled_or_different_under_faults(
     seed: int, chaos_stack: Stack
 ) -> None:

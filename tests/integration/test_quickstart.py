@@ -21,7 +21,7 @@ from tests.support.up import Up, running
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "quickstart.md"
 ADDRESS = "http://127.0.0.1:8080"
 FIRST = ("make setup", ". .venv/bin/activate", "threadfold up")
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 def whole(command: str) -> bool:
@@ -76,6 +76,7 @@ async def bash(command: str, folder: Path, env: dict[str, str]) -> str:
     not (shutil.which("bash") and shutil.which("curl")),
     reason="the page's commands need bash and curl",
 )
+@pytest.mark.long
 async def test_every_command_of_the_quickstart_does_what_the_page_says(tmp_path: Path) -> None:
     page = PAGE.read_text()
     programs = str(Path(sys.executable).parent)

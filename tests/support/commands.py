@@ -1,17 +1,29 @@
-"""Running the threadfold command as a user does: a process of its own, with nothing of this one's
-settings.
+"""Running the threadfold command with nothing of this process' settings.
+
+``cli`` and ``ok`` run a command line in a thread of this process: a process of its own takes a
+second to import what is imported here already. ``start`` makes a process: for what signals, pipes
+and exit codes do, and for the commands that run processes themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
+
+from threadfold.cli.main import main
 
 COMMAND = [sys.executable, "-m", "threadfold.cli"]
+PROCESSES = {"up", "worker", "gateway", "rebuild", "projection"}
+"""Commands that handle signals, which only a main thread may, or never end by themselves."""
+
+_one_at_a_time = asyncio.Lock()
 
 
 class Ran(NamedTuple):
@@ -63,16 +75,45 @@ async def cli(
     limit: float = 60.0,
 ) -> Ran:
     """Run a command to its end, at most ``limit`` seconds."""
+    given = text.encode() if isinstance(text, str) else text
+    if args and str(args[0]) in PROCESSES:
+        return await _in_a_process(args, env, given, limit)
+    async with _one_at_a_time, asyncio.timeout(limit):
+        with _streams(given) as (out, err), mock.patch.dict(os.environ, clean_env(env), clear=True):
+            code = await asyncio.to_thread(main, [str(arg) for arg in args])
+    return Ran(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+async def _in_a_process(
+    args: tuple[str | Path, ...], env: Mapping[str, str] | None, given: bytes, limit: float
+) -> Ran:
     process = await start(*args, env=env, stdin=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(limit):
-            out, err = await process.communicate(text.encode() if isinstance(text, str) else text)
+            out, err = await process.communicate(given)
     except BaseException:
         process.kill()
         await process.wait()
         raise
     assert process.returncode is not None
     return Ran(process.returncode, out.decode(), err.decode())
+
+
+@contextlib.contextmanager
+def _streams(given: bytes) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
+    """This process' standard streams, replaced; what was written is complete at the end."""
+    out, err = io.BytesIO(), io.BytesIO()
+    written = [io.TextIOWrapper(each, encoding="utf-8", write_through=True) for each in (out, err)]
+    read = io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")
+    with (
+        contextlib.redirect_stdout(written[0]),
+        contextlib.redirect_stderr(written[1]),
+        mock.patch.object(sys, "stdin", read),
+    ):
+        yield out, err
+        for each in written:
+            each.flush()
+            each.detach()
 
 
 async def ok(

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -121,7 +120,7 @@ def _until_ready(url: str, said: dict[str, list[str]], limit: float = 60.0) -> N
         try:
             with opener.open(f"{url}/readyz", timeout=5):
                 return
-        except urllib.error.URLError as error:
+        except OSError as error:  # a URLError, or a timeout while it answers
             print(f"not ready yet: {error}", file=sys.stderr)
         time.sleep(0.05)
     raise AssertionError(f"the gateway was not ready within {limit:g} s: {said}")

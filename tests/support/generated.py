@@ -375,7 +375,7 @@ class Story:
         """An event that is in the log already."""
         if self.log:
             offset, event = self.rng.choice(self.log[-20:])
-            (raw,) = [row for row in self.messages._rows[0] if row.position.offset == offset]
+            (raw,) = [row for row in self.messages.rows(0) if row.position.offset == offset]
             again = self.messages.put(0, raw.key, raw.value).offset
             self._fold(again, event, {"type": "repeat"})
 
@@ -429,7 +429,7 @@ def whole_log(story: Story) -> str:
     """The log as JSON lines, to look at."""
     rows = [
         (raw.position.offset, json.loads(raw.value or b"null"))
-        for raw in story.messages._rows[0]
+        for raw in story.messages.rows(0)
         if raw.key == str(KEY).encode()
     ]
     return "\n".join(f"{offset}: {json.dumps(value)}" for offset, value in rows)

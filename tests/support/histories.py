@@ -163,7 +163,7 @@ class Writer:
         return {"reason": "expired", "since": f"{PARTITION}-{since - self.rng.choice([0, 0, 1])}"}
 
 
-_EVENT_OF = {
+EVENT_OF = {
     events.Opened: events.OpenedEvent,
     events.Message: events.MessageEvent,
     events.ToolResult: events.ToolResultEvent,
@@ -186,7 +186,7 @@ def make_event(data: object, id_: str, tokens: int | None = None) -> AnyEvent:
     if data is None:
         return events.OtherEvent(specversion="1.0", id=id_, type="acme.note.v1", source=KEY.source)
     claim = None if tokens is None else events.Tokens(count=tokens, encoding="o200k_base")
-    event = _EVENT_OF[type(data)](
+    event = EVENT_OF[type(data)](
         specversion="1.0", id=id_, source=KEY.source, tokens=claim, data=data
     )
     return events.decode_event(msgspec.json.encode(event))

@@ -12,7 +12,7 @@ import httpx
 
 from streams.control.follower import Control, Generation
 from streams.settings.settings import Settings
-from tests.support.on_a_port import served
+from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 
@@ -37,7 +37,7 @@ async def running_platform(
     await control.stop()
     async with (
         running_worker(settings),
-        served(create_gateway(settings)) as url,
+        serving(create_gateway(settings)) as url,
         httpx.AsyncClient() as http,
     ):
 

@@ -58,13 +58,13 @@ def checked(
     try:
         render = render_openai(window, max_tokens)
     except DoesNotFit as error:
-        assert limit - window.lanes.pinned_tokens - window.summary_tokens < room_of_newest(
+        assert limit - window.state.pinned_tokens - window.summary_tokens < room_of_newest(
             window
         ), f"refused without need: {error}"
         return None
     messages = msgspec.json.decode(render.messages)
     none("openai", openai_checker.problems(messages))
-    own = sum(map(counted, messages)) + window.lanes.tools_tokens
+    own = sum(map(counted, messages)) + window.state.tools_tokens
     assert own <= limit, (
         f"{own} tokens by an independent count, {render.tokens} by the render's own, where {limit}"
         " is the limit"
@@ -193,7 +193,7 @@ def check_kept(window: Window, render: Render, in_force: list[tuple[int, dict[st
     heads = {entry.offset for entry in window.tail if entry.calls}
     for ids in (
         waiting_calls(in_force)
-        if all(link[0] in heads for link in window.lanes.suspended())
+        if all(link[0] in heads for link in window.state.suspended())
         else []
     ):
         assert ids in there, f"the suspended calls {ids} are not in the render"

@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from tests.support.worker import until
-from threadfold.gateway.server import _listen, http_protocol
+from threadfold.gateway.server import http_protocol, listen
 
 
 class _Server(uvicorn.Server):
@@ -22,9 +22,9 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[str]:
+async def serving(app: ASGIApp) -> AsyncIterator[str]:
     """The address of the application, served by uvicorn until the block ends."""
-    listening = _listen("127.0.0.1", 0)
+    listening = listen("127.0.0.1", 0)
     config = uvicorn.Config(
         app,
         http=http_protocol(),

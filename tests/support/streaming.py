@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
 
 from streams.settings.settings import Settings
 from tests.support.worker import until
 from threadfold.gateway import create_gateway
-from threadfold.gateway.server import _listen, _Server
+from threadfold.gateway.app import Gateway as App
+from threadfold.gateway.server import Server, listen
 
 
 class Gateway(NamedTuple):
     """A gateway that listens; ``http`` has no key."""
 
     url: str
-    app: FastAPI
+    app: App
     server: uvicorn.Server
     http: httpx.AsyncClient
 
@@ -41,8 +41,8 @@ class Gateway(NamedTuple):
 async def serving(settings: Settings) -> AsyncIterator[Gateway]:
     """A gateway on a free port, ready."""
     app = create_gateway(settings)
-    listening = _listen("127.0.0.1", 0)
-    server = _Server(
+    listening = listen("127.0.0.1", 0)
+    server = Server(
         uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=10
         )

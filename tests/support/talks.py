@@ -20,10 +20,10 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, piece_offsets, request_for
-from tests.support.histories import _EVENT_OF, RULES
+from tests.support.histories import EVENT_OF, RULES
 
 Row = tuple[bytes | None, bytes | None]
-_EVENTS: Any = _EVENT_OF
+_EVENTS: Any = EVENT_OF
 
 
 @dataclass

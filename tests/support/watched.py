@@ -21,7 +21,6 @@ from streams.settings.settings import Settings
 from tests.support.gateway import Client, say
 from tests.support.worker import until
 from threadfold.service.conversations import ConversationService
-from threadfold.service.window_cache import WindowCache
 
 PAUSE = 0.01
 """Seconds between two readings of one reader."""
@@ -129,8 +128,7 @@ class Watched:
         for name in self.conversations:
             floor = self.served[name]
             # As a gateway that has just been started: it knows of nothing that was served.
-            self.fresh._served.clear()
-            self.fresh._cache = WindowCache(self.fresh.settings.read_cache_bytes)
+            self.fresh.windows.forget_all()
             try:
                 window = await self.fresh.window("acme", name)
             except (Healing, RedisUnavailable) as error:

@@ -48,8 +48,11 @@ async def _compact(runtime: Runtime, consumer: AIOKafkaConsumer) -> None:
         await answer(runtime.compactor, row.value, runtime.settings.summary_time_cap)
 
 
-async def until(condition, limit: float = 20.0, what: str = "the condition"):  # type: ignore[no-untyped-def]
-    """Wait until an async condition returns something true, and return it."""
+async def until(condition, limit: float = 60.0, what: str = "the condition"):  # type: ignore[no-untyped-def]
+    """Wait until an async condition returns something true, and return it.
+
+    The limit is for what never comes: a busy machine takes many times what an idle one does.
+    """
     async with asyncio.timeout(limit):
         while True:
             result = await condition()

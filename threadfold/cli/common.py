@@ -17,7 +17,9 @@ import msgspec
 
 from projections.errors import InvalidSettings
 from streams.control.follower import Control
+from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import PREFIX, Settings
+from streams.stack import Stack
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -126,6 +128,16 @@ async def open_control(settings: Settings) -> AsyncIterator[Control]:
         yield await control.start()
     finally:
         await control.stop()
+
+
+@asynccontextmanager
+async def open_snapshots(stack: Stack) -> AsyncIterator[KafkaSnapshots | None]:
+    """The snapshots topic while the block runs; None if it cannot be used."""
+    snapshots = KafkaSnapshots(stack.settings, stack.log.partitions)
+    try:
+        yield snapshots if await snapshots.usable() is None else None
+    finally:
+        await snapshots.stop()
 
 
 def say(text: str) -> None:

@@ -18,10 +18,17 @@ from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
-from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from streams.stack import Stack, reach
-from threadfold.cli.common import Finite, data_option, load_settings, print_json, print_line, run
+from threadfold.cli.common import (
+    Finite,
+    data_option,
+    load_settings,
+    open_snapshots,
+    print_json,
+    print_line,
+    run,
+)
 
 FIRST_BYTES = 400
 
@@ -38,25 +45,23 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Stack, DeadLetters]]
         letters = KafkaLog(
             settings, await partition_count(settings, "dead-letters"), "dead-letters"
         )
-        sink, snapshots = (
-            Publisher(settings, stack.log),
-            KafkaSnapshots(settings, stack.log.partitions),
-        )
+        sink = Publisher(settings, stack.log)
         try:
-            rules, usable = (
-                stack.control.state.rules(stack.generation),
-                await snapshots.usable() is None,
-            )
-            number = stack.generation.number
-            topic, accept = snapshots if usable else None, settings.accept_truncated_log
-            yield (
-                stack,
-                DeadLetters(
-                    stack.log, letters, stack.store, number, rules, sink, topic, accept=accept
-                ),
-            )
+            async with open_snapshots(stack) as snapshots:
+                yield (
+                    stack,
+                    DeadLetters(
+                        stack.log,
+                        letters,
+                        stack.store,
+                        stack.generation.number,
+                        stack.control.state.rules(stack.generation),
+                        sink,
+                        snapshots,
+                        accept=settings.accept_truncated_log,
+                    ),
+                )
         finally:
-            await snapshots.stop()
             await sink.stop()
             await letters.stop()
 

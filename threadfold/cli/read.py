@@ -10,8 +10,9 @@ import click
 from projections.names import make_key
 from streams.settings.settings import Settings
 from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.service.conversations import MAX_PAGE, ConversationService
+from threadfold.service.conversations import ConversationService
 from threadfold.service.documents import FORMATS
+from threadfold.service.pages import MAX_PAGE
 
 
 @click.command()

@@ -9,11 +9,10 @@ import click
 from streams.log.retention import check_whole
 from streams.maintenance.verify import VerifyReport
 from streams.maintenance.verify import verify as verify_windows
-from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
 from streams.stack import reach
-from threadfold.cli.common import data_option, load_settings, run
+from threadfold.cli.common import data_option, load_settings, open_snapshots, run
 from threadfold.cli.progress import metered
 
 
@@ -63,23 +62,16 @@ async def _verify(settings: Settings, sample: int | None, deep: bool, repair: bo
     tune_gc()
     async with reach(settings) as stack:
         await check_whole(stack.log, settings.topic("events"), accept=settings.accept_truncated_log)
-        snapshots = KafkaSnapshots(settings, stack.log.partitions)
-        try:
+        async with open_snapshots(stack) as snapshots:
             with metered("verify") as meter:
-                rules, usable = (
-                    stack.control.state.rules(stack.generation),
-                    await snapshots.usable() is None,
-                )
                 return await verify_windows(
                     stack.log,
                     stack.store,
                     stack.generation,
-                    rules,
+                    stack.control.state.rules(stack.generation),
                     sample=sample,
                     progress=meter,
-                    snapshots=snapshots if usable else None,
+                    snapshots=snapshots,
                     deep=deep,
                     repair=repair,
                 )
-        finally:
-            await snapshots.stop()

@@ -103,13 +103,13 @@ class ThreadfoldTrackingRecorder(TrackingRecorder):
         self._run(self._save(tracking, values))
 
     def value(self, application_name: str, tenant: str, key: str) -> Any | None:
-        """A value that was saved with a notification of this application, None where there is none;
+        """A value that was saved with a notification of this application, None without any;
         raises ``OperationalError``.
         """
         return self._run(self._result(application_name).get(tenant, key))
 
     def max_tracking_id(self, application_name: str) -> int | None:
-        """The last notification recorded for an application, None where there is none; raises
+        """The last notification recorded for an application, None without any; raises
         ``OperationalError``.
         """
         checkpoint = self._run(self._store.checkpoint(self._place(application_name)))

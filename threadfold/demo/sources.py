@@ -94,15 +94,14 @@ def join_sessions(
     """Join sessions into long conversations; equal arguments give equal scripts.
 
     Args:
-        sessions: in the order of their times, as :func:`load_sessions` gives them. conversations:
-        how many long ones to make of sessions with at least :data:`LONG_SESSION` messages, or None:
-        all sessions are
-            used, and the last conversation may have fewer.
+        sessions: in the order of their times, as :func:`load_sessions` gives them.
+        conversations: how many to make, of sessions with at least :data:`LONG_SESSION` messages.
+            None: all sessions are used, and the last conversation may have fewer.
         per_conversation: sessions in each.
-        seed: decides which sessions meet in which conversation.
+        seed: selects the sessions of each conversation.
 
     Raises:
-        InvalidSettings: the dataset has not that many sessions.
+        InvalidSettings: the dataset has too few sessions.
     """
     pool = (
         sessions
@@ -112,8 +111,8 @@ def join_sessions(
     most = len(pool) // per_conversation
     if conversations is not None and not 1 <= conversations <= most:
         raise InvalidSettings(
-            f"--conversations {conversations}: the dataset is enough for 1 to {most} conversations,"
-            " or for --all"
+            f"--conversations {conversations}: the dataset has sessions for 1 to {most}"
+            " conversations; choose a number in that range, or --all"
         )
     order = list(range(len(pool)))
     random.Random(seed).shuffle(order)

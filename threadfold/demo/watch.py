@@ -132,7 +132,7 @@ class Watch:
             render = self._judge(key, window)
             counted = (
                 recount(msgspec.json.decode(render.messages), window.policy.encoding)
-                + window.lanes.tools_tokens
+                + window.state.tools_tokens
             )
             if counted > window.policy.ceiling:
                 raise PromiseBroken(
@@ -141,7 +141,7 @@ class Watch:
                 )
 
     def _judge(self, key: Key, window: Window) -> Render:
-        policy, lanes = window.policy, window.lanes
+        policy, state = window.policy, window.state
         try:
             render = render_openai(window)
         except DoesNotFit as error:
@@ -158,7 +158,7 @@ class Watch:
                 f" {policy.ceiling}"
             )
         gauge = Gauge(
-            window.tail_tokens, policy.budget(lanes.pinned_tokens), render.tokens, policy.ceiling
+            window.tail_tokens, policy.budget(state.pinned_tokens), render.tokens, policy.ceiling
         )
         self.gauges[key] = gauge
         self.looks += 1

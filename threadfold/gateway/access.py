@@ -1,35 +1,26 @@
-"""Who calls: the tenant is the key's, never the caller's word; and the backend, once it is
-connected.
-"""
+"""Who calls, and what the gateway serves with: its connection to Kafka and Redis."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from fastapi import Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.types import Scope
-
-from projections.errors import Forbidden, Unauthorized
 from streams.settings.settings import Settings
 from threadfold.gateway.credentials import Credentials
+from threadfold.gateway.metrics import Metrics
 from threadfold.gateway.problems import NotConnected
-from threadfold.gateway.tokens import Principal
 from threadfold.quotas import Quotas
 from threadfold.service.appended import Appended
 from threadfold.service.conversations import ConversationService
+from threadfold.streaming import Live
 
 INSIDE = "threadfold.caller"
-"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`: no
+"""The key of an ASGI scope under which a caller in this process gives its :class:`Caller`; no
 server takes it from the network.
 """
 PRINCIPAL = "threadfold.principal"
-"""Where the gate leaves whom a request is from, in its ASGI scope."""
-_bearer = HTTPBearer(
-    auto_error=False,
-    description="A key, as `threadfold tenants add` printed it, or a signed token (JWT).",
-)
+"""The key of an ASGI scope under which admission leaves whom a request is from."""
 
 
 class Caller(NamedTuple):
@@ -46,8 +37,9 @@ class Caller(NamedTuple):
 
 
 class Connection:
-    """The gateway's backend: None until it is connected, and then why not (``reason``); its quotas,
-    and what tells who calls.
+    """The gateway's backend and quotas, and what identifies callers.
+
+    ``backend`` is None until the gateway is connected; ``reason`` says why.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -64,40 +56,20 @@ class Connection:
         return self.backend
 
 
-def caller_of(scope: Scope, connection: Connection, needed: str) -> Caller:
-    """Who a request is from, when its key has the scope ``needed``; the gate has found out before.
-
-    Raises:
-        Unauthorized: the gate was not passed.
-        Forbidden: the key lacks the scope.
-        NotConnected: the gateway is not connected.
-    """
-    inside: Caller | None = scope.get(INSIDE)
-    if inside is not None:
-        return inside
-    principal: Principal | None = scope.get(PRINCIPAL)
-    if principal is None:
-        raise Unauthorized("no key was given: send the header `Authorization: Bearer KEY`")
-    backend = connection.get()
-    if needed not in principal.scopes:
-        raise Forbidden(
-            f"the key lacks the scope {needed!r} (it has"
-            f" {', '.join(sorted(principal.scopes)) or 'none'})"
-        )
-    return Caller(principal.tenant, backend, connection.quotas)
-
-
-def caller_with(scope: str) -> Callable[..., Awaitable[Caller]]:
-    """A dependency that lets in callers whose key has the scope; the gate has found out before whom
-    they are from.
-
-    It raises :class:`Unauthorized` (the gate was not passed), :class:`Forbidden` or
-    :class:`NotConnected`.
+@dataclass(slots=True)
+class GatewayState:
+    """What lives as long as the application. ``ending``: the server stops; ``openapi`` makes the
+    OpenAPI document.
     """
 
-    async def caller(
-        request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
-    ) -> Caller:
-        return caller_of(request.scope, request.app.state.connection, scope)
+    connection: Connection
+    metrics: Metrics = field(default_factory=Metrics)
+    live: Live | None = None
+    ending: bool = False
+    openapi: Callable[[], dict[str, Any]] = dict
 
-    return caller
+    def streams(self) -> Live:
+        """The gateway's streams; raises :class:`NotConnected` before they are there."""
+        if self.live is None:
+            raise NotConnected("the gateway is not connected yet: try again shortly")
+        return self.live

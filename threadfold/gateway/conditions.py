@@ -3,60 +3,32 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from fastapi import Request
+from msgspec import Meta
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
 from projections.names import parse_position
+from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
 from threadfold.service.turns import not_in_force
 
 _FENCE = re.compile(r"[0-9]{1,18}")
-HEADERS: list[dict[str, Any]] = [
-    {
-        "name": "If-Match",
-        "in": "header",
-        "schema": {"type": "string"},
-        "description": (
-            "a position (quoted or not): 409 when anything was appended after it, but for summaries"
-            " and turns"
-        ),
-    },
-    {
-        "name": "If-None-Match",
-        "in": "header",
-        "schema": {"type": "string", "enum": ["*"]},
-        "description": "`*`: 409 unless the conversation is new",
-    },
-    {
-        "name": "Fencing-Token",
-        "in": "header",
-        "schema": {"type": "integer", "minimum": 0},
-        "description": "the token of a turn: 409 unless the turn is in force",
-    },
-]
-"""The headers' place in the OpenAPI document."""
-_NAMES = frozenset(header["name"].lower().encode() for header in HEADERS)
-FENCE = [header for header in HEADERS if header["name"] == "Fencing-Token"]
-"""The same where only this one has a meaning."""
+_NAMES = ("if-match", "if-none-match", "fencing-token")
+_TOKEN = Annotated[int, Meta(ge=0, lt=10**18)]
+_FENCED = "the token of a turn: 409 unless the turn is in force"
 
 
-def conditions_of(request: Request) -> Conditions:
+def _conditions_of(headers: Mapping[str, str]) -> Conditions:
     """The conditions that a request's headers make.
 
     Raises:
         InvalidRequest: a header is malformed, or If-Match and If-None-Match come together.
     """
-    if _NAMES.isdisjoint([name for name, _ in request.scope["headers"]]):
-        return UNCONDITIONED  # nearly always: each look-up below costs as much
-    headers = request.headers
-    expect, absent, fence = (
-        headers.get("if-match"),
-        headers.get("if-none-match"),
-        headers.get("fencing-token"),
-    )
+    expect, absent = headers.get("if-match"), headers.get("if-none-match")
+    fence = headers.get("fencing-token")
     if absent is not None:
         if expect is not None:
             raise InvalidRequest("header If-None-Match: it excludes If-Match")
@@ -80,19 +52,77 @@ def conditions_of(request: Request) -> Conditions:
     return Conditions(expect, None if fence is None else int(fence))
 
 
+def _fence_of(headers: Mapping[str, str]) -> int | None:
+    return _conditions_of(headers).fence
+
+
+def _refused(headers: Mapping[str, str]) -> Conditions:
+    if headers:
+        raise InvalidRequest(
+            "headers If-Match, If-None-Match and Fencing-Token are of one conversation: append to"
+            " it by its own route"
+        )
+    return UNCONDITIONED
+
+
+def _without_positions(headers: Mapping[str, str]) -> int | None:
+    if "if-match" in headers or "if-none-match" in headers:
+        raise InvalidRequest(
+            "headers If-Match and If-None-Match: text in progress has no position; they belong to"
+            " its message"
+        )
+    return _fence_of(headers)
+
+
+_FENCE_SHOWN = Parameter("Fencing-Token", "header", _TOKEN, description=_FENCED)
+Conditional = Annotated[
+    Conditions,
+    HeaderGroup(
+        _NAMES,
+        _conditions_of,
+        (
+            Parameter(
+                "If-Match",
+                "header",
+                str,
+                description=(
+                    "a position (quoted or not): 409 if anything but summaries and turns was"
+                    " appended after it"
+                ),
+            ),
+            Parameter(
+                "If-None-Match",
+                "header",
+                Literal["*"],
+                description="`*`: 409 unless the conversation is new",
+            ),
+            _FENCE_SHOWN,
+        ),
+    ),
+]
+"""An append's conditions."""
+Unconditional = Annotated[Conditions, HeaderGroup(_NAMES, _refused)]
+"""None: the headers are refused."""
+PartialFence = Annotated[int | None, HeaderGroup(_NAMES, _without_positions, (_FENCE_SHOWN,))]
+"""The token of the turn that text in progress belongs to."""
+TurnFence = Annotated[int | None, Header(_FENCED, 18, "Fencing-Token"), Meta(ge=0, lt=10**18)]
+RequiredFence = Annotated[int, Header(_FENCED, 18, "Fencing-Token"), Meta(ge=0, lt=10**18)]
+"""The token of the turn that a route of turns is about."""
+
+
 async def conflict(
     backend: ConversationService, tenant: str, conversation: str, conditions: Conditions
 ) -> Conflict:
-    """Why events with these conditions were rejected, as the window tells now."""
+    """Why events with these conditions were rejected, as the window has it now."""
     meta = (await backend.window(tenant, conversation)).meta
     token = None if meta.turns is None else meta.turns.token
     if conditions.fence is not None and token != conditions.fence:
         return not_in_force(conditions.fence, token)
-    said = (
+    reason = (
         "there are events already"
         if conditions.expect == ""
         else f"other events came after {conditions.expect}"
     )
     return Conflict(
-        f"conversation {conversation}: {said}: nothing was changed; read the context again"
+        f"conversation {conversation}: {reason}: nothing was changed; read the context again"
     )

@@ -2,7 +2,8 @@
 and status, and events appended.
 
 ``GET /metrics`` shows it in the text format. No label names a tenant or a conversation, so the
-number of series is bounded by the routes. A stream counts when it ends; its seconds are not
+number of series is bounded by the routes: what no route has is counted as the route `none`, a
+method that a route does not take as `any`. A stream counts when it ends; its seconds are not
 observed.
 """
 
@@ -14,8 +15,6 @@ import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from threadfold.gateway.problems import cut_off, unforeseen
@@ -51,23 +50,23 @@ class Metrics:
         )
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
 
-    def answered(self, route: str, method: str, status: int | str, seconds: float) -> None:
-        """Count one request; the seconds of a stream say nothing, and are not observed."""
+    def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
+        """Count one request; None for the seconds of a stream, which are not observed."""
         series = self._series.get((route, method, status))
         if series is None:
             # Kept, because looking them up by their labels costs more than counting.
-            observed = None if route.endswith("/stream") else self.seconds.labels(route, method)
+            observed = None if seconds is None else self.seconds.labels(route, method)
             series = self._series[route, method, status] = (
                 self.requests.labels(route, method, status),
                 observed,
             )
         series[0].inc()
-        if series[1] is not None:
+        if series[1] is not None and seconds is not None:
             series[1].observe(seconds)
 
-    def page(self) -> Response:
-        """All of it as Prometheus reads it."""
-        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+    def page(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self.registry)
 
 
 class Measured:
@@ -112,7 +111,7 @@ class Measured:
             await unforeseen(error)(scope, receive, noted)
         finally:
             metrics.under_way.dec()
-            # A path that no route has is no label: anybody can make up any number of them.
-            route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if route != "none" else "any"
-            metrics.answered(route, method, status or "none", time.perf_counter() - began)
+            route = scope.get("route")
+            path, method = ("none", "any") if route is None else (route.path, route.method)
+            seconds = None if route is not None and route.streams else time.perf_counter() - began
+            metrics.answered(path, method, status or "none", seconds)

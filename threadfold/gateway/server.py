@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from projections.errors import InvalidSettings
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
-from threadfold.gateway.app import Gateway, create_gateway, end_streams
+from threadfold.gateway.app import Gateway, create_gateway
 from threadfold.gateway.credentials import check_exposure
 
 GRACE = 10
 """Seconds for requests under way to finish after SIGTERM."""
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Says when it listens, and ends its streams when it stops.
 
     Signals are handled in :func:`serve`: uvicorn would send itself the signal again, and not exit
@@ -41,7 +41,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if isinstance(self.config.app, Gateway):
-            end_streams(self.config.app)
+            self.config.app.end_streams()
         await super().shutdown(sockets)
 
 
@@ -60,7 +60,7 @@ def serve(settings: Settings) -> None:
 
 
 def serve_app(
-    app: FastAPI, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True
+    app: ASGIApp, settings: Settings, http: Literal["auto", "h11"] = "auto", *, uvloop: bool = True
 ) -> None:
     """Serve any application as :func:`serve` does the gateway: on its host and port, by the same
     server with the same settings.
@@ -72,7 +72,7 @@ def serve_app(
     Raises:
         InvalidSettings: host and port cannot be listened on.
     """
-    listening = _listen(settings.gateway_host, settings.gateway_port)
+    listening = listen(settings.gateway_host, settings.gateway_port)
     config = uvicorn.Config(
         app,
         http=http_protocol() if http == "auto" else http,
@@ -83,7 +83,7 @@ def serve_app(
         timeout_graceful_shutdown=GRACE,
     )
     with listening, asyncio.Runner(loop_factory=_loop_factory() if uvloop else None) as runner:
-        runner.run(_run(_Server(config), listening))
+        runner.run(_run(Server(config), listening))
 
 
 def http_protocol() -> Any:
@@ -109,7 +109,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _run(server: _Server, listening: socket.socket) -> None:
+async def _run(server: Server, listening: socket.socket) -> None:
     loop = asyncio.get_running_loop()
 
     def end() -> None:
@@ -121,7 +121,8 @@ async def _run(server: _Server, listening: socket.socket) -> None:
     await server.serve(sockets=[listening])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises :class:`InvalidSettings`, which says why it cannot."""
     # The protocol is named, because asyncio sets TCP_NODELAY only then: without it, answers wait 40
     # ms for the peer's delayed ACK.
     listening = socket.socket(

@@ -131,7 +131,7 @@ def flat(kind: str, parts: Mapping[str, Schema]) -> Schema:
     return {**schema, "anyOf": _SAID_OR_CALLED} if kind == "message" else schema
 
 
-def told(kind: str, parts: Mapping[str, Schema]) -> Schema:
+def logged(kind: str, parts: Mapping[str, Schema]) -> Schema:
     """The schema of a type's flat form, as history and streams give it: with its position, and
     whatever else the log holds.
     """

@@ -16,7 +16,7 @@ import msgspec
 
 from projections.events import types as events
 from projections.events.validation import MAX_ID
-from threadfold.service.ledger import ModelCalled
+from threadfold.service.model_call import ModelCalled
 
 Schema = dict[str, Any]
 
@@ -186,20 +186,19 @@ def _plain(schema: Any, discriminators: bool) -> Any:
     }
 
 
+def plain_text(docstring: str) -> str:
+    """A docstring on one line, with code quoted as Markdown does."""
+    return re.sub(r"\s+", " ", inspect.cleandoc(docstring)).replace("``", "`")
+
+
 def _own_docs(structs: list[type[msgspec.Struct]]) -> dict[str, str]:
-    """What the structs of content say of themselves; what stands in code quotes there does here,
-    too.
-    """
+    """The docstrings of the structs of content, by name."""
     named: list[type] = [*structs, *vars(events).values()]
-    docs = {}
-    for struct in named:
-        if (
-            isinstance(struct, type)
-            and issubclass(struct, msgspec.Struct)
-            and "__doc__" in vars(struct)
-            and struct.__doc__
-        ):
-            docs[struct.__name__] = re.sub(r"\s+", " ", inspect.cleandoc(struct.__doc__)).replace(
-                "``", "`"
-            )
-    return docs
+    return {
+        struct.__name__: plain_text(struct.__doc__)
+        for struct in named
+        if isinstance(struct, type)
+        and issubclass(struct, msgspec.Struct)
+        and "__doc__" in vars(struct)
+        and struct.__doc__
+    }

@@ -1,4 +1,4 @@
-"""What became of events that were appended: where they are, and what the fold made of them."""
+"""The result of an append: where the events are, and what the fold did with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ make_appended: partial[Appended] = partial(tuple.__new__, Appended)
 
 
 class Applied(NamedTuple):
-    """What the fold made of an appended event.
+    """What the fold did with an appended event.
 
     ``status`` is applied, duplicate, rejected or parked (it waits in a parked conversation); a
     duplicate's position is the first one's.
@@ -38,8 +38,8 @@ class Applied(NamedTuple):
 
 
 def applied_of(item: Appended, recents: RecentIds, parked: Parked | None = None) -> Applied:
-    """What the fold made of it, as the window's recent ids tell; in a parked window it waits from
-    where that is parked on.
+    """What the fold did with an event, by the window's recent ids. In a quarantined window, events
+    from the quarantine's offset on wait.
     """
     seen = recents.find(id_hash_of(item.id))
     if seen is None and parked is not None and item.position.offset >= parked.offset:

@@ -1,6 +1,4 @@
-"""Drafts: what a caller wants appended, checked as a whole list and turned into records, with their
-ids.
-"""
+"""Drafts: validates a list of events to append, and turns it into records with ids."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class Conditions(NamedTuple):
-    """What has to hold where the events of a call reach the fold
-    (``projections.fold.conditions``); they are of one conversation then.
+    """Conditions that the fold checks of the events of a call (``projections.fold.conditions``);
+    they are of one conversation then.
     """
 
     expect: str | None = None
@@ -45,8 +43,11 @@ UNCONDITIONED = Conditions()
 class Drafter:
     """Turns the flat events of one call into records. Pure but for the clock and random ids.
 
-    ``tenant`` is whose they are, ``rules`` the live generation's, ``partitions`` the log's,
-    ``max_bytes`` the limit of one event.
+    Args:
+        tenant: the owner of the events.
+        rules: those of the live generation.
+        partitions: how many the log has.
+        max_bytes: the limit of one event.
     """
 
     def __init__(self, tenant: str, rules: Rules, partitions: int, max_bytes: int) -> None:
@@ -183,7 +184,7 @@ class Drafter:
                 )
 
     def _check_meaning(self, key: Key, flat: dict[str, object], where: str) -> None:
-        """What the form alone does not tell: a policy that cannot hold, a rollback into another
+        """Check what the types do not: that a policy is possible, and that a rollback stays in its
         conversation.
         """
         kind = flat["type"]
@@ -251,8 +252,8 @@ def new_id() -> str:
 
 
 def new_ids(count: int) -> list[str]:
-    """New event ids, see :func:`new_id`; made together they share their time, and the system is
-    asked for random bits once.
+    """New event ids, see :func:`new_id`. They share their time, and one call to the system gives
+    all random bits.
     """
     ms = f"{time.time_ns() // 1_000_000:012x}"
     begin = f"{ms[:8]}-{ms[8:]}-7"

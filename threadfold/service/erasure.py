@@ -1,12 +1,17 @@
-"""Erasing a conversation, or all of a user's: from the log's event to the last store, with a
-receipt that says what became of each.
+"""Erases a conversation, or all of a user's, in every store, with a receipt.
 
-In order: a record of the keys topic that it has begun (every process refuses the conversation from
-then on); ``conversation.erased`` in the log, and waiting until the live window took it; the windows
-of other generations; a record that it is done, from which on all its keys are void, and their
-tombstones; what was said so far of messages in progress. Each step may be repeated, so an erasure
-that was cut off goes on where it was when it is asked for again, and one that is done answers the
-same receipt.
+The steps, in order:
+
+1. A record of the keys topic says that the erasure has begun. From then on every process refuses
+   the conversation.
+2. ``conversation.erased`` is appended, and the live window includes it.
+3. The windows of other generations are erased.
+4. A record says that the erasure is done. It voids all keys of the conversation, and their
+   tombstones follow.
+5. The text of messages in progress is deleted.
+
+Each step may be repeated. A repeated request resumes an erasure that was cut off, and answers the
+same receipt for one that is done.
 """
 
 from __future__ import annotations
@@ -34,16 +39,16 @@ from threadfold.service.lists import of_user
 
 Outcome = Literal["deleted", "opaque", "kept"]
 CLEANER = timedelta(hours=1)
-"""What is added to ``max.compaction.lag.ms``: until the topic's next segment is begun, the cleaner
-has come round and has run.
+"""Added to ``max.compaction.lag.ms``: the time until the topic begins its next segment and the
+cleaner has run.
 """
 USER_PAGE = 500
 ATTEMPTS = 5
 
 
 class Store(msgspec.Struct):
-    """What became of a store: ``deadline`` (RFC 3339) is until when at the latest, null where it is
-    so now, or for good.
+    """The result in one store. ``deadline`` (RFC 3339) is the latest time at which it holds, null
+    if it holds now, or for good.
     """
 
     state: Outcome
@@ -52,8 +57,8 @@ class Store(msgspec.Struct):
 
 
 class Receipt(msgspec.Struct):
-    """An erasure: the position of its event, when it was asked for first, what became of the log's
-    payloads, and of each store.
+    """An erasure: the position of its event, the time of its first request, and the result in the
+    log and in each store.
     """
 
     conversation: str
@@ -69,20 +74,20 @@ class Eraser:
     def __init__(
         self, backend: ConversationService, forget_partial: Callable[[Key], Awaitable[object]]
     ) -> None:
-        """Args: ``forget_partial`` deletes what was said so far of messages in progress."""
+        """Args: ``forget_partial`` deletes a conversation's text in progress."""
         self._backend = backend
         self._keys = backend.keys
         self._forget_partial = forget_partial
 
     async def conversation(self, tenant: str, conversation: str) -> Receipt:
-        """Erase a conversation and return the receipt; one that is erased already answers its
-        receipt again.
+        """Erase a conversation and return the receipt. A conversation that is erased already
+        answers its receipt again.
 
         Raises:
-            UnknownConversation: nothing was appended to it; what was said so far of a message in
-            progress is deleted. WaitTimedOut: the window did not take it in time (does a worker
-            run?): it is begun, and refused everywhere; ask again. Healing, KafkaUnavailable,
-            RedisUnavailable: as named; ask again.
+            UnknownConversation: nothing was appended to it. Its text in progress is deleted.
+            WaitTimedOut: the window did not include the erasure in time (does a worker run?). It
+                has begun, and the conversation is refused everywhere: repeat the call.
+            Healing, KafkaUnavailable, RedisUnavailable: repeat the call.
         """
         return await self._erase(make_key(tenant, conversation), None)
 
@@ -94,8 +99,9 @@ class Eraser:
         hash of the user is kept.
 
         Raises:
-            UnknownUser: there is none. WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable:
-            some may be erased; ask again.
+            UnknownUser: the user opened no conversation.
+            WaitTimedOut, Healing, KafkaUnavailable, RedisUnavailable: some conversations may be
+                erased; repeat the call.
         """
         backend, done = self._backend, dict[str, Receipt]()
         await self._keys.sync()
@@ -173,7 +179,7 @@ class Eraser:
 
     async def _window(self, key: Key) -> Window | None:
         backend = self._backend
-        _, stored = await backend.stored(key)
+        _, stored = await backend.windows.read(key)
         return (
             None
             if stored is None
@@ -186,7 +192,7 @@ class Eraser:
         (appended,) = await self._backend.append(
             key.tenant, [(key.conversation, flat)], operator=True
         )
-        await self._backend.applied(appended.position)
+        await self._backend.reach(appended.position)
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:

@@ -9,21 +9,10 @@ window.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import re
-import struct
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from projections.errors import Erased, EventTooLarge, InvalidEvent, InvalidPosition, UnknownRender
-from projections.events.json_limits import why_not_kept
-from projections.events.size_limits import MAX_CONTROL_BYTES, MAX_NAME
-from projections.events.validation import Record, explain
+from projections.errors import Erased, InvalidPosition, UnknownRender
 from projections.fold.replay import replay
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
@@ -31,57 +20,30 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
 from streams.control.follower import Control
-from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.history import event_of, pieces_backwards, read_events
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.log import KafkaLog, Log
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
 from threadfold.service.documents import Messages, document, messages_of
-from threadfold.service.drafts import new_id
+from threadfold.service.model_call import (
+    ModelCalled,
+    StoredCall,
+    check_of,
+    read_called,
+    read_id,
+    record_of,
+    stored_call,
+    tenant_of,
+    write_id,
+)
 
-TYPE = "threadfold.model.called.v1"
 SCAN_PART = 2_000
 """Records read at once where the newest of a conversation are looked for."""
-_PLACE = struct.Struct(">iq")
-_CHECK = 9
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One call of a model. ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens``
-    what the context was asked with.
-
-    ``generation`` is threadfold's own: the generation that was live when the call was recorded.
-    """
-
-    model: str
-    render_digest: str
-    position: str
-    format: Literal["openai", "anthropic", "events", "rendered"]
-    tokens: int
-    summary_id: str | None = None
-    policy: str | None = None
-    reported_usage: dict[str, Any] | None = None
-    latency_ms: float | None = None
-    max_tokens: int | None = None
-    generation: int | None = None
-
-
-class _Stored(msgspec.Struct):
-    id: str
-    type: str
-    source: str
-    data: ModelCalled
-    time: str | None = None
-
-
-_FIELDS = frozenset(ModelCalled.__struct_fields__) - {"generation"}
-_decode = msgspec.json.Decoder(_Stored).decode
 
 
 class Ledger:
-    """Records model calls and renders them again. ``window_at`` gives a conversation's window once
-    it includes a position.
+    """Records model calls and renders them again. ``window_at`` returns a conversation's window
+    once it includes a position.
     """
 
     def __init__(
@@ -104,17 +66,17 @@ class Ledger:
             await self._topic.stop()
 
     async def record(self, tenant: str, conversation: str, body: object) -> str | None:
-        """Record a model call and return the record's id, once it is safe; None where the tenant's
+        """Record a model call, and return the record's id once it is safe; None if the tenant's
         policy has ``renders`` off.
 
-        That the position is in the log and the digest right is not checked here: :meth:`show`
-        tells.
+        :meth:`show` checks the position and the digest; this does not.
 
         Raises:
-            InvalidName, InvalidEvent, InvalidPosition, EventTooLarge: the call is not described as
-            it must be; nothing was recorded. TopicMismatch: there is no renders topic. Overloaded,
-            KafkaUnavailable: as ``streams.log.log.Log.append`` says; a repeat is a record of its
-            own.
+            InvalidName, InvalidEvent, InvalidPosition, EventTooLarge: the body is invalid; nothing
+                was recorded.
+            TopicMismatch: there is no renders topic.
+            Overloaded, KafkaUnavailable: as ``streams.log.log.Log.append`` says. A repeat is
+                another record.
         """
         key = make_key(tenant, conversation)
         called = read_called(body)
@@ -128,7 +90,7 @@ class Ledger:
             return None
         called.generation = generation.number
         topic = await self._opened()
-        (position,) = await topic.append([_record(key, called)])
+        (position,) = await topic.append([record_of(key, called)])
         return write_id(key, position)
 
     async def show(self, render_id: str, tenant: str | None = None) -> dict[str, Any]:
@@ -141,10 +103,10 @@ class Ledger:
         that was live then, where there still are any. ``tenant`` None lets any tenant's be seen.
 
         Raises:
-            UnknownRender: no such record, or not this tenant's. Erased: the conversation was
-            erased. WaitTimedOut, Healing, CorruptWindow, RedisUnavailable, UnknownConversation: the
-            conversation's window, which knows where its
-                events stand, cannot be read now.
+            UnknownRender: there is no such record, or it is not this tenant's.
+            Erased: the conversation was erased.
+            WaitTimedOut, Healing, CorruptWindow, RedisUnavailable, UnknownConversation: the
+                window, which has the positions of the events, cannot be read now.
             KafkaUnavailable: the log cannot be read now.
         """
         key, stored = await self._read(render_id, tenant)
@@ -165,7 +127,7 @@ class Ledger:
                 "agrees": False,
                 "why": [lost],
             }
-        rules, why = self._rules_of(called)
+        rules, why = self.rules_of(called)
         window = await self._fold(key, at, rules)
         try:
             again: Messages | None = await asyncio.to_thread(
@@ -199,7 +161,7 @@ class Ledger:
             first = max(begin, end - SCAN_PART)
             part = [raw async for raw in topic.scan(partition, first, end - 1)]
             for raw in reversed(part):
-                stored = _stored(raw, topic.seals) if raw.key == str(key).encode() else None
+                stored = stored_call(raw, topic.seals) if raw.key == str(key).encode() else None
                 if stored is not None:
                     found.append(
                         {
@@ -225,7 +187,7 @@ class Ledger:
                 )
             return self._topic
 
-    async def _read(self, render_id: str, tenant: str | None) -> tuple[Key, _Stored]:
+    async def _read(self, render_id: str, tenant: str | None) -> tuple[Key, StoredCall]:
         unknown = UnknownRender(f"render {render_id[:60]!r} is not known, or not kept any more")
         place = read_id(render_id)
         if place is None:
@@ -236,21 +198,21 @@ class Ledger:
         if (
             raw is not None
             and raw.key is not None
-            and tenant in (None, *_tenant_of(raw))
+            and tenant in (None, *tenant_of(raw))
             and self._log.seals.is_erased(raw.key)
         ):
             raise Erased(f"the conversation of render {render_id[:60]} was erased")
-        stored = None if raw is None else _stored(raw, self._log.seals)
+        stored = None if raw is None else stored_call(raw, self._log.seals)
         if (
             key is None
             or stored is None
-            or check != _check(key, position)
+            or check != check_of(key, position)
             or tenant not in (None, key.tenant)
         ):
             raise unknown
         return key, stored
 
-    def _rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:
+    def rules_of(self, called: ModelCalled) -> tuple[Rules, list[str]]:
         """The rules to render under, and why they may not be those of then."""
         state = self._control.state
         live = state.live_generation
@@ -261,11 +223,11 @@ class Ledger:
         then = state.generations.get(called.generation)
         if then is not None:
             return state.rules(then), []
-        gone = (
+        deleted = (
             f"generation {called.generation}, which was live then, is gone: it is rendered under"
             f" generation {live.number}"
         )
-        return state.rules(live), [gone]
+        return state.rules(live), [deleted]
 
     async def _fold(self, key: Key, at: Position, rules: Rules) -> Window:
         """The window as it stood after ``at``. Positions come from the present window and its
@@ -281,7 +243,7 @@ class Ledger:
     async def _differences(
         self, key: Key, at: Position, called: ModelCalled, window: Window, again: Messages | None
     ) -> list[str]:
-        """What can be told of why a render differs from the recorded one."""
+        """The reasons found for a render that differs from the recorded one."""
         why = []
         raw = (await self._log.read([at])).get(at)
         if raw is None or event_of(raw, key, self._log.seals) is None:
@@ -303,117 +265,3 @@ class Ledger:
             "the messages differ: they were made by another release, with another max_tokens, or"
             " changed before they were sent"
         ]
-
-
-def read_called(body: object) -> ModelCalled:
-    """Check what a caller says of a model call.
-
-    Raises:
-        InvalidEvent: a field is missing, unknown or wrong; the message names it.
-        InvalidPosition: ``position`` is none.
-        EventTooLarge: it is over 32 KiB.
-    """
-    if not isinstance(body, dict):
-        raise InvalidEvent("render: expected an object")
-    for field, value in body.items():
-        if field not in _FIELDS:
-            raise InvalidEvent(
-                f"render: field {field[:60]}: unknown (it has {', '.join(sorted(_FIELDS))})"
-            )
-        reason = why_not_kept(value)
-        if reason is not None:
-            raise InvalidEvent(f"render: field {field}: {reason}")
-    try:
-        called = msgspec.convert(body, ModelCalled)
-    except msgspec.ValidationError as error:
-        raise InvalidEvent(f"render: {explain(str(error), 'model.called')}") from None
-    _check_values(called)
-    size = len(msgspec.json.encode(called))
-    if size > MAX_CONTROL_BYTES:
-        raise EventTooLarge(
-            f"render: {size} bytes are over the limit of {MAX_CONTROL_BYTES} for a model call"
-        )
-    return called
-
-
-def _check_values(called: ModelCalled) -> None:
-    """What the types alone do not tell."""
-    for field, text in (
-        ("model", called.model),
-        ("summary_id", called.summary_id),
-        ("policy", called.policy),
-    ):
-        if text is not None and not 1 <= len(text) <= MAX_NAME:
-            raise InvalidEvent(f"render: field {field}: expected 1 to {MAX_NAME} characters")
-    if not _DIGEST.fullmatch(called.render_digest):
-        raise InvalidEvent(
-            "render: field render_digest: expected a SHA-256 as 64 lower-case hex digits, as the"
-            " context gave it"
-        )
-    for field, number in (("tokens", called.tokens), ("latency_ms", called.latency_ms)):
-        if number is not None and number < 0:
-            raise InvalidEvent(f"render: field {field}: expected 0 or more")
-    if called.max_tokens is not None and called.max_tokens < 1:
-        raise InvalidEvent("render: field max_tokens: expected 1 or more")
-    parse_position(called.position)
-
-
-def _record(key: Key, called: ModelCalled) -> Record:
-    id_ = new_id()
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    event = {
-        "specversion": "1.0",
-        "id": id_,
-        "type": TYPE,
-        "source": key.source,
-        "time": now,
-        "data": called,
-    }
-    return Record(key, id_, TYPE, msgspec.json.encode(event))
-
-
-def _tenant_of(raw: Raw) -> tuple[str, ...]:
-    named = parse_key(raw.key or b"")
-    return () if named is None else (named.tenant,)
-
-
-def _stored(raw: Raw, seals: PayloadCipher) -> _Stored | None:
-    """A record of the topic, None for what is not one of a call, or cannot be read any more."""
-    named = parse_key(raw.key or b"")
-    try:
-        stored = _decode(open_value(seals, raw.key or b"", raw.value or b"") or b"")
-    except NotAuthentic:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return (
-        stored
-        if named is not None and stored.type == TYPE and stored.source == named.source
-        else None
-    )
-
-
-def write_id(key: Key, position: Position) -> str:
-    """An opaque id that names where a record stands; the check binds it to the conversation (it is
-    no secret).
-    """
-    packed = _PLACE.pack(*position)
-    return base64.urlsafe_b64encode(packed + _check(key, position)).decode()
-
-
-def read_id(render_id: str) -> tuple[Position, bytes] | None:
-    """The place an id names, with its check; None for what is no id."""
-    try:
-        raw = base64.b64decode(render_id.encode(), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    if len(raw) != _PLACE.size + _CHECK:
-        return None
-    position = Position(*_PLACE.unpack(raw[: _PLACE.size]))
-    return (position, raw[_PLACE.size :]) if min(position) >= 0 else None
-
-
-def _check(key: Key, position: Position) -> bytes:
-    return sha256(b"render\n" + str(key).encode() + b"\n" + _PLACE.pack(*position)).digest()[
-        :_CHECK
-    ]

@@ -167,10 +167,10 @@ async def _merged(
     generation = backend.control.state.live_generation.number
 
     async def of_one(partition: int) -> list[Place]:
-        served = backend.served(partition)
+        served = backend.windows.served(partition)
         listed = await backend.store.listed(generation, partition, name, before, limit)
         # After it was read: a server that took over meanwhile may have answered with an older list.
-        await backend.check_served(
+        await backend.windows.check_served(
             partition, await backend.store.checkpoint(generation, partition), served
         )
         return [Place(found, partition) for found in listed]
@@ -186,7 +186,7 @@ async def _heads(
 
     async def head(place: Place) -> Head | Stub | None:
         key = make_key(tenant, place.found.conversation)
-        fields = await backend.stored_fields(key, [HEAD, STUB])
+        fields = await backend.windows.fields(key, [HEAD, STUB])
         with stored_form(key):
             return (
                 decode_head(fields[HEAD])
@@ -205,7 +205,7 @@ async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, A
         return []
     return [
         {"conversation": key.conversation, **suspension_of(window.partition, open_)}
-        for open_ in window.lanes.suspensions
+        for open_ in window.state.suspensions
     ]
 
 

@@ -23,6 +23,8 @@ from streams.log.history import event_of, pieces_backwards
 from streams.log.log import Log, Raw
 from threadfold.service import cursors
 
+MAX_PAGE = 500
+"""Events in one page of history at most."""
 _PLACE = struct.Struct(">qq")
 _ENVELOPE = ("id", "time", "type", "position", "traceparent")
 
@@ -98,18 +100,18 @@ async def _listed(
     """Take up to ``count`` places from the front of ``waiting`` and read those events; ``pieces``
     learns which offsets not to read.
     """
-    wanted: list[Place] = []
+    places: list[Place] = []
     taken = 0
     for place in waiting:
-        if len(wanted) == count:
+        if len(places) == count:
             break
         taken += 1
         if place.offset not in pieces:
-            wanted.append(place)
+            places.append(place)
     del waiting[:taken]
-    rows = await log.read(Position(window.partition, place.offset) for place in wanted)
+    rows = await log.read(Position(window.partition, place.offset) for place in places)
     found = []
-    for place in wanted:
+    for place in places:
         raw = rows.get(Position(window.partition, place.offset))
         flat = None if raw is None else flat_event(raw, window.key, log.seals)
         if flat is not None and flat["type"] != "tool.result.chunk":

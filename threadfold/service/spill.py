@@ -57,8 +57,8 @@ class Drafts(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What becomes of a result that is too long: the content it keeps, its whole text, and (of a
-    list) the lengths of its parts.
+    """The content that a too long result keeps, its whole text, and (of a list) the lengths of its
+    parts.
     """
 
     content: Any
@@ -110,9 +110,9 @@ def shortened(text: str, keep: int) -> str:
     is missing and where it is.
     """
     head, tail = keep - keep // 2, keep // 2
-    gone = f"{len(text) - keep} of {len(text)} characters"
+    left_out = f"{len(text) - keep} of {len(text)} characters"
     line = (
-        f"[{gone} left out here: the whole result is at this event's own position,"
+        f"[{left_out} left out here: the whole result is at this event's own position,"
         " events/{position}]"
     )
     return "\n".join(part for part in (text[:head], line, text[len(text) - tail :]) if part)
@@ -129,10 +129,10 @@ def _text_and_parts(content: object) -> tuple[str, list[int | None] | None] | No
         for part, text in zip(content, texts, strict=True)
     ):
         return None
-    said = [text for text in texts if isinstance(text, str)]
-    return (
-        ("".join(said), [None if text is None else len(text) for text in texts]) if said else None
-    )
+    found = [text for text in texts if isinstance(text, str)]
+    if not found:
+        return None
+    return "".join(found), [None if text is None else len(text) for text in texts]
 
 
 def make_spilled(
@@ -237,7 +237,7 @@ def _with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Posit
 
 
 def check_page(offset: int | None, limit: int | None) -> None:
-    """Raise :class:`InvalidRequest` unless a page of that offset and limit may be asked for."""
+    """Raise :class:`InvalidRequest` unless offset and limit are in range."""
     if offset is not None and offset < 0:
         raise InvalidRequest(f"offset is {offset}: it must be 0 or more")
     if limit is not None and not 1 <= limit <= MAX_PAGE_CHARS:
@@ -250,12 +250,12 @@ async def unfold(
     """A flat event with its content whole, or (where ``offset`` or ``limit`` is given) with that
     page of its text as ``content``.
 
-    A page counts in characters; of a list of parts it is of their texts, joined. ``page`` tells
+    A page counts in characters; of a list of parts it is of their texts, joined. ``page`` has
     offset, limit and all characters. The checksum holds for the whole alone: a page reads only the
     pieces it needs, and checks that they are the ones.
 
     Raises:
-        InvalidRequest: a page was asked of an event without text content.
+        InvalidRequest: the event has no text content.
         SpillLost: a piece is not in the log, or the pieces are not the text that was spilled.
         KafkaUnavailable: the log cannot be read now.
     """

@@ -1,9 +1,8 @@
-"""Turns for callers: begin, renew and end a run on a conversation, with a fencing token for what
-the run appends.
+"""Turns: begin, renew and end a run on a conversation, with a fencing token for what it appends.
 
-A turn is an event like any other, and the fold decides in the log's order who holds the
-conversation (``projections.window.turns``); here the event is appended, its verdict waited for, and
-told.
+A turn is an event like any other. The fold decides in the log's order which turn is active
+(``projections.window.turns``). Here the event is appended, and the fold's decision is awaited and
+returned.
 """
 
 from __future__ import annotations
@@ -24,23 +23,21 @@ from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Conditions, new_id
 
 SECONDS = 60
-"""How long a turn's lease holds without a renewal, where the caller does not say."""
+"""Seconds that a turn's lease lasts without a renewal, by default."""
 MAX_WAIT = 30
 _LOOK = 0.05
 
 
 Charge = Callable[[Sequence[Appended]], None]
-"""Told what was appended, so that it counts."""
+"""Called with what was appended, which counts against quotas."""
 
 
 def _free(appended: Sequence[Appended]) -> None:
     del appended
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """What a caller may say of a turn it begins. ``wait``: seconds to wait here until a queued turn
-    is in force.
-    """
+class TurnRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request for a turn; ``wait``: seconds to wait until a queued turn is active."""
 
     turn_id: str | None = None
     model: str | None = None
@@ -49,21 +46,23 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     wait: float = 0
 
 
-def read_wanted(body: object) -> Wanted:
-    """Read the body of a request for a turn; None stands for one without a body. Raises
-    :class:`InvalidEvent`.
+def read_request(body: object) -> TurnRequest:
+    """Decode the body of a request for a turn; None stands for a request without a body.
+
+    Raises:
+        InvalidEvent: a field is invalid.
     """
     try:
-        wanted = msgspec.convert({} if body is None else body, Wanted)
+        request = msgspec.convert({} if body is None else body, TurnRequest)
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"turn: {explain(str(error), 'a turn')}") from None
-    if not 1 <= wanted.seconds <= MAX_SECONDS:
+    if not 1 <= request.seconds <= MAX_SECONDS:
         raise InvalidEvent(f"turn: field seconds: it must be 1 to {MAX_SECONDS}")
-    if not 0 <= wanted.wait <= MAX_WAIT:
+    if not 0 <= request.wait <= MAX_WAIT:
         raise InvalidEvent(f"turn: field wait: it must be 0 to {MAX_WAIT} seconds")
-    if wanted.turn_id is not None and not 1 <= len(wanted.turn_id) <= 256:
+    if request.turn_id is not None and not 1 <= len(request.turn_id) <= 256:
         raise InvalidEvent("turn: field turn_id: it must have 1 to 256 characters")
-    return wanted
+    return request
 
 
 async def begin(
@@ -77,34 +76,36 @@ async def begin(
 
     Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``:
     the token is an integer that grows with every turn of the conversation, None while it waits;
-    ``place`` is how many turns are before it. Asking again with the same ``turn_id`` tells how it
-    stands now, so a request whose answer was lost may be repeated, and a queued one followed.
+    ``place`` is how many turns are before it. A repeat with the same ``turn_id`` returns the
+    present status: repeat a request whose answer was lost, or to follow a queued turn.
 
     Raises:
-        InvalidEvent, InvalidName: the body is wrong. Conflict: another turn is in force and the
-        policy is to reject, too many wait, or it was interrupted at once. KafkaUnavailable,
-        WaitTimedOut, Healing, RedisUnavailable: unknown whether it began; ask again with the same
-        ``turn_id``.
+        InvalidEvent, InvalidName: the body is invalid.
+        Conflict: another turn is active and the policy is to reject, too many turns wait, or this
+            one was interrupted at once.
+        KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have begun; repeat
+            the request with the same ``turn_id``.
     """
-    wanted = read_wanted(body)
-    turn_id = new_id() if wanted.turn_id is None else _named(wanted.turn_id)
+    request = read_request(body)
+    turn_id = new_id() if request.turn_id is None else _named(request.turn_id)
     flat = {
         "type": "turn.started",
         "turn_id": turn_id,
-        "lease": {"policy": wanted.policy, "seconds": wanted.seconds},
+        "lease": {"policy": request.policy, "seconds": request.seconds},
     }
-    if wanted.model is not None:
-        flat["model"] = wanted.model
-    deadline = time.monotonic() + wanted.wait
+    if request.model is not None:
+        flat["model"] = request.model
+    deadline = time.monotonic() + request.wait
     turns, position = await _appended(backend, tenant, conversation, flat, Conditions(), charge)
-    told = _standing(turns, turn_id)
-    while told is not None and told["status"] == "queued" and time.monotonic() < deadline:
+    answer = _standing(turns, turn_id)
+    while answer is not None and answer["status"] == "queued" and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK)
-        told = _standing(await standing(backend, tenant, conversation), turn_id)
-    if told is None:
-        held = "" if turns.live is None else f": turn {turns.live.turn_id} is under way"
-        raise Conflict(f"turn {turn_id} of conversation {conversation} did not begin{held}")
-    return {**told, "position": position}
+        answer = _standing(await standing(backend, tenant, conversation), turn_id)
+    if answer is None:
+        raise Conflict(
+            f"turn {turn_id} of conversation {conversation} did not begin{_holder(turns)}"
+        )
+    return {**answer, "position": position}
 
 
 async def renew(
@@ -116,10 +117,10 @@ async def renew(
     fence: int,
     charge: Charge = _free,
 ) -> dict[str, Any]:
-    """Let the lease of the turn in force run ``seconds`` from now; answers and raises like
+    """Let the lease of the active turn run ``seconds`` from now; answers and raises like
     :func:`begin`.
     """
-    read_wanted({"turn_id": turn_id, "seconds": seconds})
+    read_request({"turn_id": turn_id, "seconds": seconds})
     flat = {
         "type": "turn.started",
         "turn_id": turn_id,
@@ -128,10 +129,10 @@ async def renew(
     turns, position = await _appended(
         backend, tenant, conversation, flat, Conditions(fence=fence), charge
     )
-    told = _standing(turns, turn_id)
-    if told is None or told["fencing_token"] != fence:
+    answer = _standing(turns, turn_id)
+    if answer is None or answer["fencing_token"] != fence:
         raise Conflict(f"turn {turn_id} of conversation {conversation} is over{_holder(turns)}")
-    return {**told, "position": position}
+    return {**answer, "position": position}
 
 
 async def end(
@@ -142,14 +143,15 @@ async def end(
     fence: int | None = None,
     charge: Charge = _free,
 ) -> dict[str, Any]:
-    """End a turn, or take it out of the queue; the next one that waits is in force then. Returns
+    """End a turn, or take it out of the queue; the next one that waits becomes active. Returns
     ``{"turn_id", "position"}``.
 
     Raises:
-        Conflict: another turn is in force. KafkaUnavailable, WaitTimedOut, Healing,
-        RedisUnavailable: unknown whether it ended; end it again.
+        Conflict: another turn is active.
+        KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have ended; end it
+            again.
     """
-    read_wanted({"turn_id": turn_id})
+    read_request({"turn_id": turn_id})
     flat = {"type": "turn.ended", "turn_id": turn_id}
     _, position = await _appended(
         backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False
@@ -158,17 +160,17 @@ async def end(
 
 
 async def shown(backend: ConversationService, tenant: str, conversation: str) -> dict[str, Any]:
-    """The turn in force and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} |
+    """The active turn and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} |
     None, "waiting": [turn ids]}``.
     """
     turns = await standing(backend, tenant, conversation)
     live = turns.live
-    told = (
+    answer = (
         None
         if live is None
         else {"turn_id": live.turn_id, "fencing_token": live.token, "seconds": live.seconds}
     )
-    return {"live": told, "waiting": [turn.turn_id for turn in turns.waiting]}
+    return {"live": answer, "waiting": [turn.turn_id for turn in turns.waiting]}
 
 
 async def standing(backend: ConversationService, tenant: str, conversation: str) -> Turns:
@@ -201,9 +203,7 @@ async def _appended(
 
 
 def _named(turn_id: str) -> str:
-    """The id of a turn that is to begin: one that its other routes can name, as it could not be
-    ended by them otherwise.
-    """
+    """The id of a turn that begins. The other routes must be able to name it in their path."""
     check_name("turn_id", turn_id)
     if turn_id in (".", ".."):
         raise InvalidName(
@@ -213,8 +213,8 @@ def _named(turn_id: str) -> str:
 
 
 def not_in_force(fence: int, token: int | None) -> Conflict:
-    """What is answered to the fencing token ``fence`` while ``token`` is the one in force (None: no
-    turn is).
+    """The error for the fencing token ``fence`` while ``token`` is the current one (None: there is
+    no turn).
     """
     now = "no turn is" if token is None else f"that of token {token} is"
     return Conflict(

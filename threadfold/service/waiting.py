@@ -1,4 +1,4 @@
-"""Waiting until windows include a position: one poller a partition, running only while somebody
+"""Waits until windows include a position: one poller a partition, which runs only while somebody
 waits.
 """
 
@@ -14,28 +14,28 @@ from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
 LAST_INTERVAL = 0.05
-"""Seconds between two looks at a checkpoint: the first while it moves, growing to the second while
+"""Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
 it stands still.
 """
 
 
 class Waiting:
-    """Callers waiting for the live generation's checkpoints.
+    """Callers that wait for the live generation's checkpoints.
 
-    Any number of callers share one look per partition and interval. Used within one event loop;
-    :meth:`stop` ends all waiting.
+    All callers share one read per partition and interval. Used within one event loop; :meth:`stop`
+    ends all waits.
     """
 
     def __init__(self, store: WindowStore, generation: Callable[[], int]) -> None:
-        """Args: ``generation`` tells the live one; it is asked at every look, as a rebuild may
-        switch it meanwhile.
+        """Args: ``generation`` returns the live one. It is called at every read, because a rebuild
+        may switch it.
         """
         self._store = store
         self._generation = generation
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
 
-    async def reach(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, told as an error of its own)
+    async def reach(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
         """Return once the windows of the position's partition include it and may be read.
 
         Raises:
@@ -80,7 +80,7 @@ class Waiting:
         interval, before = FIRST_INTERVAL, None
         try:
             while waiters:
-                reached = await self._look(partition)
+                reached = await self._read(partition)
                 still = [waiter for waiter in waiters if waiter[0] > reached]
                 for offset, future in waiters:
                     if offset <= reached and not future.done():
@@ -97,7 +97,7 @@ class Waiting:
         finally:
             self._pollers.pop(partition, None)
 
-    async def _look(self, partition: int) -> int:
+    async def _read(self, partition: int) -> int:
         checkpoint = await self._store.checkpoint(self._generation(), partition)
         return -1 if checkpoint is None or checkpoint.healing else checkpoint.offset
 

@@ -1,11 +1,11 @@
 """What a reader keeps of the windows it has read, so that reading one again brings only what
 changed.
 
-A stored window's head names each of its other fields by a seal of its bytes
+A stored window's head names each of its other fields by a checksum of its bytes
 (``projections.storage.layout``). Most fields of a window never change again, so a reader that has
 them needs the head and the newest chunk or two: a few kilobytes in place of a hundred and fifty.
 Nothing is ever served from here alone: the head is read each time, and a field that does not have
-the head's seal is not used.
+the head's checksum is not used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from projections.formats.context_document import Piece, is_joined, join_context, piece_of
 from projections.names import Key
-from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head, seal
+from projections.storage.layout import BASE, HEAD, Base, Head, checksum, decode_base, decode_head
 
 Place = tuple[int, Key]
 """A window's generation and conversation."""
@@ -24,9 +24,9 @@ Place = tuple[int, Key]
 
 @dataclass(slots=True)
 class Kept:
-    """What is known of one window's fields: the base with its seal, and pieces by chunk number."""
+    """What is known of one window: the base with its checksum, and pieces by chunk number."""
 
-    base_seal: bytes
+    base_checksum: bytes
     base: Base
     pieces: dict[int, Piece]
     size: int
@@ -48,13 +48,13 @@ class Kept:
             for n, s in head.chunks.items()
             if not self._has(n, s, head.skip if n == first else 0)
         ]
-        if self.base_seal != head.base:
+        if self.base_checksum != head.base:
             names.append(BASE)
         return [name for name in names if name not in fields]
 
-    def _has(self, number: int, sealed: bytes, skip: int) -> bool:
+    def _has(self, number: int, checksum: bytes, skip: int) -> bool:
         piece = self.pieces.get(number)
-        return piece is not None and piece.seal == sealed and piece.skip == skip
+        return piece is not None and piece.checksum == checksum and piece.skip == skip
 
 
 class WindowCache:
@@ -78,6 +78,11 @@ class WindowCache:
         kept = self._kept.pop(place, None)
         if kept is not None:
             self.size -= kept.size
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._kept.clear()
+        self.size = 0
 
     def context(
         self, place: Place, partition: int, fields: Mapping[bytes, bytes], max_tokens: int | None
@@ -111,9 +116,9 @@ class WindowCache:
             if piece is None:
                 return None
             pieces[number] = piece
-        if kept is not None and kept.base_seal == head.base:
+        if kept is not None and kept.base_checksum == head.base:
             base = kept.base
-        elif BASE in fields and seal(fields[BASE]) == head.base:
+        elif BASE in fields and checksum(fields[BASE]) == head.base:
             base = decode_base(fields[BASE])
         else:
             return None
@@ -134,24 +139,24 @@ class WindowCache:
 def _piece(
     partition: int,
     number: int,
-    sealed: bytes,
+    checksum: bytes,
     skip: int,
     fields: Mapping[bytes, bytes],
     kept: Kept | None,
 ) -> Piece | None:
     """The piece of a chunk: as it is kept, or from the field, if that is the one the head means."""
     known = kept.pieces.get(number) if kept is not None else None
-    if known is not None and known.seal == sealed and known.skip == skip:
+    if known is not None and known.checksum == checksum and known.skip == skip:
         return known
     value = fields.get(b"%d" % number)
     if value is None:
         return None
     piece = piece_of(partition, value, skip)
-    return piece if piece.seal == sealed else None
+    return piece if piece.checksum == checksum else None
 
 
 def _size(base: Base, pieces: dict[int, Piece]) -> int:
-    text = sum(len(item.body) for item in base.lanes.pinned) + (
+    text = sum(len(item.body) for item in base.state.pinned) + (
         len(base.summary.text) if base.summary is not None else 0
     )
     return (

@@ -84,7 +84,7 @@ async def missed(
     first = max(scanned, min(known, upto))
     offsets: list[int] = []
     if after + 1 < first:
-        checkpoint, stored = await backend.stored(key)
+        checkpoint, stored = await backend.windows.read(key)
         first = max(scanned, min(first, checkpoint.offset + 1))
         if checkpoint.offset + 1 < first:
             raise Healing(

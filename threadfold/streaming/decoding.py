@@ -1,6 +1,4 @@
-"""From a record of a topic to what subscribers are sent of it: the one place of this package where
-records are decoded.
-"""
+"""Decodes a record of a topic into the event that subscribers get."""
 
 from __future__ import annotations
 
@@ -31,15 +29,16 @@ VOIDED = "threadfold.summary.voided.v1"
 ERASED = "threadfold.conversation.erased.v1"
 
 
-class Told(NamedTuple):
-    """A record as it is told to a conversation's subscribers.
+class StreamRecord(NamedTuple):
+    """A record as a conversation's subscribers get it.
 
-    ``judged``: the fold has to have accepted it first (summaries, and events with a condition).
-    ``ends``: an assistant's message, which ends a partial text: ``complete`` or ``interrupted``.
-    ``last``: the conversation is erased with it.
+    ``judged``: the fold has to accept it first (summaries, and events with a condition).
+    ``ends``: the status of an assistant's message, which ends a text in progress: ``complete`` or
+    ``interrupted``.
+    ``last``: it erases the conversation.
     """
 
-    sent: SseEvent
+    sse: SseEvent
     id: str
     judged: bool
     ends: str | None
@@ -58,9 +57,11 @@ _envelope = msgspec.json.Decoder(_Envelope)
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def opened(row: Row, partition: int, seals: PayloadCipher) -> Raw | None:
-    """The record with its payload readable; None where nobody can read it (any more). Raises
-    ``KeyUnusable``.
+def decrypted(row: Row, partition: int, seals: PayloadCipher) -> Raw | None:
+    """The record with its payload decrypted; None if nobody can read it (any more).
+
+    Raises:
+        KeyUnusable: the deployment has no key for it.
     """
     if row.key is None or row.value is None:
         return None
@@ -75,17 +76,20 @@ def opened(row: Row, partition: int, seals: PayloadCipher) -> Raw | None:
     )
 
 
-def told(sealed: Row, partition: int, key: Key, seals: PayloadCipher) -> Told | None:
-    """What subscribers of the conversation ``key`` are told of a record, None for nothing.
+def decode_record(
+    sealed: Row, partition: int, key: Key, seals: PayloadCipher
+) -> StreamRecord | None:
+    """A record as subscribers of the conversation ``key`` get it; None if they do not.
 
-    ``seals`` are those of the log it was read from, which know the keys it needs
-    (``PayloadCipher.ready``).
+    They do not get what is no event of the conversation, nor pieces of a spilled result: they get
+    the result itself. The data is the flat event of ``threadfold.service.pages.flat_event``, joined
+    from the record's own bytes where that is possible.
 
-    The data is the flat event of ``threadfold.service.pages.flat_event``, joined from the record's
-    own bytes where that is possible. Nothing is told of what is no event of the conversation, and
-    of pieces of a spilled result, which the result that names them stands for.
+    Args:
+        seals: those of the log that the record was read from. They know its keys already
+            (``PayloadCipher.ready``).
     """
-    row = opened(sealed, partition, seals)
+    row = decrypted(sealed, partition, seals)
     event = None if row is None else event_of(row, key, _PLAIN)
     if row is None or event is None or type(event) is ToolResultChunkEvent:
         return None
@@ -95,7 +99,7 @@ def told(sealed: Row, partition: int, key: Key, seals: PayloadCipher) -> Told | 
     ends = None
     if type(event) is MessageEvent and event.data.role == "assistant":
         ends = event.data.status or "complete"
-    return Told(
+    return StreamRecord(
         SseEvent("summary" if summary else "event", str(row.position), data),
         event.id,
         judged,
@@ -129,23 +133,23 @@ def _joined(value: bytes, at: Position) -> bytes | None:
     return _encode(head)[:-1] + (b"}" if fields == b"{}" else b"," + fields[1:])
 
 
-def told_summary(
+def decode_summary(
     sealed: Row, partition: int, key: Key, seals: PayloadCipher
 ) -> tuple[str, bytes] | None:
-    """What a tenant is told of a record of its summaries topic: the kind of event and its data;
-    None for nothing.
+    """A record of the summaries topic as its tenant gets it: the kind of event and its data; None
+    for nothing.
 
     The data is flat, with ``conversation``; it has no position, as the topic's own is none of the
     log.
     """
-    row = opened(sealed, partition, seals)
+    row = decrypted(sealed, partition, seals)
     if row is None or row.value is None:
         return None
     try:
         envelope = _envelope.decode(row.value)
         fields = _names.decode(envelope.data) if envelope.data else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # whoever may write the topic may write anything: it is no summary
+        return None  # another producer may write anything: it is no summary
     kind = {"threadfold.summary.v1": "summary", VOIDED: "voided", ERASED: "erased"}.get(
         envelope.type
     )

@@ -1,11 +1,12 @@
-"""Assistant text in progress as Redis holds it: never in the log, of no generation, gone with
-Redis.
+"""Assistant text in progress as it is stored in Redis: never in the log, of no generation, lost
+with Redis.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -15,7 +16,6 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, parse_key
 from projections.redis.address import shown
 from projections.redis.router import RedisRouter, Script
-from threadfold.streaming import scripts
 from threadfold.streaming.partial_text import Delta
 
 MOST_TEXT = 1 << 20
@@ -23,13 +23,14 @@ MOST_TEXT = 1 << 20
 SHARDS = 16
 """How many sets of deadlines there are: their conversations' keys share a hash tag each."""
 OVERTIME = 600
-"""Seconds that a text is kept beyond its time-out, should no gateway run that ends it."""
+"""Seconds that a text is stored beyond its time-out if no gateway ends it."""
 
 
 class Verdict(NamedTuple):
-    """What Redis made of a delta: ``ok``, ``begin`` (tell where the log ends), ``gap``, ``held``
-    (some of it is there), ``closing``, ``over``, ``other`` (another turn's text is there) or
-    ``large``; the characters held, and the turn and beginning of what is.
+    """What Redis did with a delta, and the characters, turn and beginning of the text it stores.
+
+    ``name`` is ``ok``, ``begin`` (call again with the log's end), ``gap``, ``overlap`` (a part is
+    stored already), ``closing``, ``over``, ``other`` (another turn's text is stored) or ``large``.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text as far as it was said."""
+    """A text so far; ``since`` is the log's end when it began."""
 
     turn: str
     since: int
@@ -52,20 +53,15 @@ class PartialStore:
     """
 
     def __init__(self, url: str, prefix: str, timeout: float) -> None:
-        """Args: ``timeout``, the seconds without a word after which a text is looked after."""
+        """Args: ``timeout`` seconds without a delta after which a text may be claimed."""
         self._url = url
         self._prefix = prefix
         self._timeout = timeout
         self.servers = RedisRouter(url, connections=32)
-        self._append, self._read, self._claim = (
-            Script(scripts.APPEND),
-            Script(scripts.READ),
-            Script(scripts.CLAIM),
-        )
-        self._close, self._end, self._forget = (
-            Script(scripts.CLOSE),
-            Script(scripts.END),
-            Script(scripts.FORGET),
+        lua = files("threadfold.streaming")
+        self._append, self._read, self._claim, self._close, self._end, self._forget = (
+            Script(lua.joinpath(f"partial_{name}.lua").read_text())
+            for name in ("append", "read", "claim", "close", "end", "forget")
         )
 
     async def close_connections(self) -> None:
@@ -95,8 +91,8 @@ class PartialStore:
             self.channel(key),
         ]
         async with self._guarded():
-            name, chars, held, began = await self._run(self._append, self._keys(key), args)
-        return Verdict(name.decode(), int(chars), held.decode(), int(began or -1))
+            name, chars, stored, began = await self._run(self._append, self._keys(key), args)
+        return Verdict(name.decode(), int(chars), stored.decode(), int(began or -1))
 
     async def read(self, key: Key) -> Text | None:
         """The text in progress, None when there is none."""
@@ -104,8 +100,8 @@ class PartialStore:
             return _text(await self._run(self._read, self._keys(key)[:2]))
 
     async def claim(self, seconds: float, limit: int = 50) -> list[tuple[Key, int]]:
-        """Conversations whose text is to be looked after, with the ends of the claims in ms: until
-        then no other gateway gets them.
+        """Claim conversations whose text timed out. Returns them with the ends of the claims in ms;
+        until then no other gateway gets them.
         """
         found: list[tuple[Key, int]] = []
         async with self._guarded():
@@ -125,11 +121,11 @@ class PartialStore:
         text: tuple[str, int] | None = None,
         superseded: bool = False,
     ) -> Text | None:
-        """Let nothing more be added to a text, and return it; None when something came since the
-        claim, or it is not that text.
+        """Close a text, so that it takes nothing more, and return it. None when something came
+        since the claim, or another text is stored.
 
         Args:
-            superseded: a later turn takes its place: nothing more of this turn is taken.
+            superseded: a later turn replaces this one: Redis takes nothing more of this turn.
         """
         turn, since = text if text is not None else ("", None)
         async with self._guarded():
@@ -143,8 +139,8 @@ class PartialStore:
             return _text(await self._run(self._close, self._keys(key), args))
 
     async def end(self, key: Key, turn: str, since: int, *, dropped: bool = False) -> bool:
-        """Take a text away; subscribers learn of its end by its message, or (``dropped``) by a word
-        on the channel.
+        """Delete a text that has ended. Subscribers see its message, or (``dropped``) a notice on
+        the pub/sub channel.
         """
         args: list[Any] = [str(key), turn, since, self.channel(key), "1" if dropped else ""]
         async with self._guarded():
@@ -179,16 +175,16 @@ class PartialStore:
             ) from error
 
 
-def delta_of(message: bytes) -> tuple[bool, Delta]:
+def parse_message(message: bytes) -> tuple[bool, Delta]:
     """What was published: whether it is a delta (else the end of a text without a message), and of
     which text.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the message is neither.
     """
     kind, since, offset, turn, text = message.decode().split("\n", 4)
     if kind not in ("said", "dropped"):
-        raise ValueError(f"{kind[:20]!r} is not said on this channel")
+        raise ValueError(f"{kind[:20]!r} is no message of this channel")
     return kind == "said", Delta(turn, int(since), int(offset), text)
 
 

@@ -1,10 +1,10 @@
-"""An assistant's text in progress as one gateway's subscribers see it: pure, fed with deltas from
-Redis and messages from the log.
+"""An assistant's text in progress as one gateway's subscribers see it. It is pure: its inputs are
+deltas from Redis and messages from the log.
 
-The two come by different ways and may overtake each other. A text is known by its turn and by
-``since``, the log's end when it began: a message at or after ``since`` ends it, and what began at
-or before an assistant's message is over. A text that begins while another one is still shown waits
-until the message that ends that one has come, or the log has been read up to its beginning.
+The two may overtake each other. A turn and ``since``, the log's end when the text began, identify a
+text. A message at or after ``since`` ends it; what began at or before an assistant's message is
+over. A text that begins while another one is shown waits until the message that ends that one has
+come, or the log has been read up to its own beginning.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from threadfold.streaming.sse_event import SseEvent
 
 _encode = msgspec.json.Encoder().encode
 MOST_AHEAD = 2_000
-"""Deltas of a next text that are kept back; beyond, the text is read from Redis again."""
+"""Deltas of a next text that are kept; beyond that the text is read from Redis again."""
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """A piece of the text that ``turn`` is saying since the log's end ``since``; ``offset`` in
-    characters.
+    """A piece of the text that ``turn`` began at the log's end ``since``.
+
+    ``offset`` is in characters.
     """
 
     turn: str
@@ -30,16 +31,14 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class PartialText:
-    """The text in progress of one conversation. Every method returns what is to be sent, in
-    order.
-    """
+    """The text in progress of one conversation. Its methods return the events to send, in order."""
 
     def __init__(self) -> None:
         self.turn: str | None = None
         self.since = -1
         self.chars = 0
-        self.torn = False
-        """Something is missing: the text has to be read from Redis again (:meth:`held`)."""
+        self.incomplete = False
+        """A piece is missing: read the text from Redis again (:meth:`stored`)."""
         self._parts: list[str] = []
         self._over = -1
         self._ahead: list[Delta] = []
@@ -51,15 +50,15 @@ class PartialText:
         """
         return self._ahead[0].since if self._ahead else None
 
-    def so_far(self) -> list[SseEvent]:
-        """What somebody who joins now has to know: all that was said so far."""
+    def snapshot(self) -> list[SseEvent]:
+        """The whole text so far, for a subscriber that joins now."""
         if self.turn is None:
             return []
         self._parts = ["".join(self._parts)]
-        return [_said(self.turn, 0, self._parts[0])]
+        return [_sse(self.turn, 0, self._parts[0])]
 
     def delta(self, delta: Delta) -> list[SseEvent]:
-        """A piece came."""
+        """Take a piece from Redis."""
         if delta.since <= self._over:
             return []
         if self.turn is None:
@@ -68,36 +67,34 @@ class PartialText:
             if delta.since >= self.since:
                 if len(self._ahead) >= MOST_AHEAD:
                     self._ahead.clear()
-                    self.torn = True
+                    self.incomplete = True
                 else:
                     self._ahead.append(delta)
             return []
         if delta.offset > self.chars:
-            self.torn = True
+            self.incomplete = True
             return []
         text = delta.text[self.chars - delta.offset :]
         if not text:
             return []
-        sent = _said(delta.turn, self.chars, text)
+        event = _sse(delta.turn, self.chars, text)
         self._parts.append(text)
         self.chars += len(text)
-        return [sent]
+        return [event]
 
-    def held(self, turn: str, since: int, text: str) -> list[SseEvent]:
-        """What Redis holds, after a subscription was made (again)."""
-        self.torn = False
+    def stored(self, turn: str, since: int, text: str) -> list[SseEvent]:
+        """Take the text as Redis stores it, after a subscription was made (again)."""
+        self.incomplete = False
         return self.delta(Delta(turn, since, 0, text))
 
     def message(self, offset: int, status: str) -> list[SseEvent]:
-        """An assistant's message came in the log."""
+        """Take an assistant's message from the log."""
         self._over = max(self._over, offset)
-        sent = self._end(status) if self.turn is not None and self.since <= offset else []
-        return sent + self._next()
+        ended = self._end(status) if self.turn is not None and self.since <= offset else []
+        return ended + self._next()
 
     def dropped(self, turn: str, since: int) -> list[SseEvent]:
-        """A text ended without a message, as nothing had been said yet, or the conversation was
-        erased.
-        """
+        """A text ended without a message, because it was empty or the conversation was erased."""
         self._ahead = [delta for delta in self._ahead if (delta.turn, delta.since) != (turn, since)]
         if (turn, since) == (self.turn, self.since):
             return self._end("interrupted") + self._next()
@@ -112,7 +109,7 @@ class PartialText:
 
     def _next(self) -> list[SseEvent]:
         ahead, self._ahead = self._ahead, []
-        return [sent for delta in ahead for sent in self.delta(delta)]
+        return [event for delta in ahead for event in self.delta(delta)]
 
     def _end(self, status: str) -> list[SseEvent]:
         if self.turn is None:
@@ -122,5 +119,5 @@ class PartialText:
         return [SseEvent("partial", None, data)]
 
 
-def _said(turn: str, offset: int, text: str) -> SseEvent:
+def _sse(turn: str, offset: int, text: str) -> SseEvent:
     return SseEvent("partial", None, _encode({"turn_id": turn, "offset": offset, "delta": text}))

@@ -1,5 +1,5 @@
-"""One subscription to Redis for a whole process: the channels of the conversations that somebody
-here is interested in.
+"""One subscription to Redis for a whole process: the pub/sub channels of the conversations that
+somebody here follows.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class PubSub:
     after.
 
     Args:
-        own: a channel to be subscribed to always, so that the connection is one of subscriptions
-        from its beginning. on_message: called with a channel and what was published there. on_lost:
-        called with a channel that was subscribed to again: messages may have been missed.
+        own: a channel that is always subscribed to, so that the connection is one of subscriptions
+            from its beginning.
+        on_message: called with a channel and what was published there.
+        on_resubscribed: called with a channel that was subscribed to again: messages may have been
+            missed.
     """
 
     def __init__(
@@ -38,12 +40,12 @@ class PubSub:
         servers: RedisRouter,
         own: str,
         on_message: Callable[[str, bytes], None],
-        on_lost: Callable[[str], None],
+        on_resubscribed: Callable[[str], None],
     ) -> None:
         self._servers = servers
         self._own = own
         self._on_message = on_message
-        self._on_lost = on_lost
+        self._on_resubscribed = on_resubscribed
         self._channels: dict[str, asyncio.Future[None]] = {}
         self._pubsub: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -51,17 +53,17 @@ class PubSub:
         self._writing = asyncio.Lock()
 
     async def join(self, channel: str) -> None:
-        """Return once messages of the channel are heard.
+        """Return once messages of the channel arrive.
 
         Raises:
             RedisUnavailable: it was not confirmed in time.
         """
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="partials-hearing")
+            self._task = asyncio.create_task(self._run(), name="partials-pubsub")
         confirmed = self._channels.get(channel)
         if confirmed is None:
             confirmed = self._channels[channel] = asyncio.get_running_loop().create_future()
-            await self._tell("subscribe", channel)
+            await self._command("subscribe", channel)
         try:
             async with asyncio.timeout(CONFIRMED):
                 await asyncio.shield(confirmed)
@@ -72,9 +74,11 @@ class PubSub:
             ) from None
 
     def leave(self, channel: str) -> None:
-        """Hear the channel no more."""
+        """Receive no more messages of the channel."""
         if self._channels.pop(channel, None) is not None:
-            task = asyncio.create_task(self._tell("unsubscribe", channel), name="partials-leaving")
+            task = asyncio.create_task(
+                self._command("unsubscribe", channel), name="partials-leaving"
+            )
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
@@ -83,10 +87,10 @@ class PubSub:
         await end_tasks([self._task])
         self._task = None
 
-    async def _tell(self, what: str, channel: str) -> None:
+    async def _command(self, what: str, channel: str) -> None:
         async with self._writing:
-            # Not connected: it is told of all channels once it is. Joined again meanwhile: it
-            # stays.
+            # A connection that is made later subscribes to all channels. A channel that was joined
+            # again meanwhile stays.
             if self._pubsub is None or (what == "unsubscribe" and channel in self._channels):
                 return
             try:
@@ -100,7 +104,7 @@ class PubSub:
         while True:
             pubsub: Any = None
             try:
-                # Any will do: what is published at one node of a cluster is heard at all of them.
+                # Any will do: what is published at one node of a cluster arrives at all of them.
                 pubsub = (await self._servers.any()).redis.pubsub()
                 async with self._writing:
                     await pubsub.subscribe(self._own, *self._channels)
@@ -108,9 +112,9 @@ class PubSub:
                 while True:
                     message = await pubsub.get_message(timeout=5.0)
                     if message is not None:
-                        self._heard(message)
+                        self._on_answer(message)
             except (RedisError, OSError, RuntimeError) as error:
-                logger.warning("text in progress is not heard now: %s", error)
+                logger.warning("text in progress does not arrive now: %s", error)
             finally:
                 self._pubsub = None
                 if pubsub is not None:
@@ -118,16 +122,16 @@ class PubSub:
                         await pubsub.aclose()
             await asyncio.sleep(AGAIN)
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _on_answer(self, message: dict[str, Any]) -> None:
         channel = message["channel"].decode()
         if message["type"] == "subscribe":
             confirmed = self._channels.get(channel)
             if confirmed is not None and confirmed.done():
-                self._on_lost(channel)  # a second time: the connection was lost in between
+                self._on_resubscribed(channel)  # a second time: the connection was lost in between
             elif confirmed is not None:
                 confirmed.set_result(None)
         elif message["type"] == "message":
             try:
                 self._on_message(channel, message["data"])
             except Exception:
-                logger.exception("a message on %s could not be taken", channel)
+                logger.exception("a message on %s could not be processed", channel)

@@ -1,5 +1,5 @@
-"""A subscriber's queue: bounded in messages and bytes, so that who falls behind is let go, and
-nobody waits for it.
+"""A subscriber's queue, bounded in messages and bytes: a subscriber that falls behind is
+disconnected, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from threadfold.streaming.sse_event import HEARTBEAT, SseEvent
 
 MOST = 5_000
 MOST_BYTES = 4 << 20
-"""What may wait for one subscriber: messages, and bytes of their data; one message of any size
+"""Messages, and bytes of their data, that may wait for one subscriber. One message of any size
 always may.
 """
-SLOW = "too slow: what was sent is more than may wait here; connect again with Last-Event-ID"
+SLOW = "too slow: more waits than may wait here; connect again with Last-Event-ID"
 CHUNK = 256 << 10
 """Bytes handed over at once."""
 
@@ -24,8 +24,8 @@ class Reader:
     """One subscriber's queue. Used within one event loop; never waits in :meth:`put`.
 
     Args:
-        most, most_bytes: what may wait.
-        still_allowed: asked now and then; once it answers False the stream ends.
+        most, most_bytes: messages, and bytes of them, that may wait.
+        still_allowed: called from time to time; the stream ends once it answers False.
     """
 
     __slots__ = (
@@ -36,8 +36,8 @@ class Reader:
         "_wake",
         "after",
         "ended",
-        "heard",
         "joining",
+        "last_put",
         "overflowed",
         "still_allowed",
     )
@@ -56,24 +56,19 @@ class Reader:
         self.still_allowed = still_allowed
         self.ended: str | None = None
         """Why it ended; None while it goes on."""
-        self.heard = 0.0
+        self.last_put = 0.0
         """When something was put last, by the loop's clock."""
         self.after = -1
-        """The offset after which its events begin: what comes at or before it is not for this one.
-        """
+        """The offset after which this subscriber's events begin."""
         self.joining = True
         self.overflowed = False
-        """While it is joining, what does not fit is let go, and has to be caught up with from the
-        log again.
-        """
+        """While it joins, what does not fit is dropped, and is read from the log again."""
 
-    def put(self, sent: SseEvent) -> None:
-        """Queue it; a subscriber that is too far behind ends here, with nothing left to it but the
-        reason.
-        """
+    def put(self, event: SseEvent) -> None:
+        """Queue an event. A subscriber that is too far behind ends, and gets only the reason."""
         if self.ended is not None or self.overflowed:
             return
-        size = len(sent.data)
+        size = len(event.data)
         if self._queue and (
             len(self._queue) >= self._most or self._bytes + size > self._most_bytes
         ):
@@ -83,14 +78,14 @@ class Reader:
             else:
                 self.end(SLOW)
             return
-        self._queue.append(sent)
+        self._queue.append(event)
         self._bytes += size
         self._notify()
 
     def beat(self, now: float, every: float) -> None:
-        """Queue a heart-beat when nothing was put for ``every`` seconds and nothing waits."""
-        if now - self.heard >= every:
-            self.heard = now
+        """Queue a heart-beat if nothing was put for ``every`` seconds and nothing waits."""
+        if now - self.last_put >= every:
+            self.last_put = now
             if not self._queue:
                 self.put(HEARTBEAT)
 
@@ -100,14 +95,14 @@ class Reader:
         self.after, self.joining, self.overflowed = after, True, False
 
     def end(self, reason: str) -> None:
-        """Let the subscriber have what waits, and then end with the reason."""
+        """End with this reason, after what waits."""
         if self.ended is None:
             self.ended = reason
             self._notify()
 
     async def take(self) -> list[SseEvent]:
-        """What waits, up to about 256 KiB, as soon as there is anything; empty once it ended and
-        nothing waits any more.
+        """Return what waits, about 256 KiB at most, as soon as there is anything. Empty once the
+        subscriber has ended and nothing waits.
         """
         while not self._queue and self.ended is None:
             self._wake = asyncio.get_running_loop().create_future()
@@ -115,14 +110,14 @@ class Reader:
                 await self._wake
             finally:
                 self._wake = None
-        taken: list[SseEvent] = []
+        batch: list[SseEvent] = []
         size = 0
         while self._queue and size < CHUNK:
-            sent = self._queue.popleft()
-            taken.append(sent)
-            size += len(sent.data)
+            event = self._queue.popleft()
+            batch.append(event)
+            size += len(event.data)
         self._bytes -= size
-        return taken
+        return batch
 
     def _clear(self) -> None:
         self._queue.clear()

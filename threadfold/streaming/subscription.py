@@ -13,7 +13,7 @@ from projections.fold.apply import id_hash_of
 from streams.log.log import Row
 from threadfold.streaming.catchup import Missed
 from threadfold.streaming.channel import GONE, Channel
-from threadfold.streaming.decoding import told
+from threadfold.streaming.decoding import decode_record
 from threadfold.streaming.reader import CHUNK, Reader
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 from threadfold.streaming.windows import Windows
@@ -83,22 +83,24 @@ class Subscription:
         while self._reader.ended is None:
             missed, upto = self._joined
             if missed is not None:
-                async for batch in self._told(missed):
+                async for batch in self._published(missed):
                     yield batch
             if not self._reader.overflowed:
                 break
             self._joined = await self._again(upto - 1)
         self._reader.joining = False
 
-    async def _told(self, missed: Missed) -> AsyncIterator[list[SseEvent]]:
+    async def _published(self, missed: Missed) -> AsyncIterator[list[SseEvent]]:
         batch: list[SseEvent] = []
         size = 0
         chain: dict[int, None] = {}
         async for row in missed.rows():
-            found = told(row, self._channel.partition, self._channel.key, self._channel.seals)
+            found = decode_record(
+                row, self._channel.partition, self._channel.key, self._channel.seals
+            )
             if found is None or self._repeats(row, found.id):
                 continue
-            summary = found.sent.event == "summary"
+            summary = found.sse.event == "summary"
             if found.judged and (summary or row.offset >= missed.first):
                 if batch:
                     yield batch
@@ -113,8 +115,8 @@ class Subscription:
                     verdict.cancel()
                 if not verdict.result():
                     continue
-            batch.append(found.sent)
-            size += len(found.sent.data)
+            batch.append(found.sse)
+            size += len(found.sse.data)
             if found.last:
                 self._reader.end(GONE)
             if size >= CHUNK or len(batch) >= 256:
@@ -124,5 +126,5 @@ class Subscription:
             yield batch
 
     def _repeats(self, row: Row, id: str) -> bool:  # noqa: A002
-        seen = self._channel.recents.find(id_hash_of(id))
+        seen = self._channel.recent_ids.find(id_hash_of(id))
         return seen is not None and seen.offset < row.offset

@@ -1,8 +1,8 @@
 """A tenant's summaries topic as a stream: accepted summaries, voidings and erasures of all its
 conversations, at least once.
 
-A conversation's come in order; there is no order among conversations. The id of each is where the
-whole topic stands after it.
+Events of one conversation come in order; there is no order among conversations. An event's id is
+the position of the whole topic after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.log import KafkaLog, Row
 from streams.settings.settings import Settings
 from threadfold.streaming.cursor import read_cursor, write_cursor
-from threadfold.streaming.decoding import told_summary
+from threadfold.streaming.decoding import decode_summary
 from threadfold.streaming.reader import CHUNK, Reader
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 from threadfold.streaming.tail import Tail
@@ -34,14 +34,14 @@ class Tenant:
         self._next_of = next_of
 
     def deliver(self, row: Row, partition: int) -> None:
-        """A record of the tenant, from the tail."""
-        sent = _sent(self._topic, self.name, row, partition, self._next_of, self._seals)
-        if sent is not None:
+        """Take a record of the tenant from the tail."""
+        event = _event_of(self._topic, self.name, row, partition, self._next_of, self._seals)
+        if event is not None:
             for reader in self.readers:
-                reader.put(sent)
+                reader.put(event)
 
     def broken(self, reason: str) -> None:
-        """Records cannot be delivered any more."""
+        """End all readers, because records cannot be delivered in order any more."""
         for reader in list(self.readers):
             reader.end(reason)
 
@@ -92,7 +92,7 @@ class Summaries:
         return SummariesSubscription(self, tenant, reader, since)
 
     def leave(self, tenant: str, reader: Reader) -> None:
-        """A reader goes."""
+        """Remove a reader."""
         found = self._tenants.get(tenant)
         if found is None:
             return
@@ -102,15 +102,17 @@ class Summaries:
             self._tail.leave(tenant.encode(), found, range(self.partitions))
 
     def join(self, reader: Reader) -> list[int]:
-        """Let a reader have everything from these offsets on."""
+        """Send a reader everything from the offsets that are returned on."""
         reader.join(-1)
         return [self._tail.next(p) for p in range(self.partitions)]
 
     async def between(
         self, tenant: str, since: list[int], upto: Sequence[int]
     ) -> AsyncIterator[SseEvent]:
-        """The tenant's in between, in bounded memory; ``since`` moves along. Raises
-        ``KafkaUnavailable``.
+        """The tenant's events from ``since`` to ``upto``, in bounded memory; ``since`` moves along.
+
+        Raises:
+            KafkaUnavailable: the topic cannot be read now.
         """
         ranges = {p: (since[p], upto[p] - 1) for p in range(self.partitions) if since[p] < upto[p]}
         name = tenant.encode()
@@ -118,9 +120,9 @@ class Summaries:
             for row in rows:
                 since[partition] = row.offset + 1
                 if row.key is not None and tenant_of(row.key) == name:
-                    sent = _sent(self.topic, tenant, row, partition, lambda: since, self.seals)
-                    if sent is not None:
-                        yield sent
+                    event = _event_of(self.topic, tenant, row, partition, lambda: since, self.seals)
+                    if event is not None:
+                        yield event
             yield HEARTBEAT  # however little of it is this tenant's, the stream is not silent
         since[:] = [max(*pair) for pair in zip(since, upto, strict=True)]
 
@@ -136,15 +138,15 @@ class SummariesSubscription:
         self._upto = summaries.join(reader)
 
     async def batches(self) -> AsyncIterator[list[SseEvent]]:
-        """What is sent, comments among it."""
+        """The events to send, and comments among them."""
         reader = self._reader
         try:
             while reader.ended is None:
                 batch: list[SseEvent] = []
                 size = 0
-                async for sent in self._summaries.between(self._tenant, self._since, self._upto):
-                    batch.append(sent)
-                    size += len(sent.data)
+                async for event in self._summaries.between(self._tenant, self._since, self._upto):
+                    batch.append(event)
+                    size += len(event.data)
                     if size >= CHUNK:
                         yield batch
                         batch, size = [], 0
@@ -172,7 +174,7 @@ def tenant_of(key: bytes) -> bytes:
     return key.partition(b"/")[0]
 
 
-def _sent(
+def _event_of(
     topic: str,
     tenant: str,
     row: Row,
@@ -181,7 +183,7 @@ def _sent(
     seals: PayloadCipher,
 ) -> SseEvent | None:
     key = parse_key(row.key or b"")
-    found = None if key is None else told_summary(row, partition, key, seals)
+    found = None if key is None else decode_summary(row, partition, key, seals)
     return (
         None
         if found is None

@@ -1,8 +1,8 @@
-"""Keeping the text of writers that vanished: every gateway looks for texts of which nothing more
-came, and one of them gets each.
+"""Ends the texts of writers that vanished: every gateway looks for texts without a new delta, and
+one of them claims each.
 
-A claim ends by itself, so that of a gateway that dies is made again; what it had done already is
-found in the log.
+A claim ends by itself: if its gateway dies, another one claims the text again, and finds what the
+first one did in the log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import logging
 
 from projections.errors import ThreadfoldError
 from projections.names import Key, partition_of
+from streams.log.log import Log
+from streams.runtime.tasks import end_tasks
+from threadfold.streaming.partial_end import ending_messages
 from threadfold.streaming.partial_store import PartialStore, Text
 from threadfold.streaming.partials import Partials
 
@@ -19,41 +22,48 @@ logger = logging.getLogger(__name__)
 
 
 class Sweeper:
-    """Looks every ``every`` seconds; a claim holds for ``claim`` seconds, which has to be longer
-    than an append may take.
+    """Sweeps every ``every`` seconds. A claim lasts ``claim`` seconds, which must be longer than an
+    append may take.
     """
 
     def __init__(
-        self, held: PartialStore, partials: Partials, partitions: int, *, every: float, claim: float
+        self, store: PartialStore, partials: Partials, log: Log, *, every: float, claim: float
     ) -> None:
-        self._held = held
+        self._store = store
         self._partials = partials
-        self._partitions = partitions
+        self._log = log
         self._every = every
         self._claim = claim
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Until it is cancelled; what fails is tried again when its claim has ended."""
+    def start(self) -> None:
+        """Sweep from now on. What fails is tried again when its claim has ended."""
+        self._task = asyncio.create_task(self._run(), name="partials-sweeper")
+
+    async def stop(self) -> None:
+        """Sweep no more; :meth:`start` begins again."""
+        await end_tasks([self._task])
+
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._every)
             try:
                 await self.sweep()
             except ThreadfoldError as error:
-                logger.warning("texts in progress cannot be looked after now: %s", error)
+                logger.warning("texts in progress cannot be swept now: %s", error)
             except Exception:
-                logger.exception("texts in progress cannot be looked after now")
+                logger.exception("texts in progress cannot be swept now")
 
     async def sweep(self) -> int:
-        """Look once; returns how many texts were ended."""
+        """Sweep once; returns how many texts were ended."""
         closed: dict[int, dict[Key, Text]] = {}
-        for key, until in await self._held.claim(self._claim):
-            text = await self._held.close(key, claimed=until)
+        for key, until in await self._store.claim(self._claim):
+            text = await self._store.close(key, claimed=until)
             if text is not None:
-                closed.setdefault(partition_of(key, self._partitions), {})[key] = text
+                closed.setdefault(partition_of(key, self._log.partitions), {})[key] = text
         for partition, texts in closed.items():
-            # One look at the log for all of a partition's: what was not ended by its message is
-            # kept.
-            ended = await self._partials.came_since(partition, texts)
+            # One scan of the log for all texts of a partition.
+            ended = await ending_messages(self._log, partition, texts)
             for key, text in texts.items():
                 await self._partials.settle(key, text, ended)
         return sum(map(len, closed.values()))

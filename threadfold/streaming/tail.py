@@ -1,8 +1,8 @@
-"""The end of a topic, read once for all subscribers of a process.
+"""Reads the end of a topic once for all subscribers of a process.
 
-One consumer without a group is assigned the topic's partitions, and those that nobody listens to
-are paused. A record goes to the listener of its key; the key is compared as bytes, and nothing else
-of a record is looked at here. The tail waits for nobody.
+One consumer without a group has all partitions; those without listeners are paused. A record goes
+to the listener of its key, which is compared as bytes; nothing else of a record is decoded here.
+The tail waits for no listener.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 250
-"""Records of one look, so that the loop gets to others in between."""
+"""Records of one fetch, so that other tasks run in between."""
 LONGEST_WAIT = 100
-"""Milliseconds the broker holds a fetch back when nothing is new: a partition that somebody begins
-to listen to waits that long.
-"""
+"""Milliseconds that the broker delays an empty fetch: so long a new listener's partition waits."""
 
 
 class Listener(Protocol):
@@ -52,8 +50,8 @@ class Tail:
     Args:
         topic: the topic's full name.
         partitions: how many it has.
-        seals: told to know the keys of what is delivered.
-        name_of: what of a record's key names its listener.
+        seals: made ready with the keys of what is delivered.
+        name_of: the part of a record's key that names its listener.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
-        """From now on deliver records of that name; all from :meth:`next` on, of each of these
+        """Deliver records of that name from now on: all from :meth:`next` on, of each of these
         partitions.
 
         Raises:
@@ -101,9 +99,7 @@ class Tail:
                 self._listeners[partition][name] = listener
 
     def leave(self, name: bytes, listener: Listener, partitions: Iterable[int]) -> None:
-        """Deliver no more records of that name; partitions that nobody listens to any more are not
-        read.
-        """
+        """Deliver no more records of that name. Partitions without listeners are not read."""
         for partition in partitions:
             listeners = self._listeners.get(partition)
             if listeners is None or listeners.get(name) is not listener:
@@ -114,10 +110,13 @@ class Tail:
                 if self._consumer is not None:
                     self._consumer.pause(TopicPartition(self._topic, partition))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no partition has a listener."""
+        return not self._next
+
     def next(self, partition: int) -> int:
-        """The offset from which on records are still to be delivered; the partition has to have a
-        listener.
-        """
+        """The offset of the next record to be delivered; the partition must have a listener."""
         return self._next[partition]
 
     async def end(self, partition: int) -> int:
@@ -190,7 +189,7 @@ class Tail:
                 await asyncio.sleep(0)
 
     async def _keys_of(self, rows: Sequence[Row]) -> None:
-        """Know the keys that these records need, however long that takes: without them they would
+        """Get the keys that these records need, however long that takes: without them they would
         pass for erased ones.
         """
         while True:
@@ -223,7 +222,7 @@ class Tail:
                         self._topic,
                         partition,
                     )
-                    listener.broken("an error that was not foreseen: connect again")
+                    listener.broken("an unexpected error: connect again")
             if partition not in self._next:
                 return
 

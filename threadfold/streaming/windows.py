@@ -1,5 +1,5 @@
-"""What streams ask of the windows: whether the fold accepted a summary, and a conversation's
-state.
+"""What streams read of the windows: whether the fold accepted an event, and the state of a
+conversation.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from threadfold.streaming.sse_event import SseEvent
 
 logger = logging.getLogger(__name__)
 AGAIN = 0.2
-"""Seconds until the windows are asked again that could not be read."""
+"""Seconds until windows that could not be read are read again."""
 _encode = msgspec.json.Encoder().encode
 
 
 class State(NamedTuple):
-    """A conversation's state as it is sent; ``core`` is what of it counts as a change (its position
-    does not).
+    """A conversation's state as an event. ``core`` is the part whose changes are sent, without the
+    position.
     """
 
     core: bytes
-    sent: SseEvent
+    sse: SseEvent
 
 
 class Windows:
-    """Questions to the windows of one backend."""
+    """Reads the windows of one backend."""
 
     def __init__(self, backend: ConversationService) -> None:
         self._backend = backend
@@ -60,21 +60,21 @@ class Windows:
         summary: bool,
         chain: dict[int, None] | None = None,
     ) -> bool:
-        """Whether the fold accepted the event of that id at ``offset``; waits until that can be
-        told, however long.
+        """Whether the fold accepted the event of that id at ``offset``; waits until that is known,
+        however long.
 
-        Of an event that is no summary and none of the last 1,024, it is not known any more: it
-        passes for accepted, as in the history.
+        An event that is no summary and none of the last 1,024 passes for accepted, as in the
+        history.
 
         Args:
-            chain: the summaries in force and before, where they were asked for already; filled in
-                for the next question.
+            chain: the active summary and those before it, if they were read already; filled in for
+                the next call.
         """
         position = Position(partition_of(key, self._backend.log.partitions), offset)
         while True:
             try:
                 await self._backend.reach(position)
-                _, stored = await self._backend.stored(key)
+                _, stored = await self._backend.windows.head(key)
                 if stored is None:
                     return False
                 seen = stored.recent_ids(key).find(id_hash_of(id))
@@ -85,7 +85,9 @@ class Windows:
                 if chain is None:
                     chain = {}
                 if not chain:
-                    window = stored.load(key, position.partition, self._backend.live_rules())
+                    window = await self._whole(key)
+                    if window is None:
+                        return False
                     chain |= dict.fromkeys(await _chain(self._backend.log, window, offset))
                 return offset in chain
             except ThreadfoldError as error:
@@ -109,21 +111,22 @@ class Windows:
         Raises:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
-        fields = await self._backend.stored_fields(key, [HEAD])
-        if HEAD not in fields:
+        head = await self._head(key)
+        if head is None:
             return None
+        view = head.view
+        if (
+            head.erased
+            or not view.flat
+            or (not view.suspensions and view.state == "awaiting_input")
+        ):
+            # Its tokens need a render, or it is not small.
+            window = await self._whole(key)
+            return None if window is None else state_of_window(window, self._backend.log)
         with stored_form(key):
-            head = decode_head(fields[HEAD])
-            view = head.view
-            if (
-                head.erased
-                or not view.flat
-                or (not view.suspensions and view.state == "awaiting_input")
-            ):
-                return await self._rendered(key)
             known = self._bases.get(key)
             if known is None or known[0] != head.base:
-                fields = await self._backend.stored_fields(key, [HEAD, BASE])
+                fields = await self._backend.windows.fields(key, [HEAD, BASE])
                 head = decode_head(fields[HEAD])
                 known = self._bases[key] = (head.base, decode_base(fields[BASE]))
             return _state(
@@ -138,32 +141,31 @@ class Windows:
 
     async def erased(self, key: Key) -> bool:
         """Whether the conversation was erased; raises like :meth:`state`."""
-        fields = await self._backend.stored_fields(key, [HEAD])
-        with stored_form(key):
-            return HEAD in fields and decode_head(fields[HEAD]).erased
+        head = await self._head(key)
+        return head is not None and head.erased
 
     async def token(self, key: Key) -> int | None:
-        """The fencing token in force, None where no turn is; raises like :meth:`state`, and
+        """The current fencing token, None while no turn is active; raises like :meth:`state`, and
         :class:`Erased`.
         """
-        fields = await self._backend.stored_fields(key, [HEAD])
-        if HEAD not in fields:
+        head = await self._head(key)
+        if head is None:
             return None
-        with stored_form(key):
-            head = decode_head(fields[HEAD])
         if head.erased:
             raise Erased(f"conversation {key.conversation} was erased")
         return None if head.turns is None else head.turns.token
 
-    async def _rendered(self, key: Key) -> State | None:
-        """The state of a window that has to be rendered to tell its tokens, or is not small."""
-        _, stored = await self._backend.stored(key)
+    async def _head(self, key: Key) -> Head | None:
+        fields = await self._backend.windows.fields(key, [HEAD])
+        with stored_form(key):
+            return decode_head(fields[HEAD]) if HEAD in fields else None
+
+    async def _whole(self, key: Key) -> Window | None:
+        _, stored = await self._backend.windows.read(key)
         if stored is None:
             return None
-        window = stored.load(
-            key, partition_of(key, self._backend.log.partitions), self._backend.live_rules()
-        )
-        return state_of_window(window, self._backend.log)
+        partition = partition_of(key, self._backend.log.partitions)
+        return stored.load(key, partition, self._backend.live_rules())
 
 
 def state_of_window(window: Window, log: Log) -> State:
@@ -190,7 +192,7 @@ def _state(
     of: Head | Window,
 ) -> State:
     partition = partition_of(key, log.partitions)
-    suspensions = of.view.suspensions if isinstance(of, Head) else of.lanes.suspensions
+    suspensions = of.view.suspensions if isinstance(of, Head) else of.state.suspensions
     shown = None if summary is None else summary_of(partition, summary)
     if shown is not None:
         del shown["text"]  # whoever follows a conversation got it as an event

@@ -51,6 +51,10 @@ class MemoryLog:
         rows.append(Raw(position, key, value, max(last, time.time_ns() // 1_000_000)))
         return position
 
+    def rows(self, partition: int) -> list[Raw]:
+        """All records of a partition, in order."""
+        return list(self._rows[partition])
+
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
         """The records at these positions; positions that the log does not hold are absent from the
         answer.

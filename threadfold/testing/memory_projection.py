@@ -31,7 +31,7 @@ class MemoryProjection:
         self.projection = check_projection(projection)
         self.log = MemoryLog(partitions)
         self.store = MemoryProjectionStore()
-        self._parts = [
+        self.partitions = [
             ProjectionPartition(projection, 1, number, self.store, self.log)
             for number in range(partitions)
         ]
@@ -42,7 +42,7 @@ class MemoryProjection:
         async def records(fresh: bool) -> ProjectionRecord:
             return record
 
-        self._view = ProjectionReader(projection, self.store, records)
+        self.reader = ProjectionReader(projection, self.store, records)
 
     async def append(self, tenant: str, conversation: str, *events: Mapping[str, Any]) -> None:
         """Append events as on HTTP (``{"type": "message", "role": "user", "content": "…"}``),
@@ -61,7 +61,7 @@ class MemoryProjection:
 
     async def catch_up(self) -> None:
         """Apply what was put into :attr:`log` by other means."""
-        for part, end in zip(self._parts, (await self.log.end_offsets()).values(), strict=True):
+        for part, end in zip(self.partitions, (await self.log.end_offsets()).values(), strict=True):
             await part.process(
                 [
                     raw
@@ -74,12 +74,12 @@ class MemoryProjection:
     async def get(self, tenant: str, key: str) -> Any | None:
         """The value under a key, as ``ProjectionReader.get`` gives it."""
         await self.catch_up()
-        return await self._view.get(tenant, key)
+        return await self.reader.get(tenant, key)
 
     async def all(self, tenant: str) -> dict[str, Any]:
         """A tenant's values, as ``ProjectionReader.all`` gives them."""
         await self.catch_up()
-        return await self._view.all(tenant)
+        return await self.reader.all(tenant)
 
     async def verify(self) -> ProjectionReport:
         """Fold all again in other batches, and compare: what differs depends on more than the

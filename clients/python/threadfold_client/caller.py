@@ -45,11 +45,11 @@ class Caller:
             await asyncio.sleep(delay)
 
     async def decoded(self, call: Call, form: type[T]) -> T:
-        """The answer as ``form``; raises :class:`Fault` where it is something else."""
+        """The answer as ``form``; raises :class:`Fault` if it is something else."""
         return _decoded(await self.call(call), form)
 
     async def document(self, call: Call) -> dict[str, Any]:
-        """The answer as an object, empty where it has no body."""
+        """The answer as an object, empty without a body."""
         body = await self.call(call)
         return _decoded(body, dict[str, Any]) if body else {}
 
@@ -109,7 +109,7 @@ def query_of(**given: str | int | None) -> dict[str, str | int]:
 
 
 def fencing(fence: int | None) -> dict[str, str]:
-    """The header of a turn's fencing token, where there is one."""
+    """The header of a turn's fencing token, if any."""
     return {} if fence is None else {"Fencing-Token": str(fence)}
 
 

@@ -33,13 +33,13 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, kw_only=True):
-    """What a model is sent (CONTRACT, context): ``messages`` in the format asked for, ``system``
-    apart only in Anthropic's.
+    """What a model is sent: ``messages`` in the format asked for; only Anthropic's has ``system``
+    apart.
 
     ``positions`` is parallel to ``messages`` (in the formats ``openai`` and ``rendered``): the
-    position of each message's event, None where it is of no single one, like the summary.
-    ``position`` is None of a window that has folded nothing yet. ``raw`` are the bytes of the
-    document, with fields of newer versions.
+    position of each message's event, None for a message of no single event, like the summary.
+    ``position`` is None for an empty window. ``raw`` has the document's bytes, with fields that a
+    newer service adds.
     """
 
     messages: list[dict[str, Any]]
@@ -95,7 +95,7 @@ class TurnInfo(msgspec.Struct, frozen=True):
 
 
 def context_of(document: bytes, fmt: ContextFormat, max_tokens: int | None) -> Context:
-    """The typed form of a context document; raises ``msgspec.DecodeError`` where it is none."""
+    """The typed form of a context document; raises ``msgspec.DecodeError`` if it is none."""
     context = msgspec.json.decode(document, type=Context)
     context.raw, context.format, context.max_tokens = document, fmt, max_tokens
     return context

@@ -95,7 +95,7 @@ class PartialWriter:
         a whole ``message`` event in its place.
 
         Raises:
-            ClientError: the append failed; it may be repeated, and changes nothing where it landed.
+            ClientError: the append failed; repeat it, which changes nothing if it landed.
         """
         if self.appended is None:
             await self._settle()

@@ -20,7 +20,7 @@ from threadfold_client.models import StreamEvent
 from threadfold_client.sse import ServerSent
 
 REMEMBERED = 4096
-"""How many events back a repeat is noticed."""
+"""Events back within which a repeat is noticed."""
 MAX_TURNS = 256
 """Messages in progress whose length is remembered; of one more, a new connection may give the
 beginning again.
@@ -30,14 +30,14 @@ STEADY = 5.0
 
 
 class Seen:
-    """The last so many keys, to notice repeats by."""
+    """The last ``limit`` keys: notices repeats."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._keys: OrderedDict[Hashable, None] = OrderedDict()
         self._limit = limit
 
     def add(self, key: Hashable) -> bool:
-        """Remember it; False where it was there already."""
+        """Remember a key; False for a known one."""
         if key in self._keys:
             return False
         self._keys[key] = None

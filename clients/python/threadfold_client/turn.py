@@ -51,7 +51,7 @@ class Turn:
         return self.info.status if self.info else ""
 
     async def begin(self) -> Turn:
-        """Begin it, and where it is queued wait for it."""
+        """Begin it; wait if it is queued."""
         deadline = time.monotonic() + self._wait
         self.info = await self._begin(min(self._wait, MOST_WAIT))
         while self.info.status == "queued":

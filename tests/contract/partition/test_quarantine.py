@@ -14,7 +14,7 @@ import pytest
 from projections.events import types as events
 from projections.events.types import AnyEvent, decode_event
 from projections.fold.apply import History, Outcome, Status, apply
-from projections.fold.replay import _copy, apply_with_log
+from projections.fold.replay import apply_with_log
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint
@@ -105,7 +105,7 @@ class Expected:
     def fold(self, offset: int, event: AnyEvent | None) -> bool:
         if event is None:
             return False
-        before = _copy(self.window)
+        before = self.window.copy()
         try:
             apply_with_log(self.window, offset, event, self.history)
         except Panic:
@@ -182,7 +182,7 @@ class Writer:
 
 def bare(window: Window) -> bytes:
     """A window's image but for being parked."""
-    window = _copy(window)
+    window = window.copy()
     window.release()
     return window.image()
 

@@ -117,7 +117,7 @@ async def test_an_idle_session_is_closed_once_and_its_timer_goes(place: Place) -
     stored = (await place.parts.store.load(place.parts.generation, NUMBER, [one]))[0]
     assert (
         stored is not None
-        and stored.load(one, NUMBER, place.partition.rules).lanes.closed == "idle"
+        and stored.load(one, NUMBER, place.partition.rules).state.closed == "idle"
     )
 
 

@@ -39,6 +39,7 @@ from projections.window.window import Window
 from streams.settings.settings import Settings
 from tests.support.histories import KEY, PARTITION, RULES, random_log
 from tests.support.ports import closed_port
+from tests.support.profiles import examples
 from tests.support.taken_over import take_over
 from threadfold.testing import MemoryStore
 
@@ -586,7 +587,7 @@ async def written_as_it_grew(
 
 
 @given(st.integers(0, 2**32), st.integers(5, 150), st.integers(1, 40))
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_a_window_written_in_batches_is_stored_as_it_is_in_memory(
     seed: int, length: int, biggest: int
 ) -> None:
@@ -594,7 +595,9 @@ def test_a_window_written_in_batches_is_stored_as_it_is_in_memory(
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(30, 150), biggest=st.integers(1, 40))
-@hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(
+    max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck)
+)
 def test_a_window_written_in_batches_is_stored_as_it_is_in_redis(
     settings: Settings, seed: int, length: int, biggest: int
 ) -> None:

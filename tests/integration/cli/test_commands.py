@@ -1,4 +1,6 @@
-"""The commands on a real stack, each run as a process of its own, with a worker in this one."""
+"""The commands on a real stack, with a worker in this process; those that are interrupted are
+processes of their own.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.support.up import request, running
 from tests.support.worker import until
 
 HELLO = {"type": "message", "role": "user", "content": "hello"}
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None:
@@ -68,6 +68,7 @@ async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None
         assert (await again.end(signal.SIGINT))[0] == 0
 
 
+@pytest.mark.long
 async def test_after_a_sudden_death_nothing_stays_and_the_next_up_works(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running(data) as first:
@@ -90,6 +91,7 @@ async def test_after_a_sudden_death_nothing_stays_and_the_next_up_works(tmp_path
         assert (await again.end())[0] == 0
 
 
+@pytest.mark.long
 async def test_a_service_or_server_that_dies_is_started_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running(data) as up:
@@ -126,6 +128,7 @@ async def test_a_service_or_server_that_dies_is_started_again(tmp_path: Path) ->
         assert "redis ended with exit code 137: starting it again" in said
 
 
+@pytest.mark.long
 async def test_up_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as up:
         assert up.process.stderr is not None
@@ -141,6 +144,7 @@ async def test_up_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None
         assert not [args for pid, args in family.items() if alive(pid)]
 
 
+@pytest.mark.long
 async def test_services_that_cannot_start_are_given_up_with_the_end_of_their_log(
     tmp_path: Path,
 ) -> None:

@@ -444,10 +444,7 @@ async def _counted(settings: Settings, projection: Projection, expected: int) ->
         return False  # folded anew, or nothing of a tenant yet
 
 
-@pytest.mark.skipif(
-    not os.environ.get("THREADFOLD_LONG_TESTS"),
-    reason="takes half a minute: set THREADFOLD_LONG_TESTS=1",
-)
+@pytest.mark.long
 async def test_processes_that_are_killed_and_frozen_leave_every_event_counted_once(
     stack: EmbeddedStack, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ def run_demo(env: dict[str, str], *options: str) -> subprocess.CompletedProcess[
     )
 
 
-def check_said(out: str) -> None:
+def check_output(out: str) -> None:
     same = re.search(r"^(\d+) of (\d+) windows byte-identical$", out, re.MULTILINE)
     assert same, out
     assert same[1] == same[2] == "8"
@@ -52,13 +52,14 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**kept, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
 
 
+@pytest.mark.long
 def test_a_quick_demo_keeps_every_promise_and_leaves_nothing_behind(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     done = run_demo(env, "--quick")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    check_said(done.stdout)
+    check_output(done.stdout)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,7 +85,7 @@ async def test_configured_servers_are_used_and_left_as_they_were(
         }
         done = await asyncio.to_thread(run_demo, env, "--quick")
         assert done.returncode == 0, done.stdout + done.stderr
-        check_said(done.stdout)
+        check_output(done.stdout)
         assert await redis.keys("*") == [b"somebody"]
         assert {t for t in await admin.list_topics() if t.startswith("threadfold-demo-")} <= topics
     finally:
@@ -93,6 +94,7 @@ async def test_configured_servers_are_used_and_left_as_they_were(
         await admin.close()
 
 
+@pytest.mark.long
 def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -110,10 +112,10 @@ def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(
         if demo.poll() is None:
             demo.kill()
             demo.wait()
-    said = out.read_text()
-    assert said.endswith("demo: stopped\n")
-    assert "Traceback" not in said
-    pids = [int(pid) for pid in re.findall(r"\(pid (\d+)\)", said)]
+    printed = out.read_text()
+    assert printed.endswith("demo: stopped\n")
+    assert "Traceback" not in printed
+    pids = [int(pid) for pid in re.findall(r"\(pid (\d+)\)", printed)]
     assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -124,10 +126,13 @@ def test_an_interrupted_demo_stops_cleanly_and_leaves_nothing_behind(
 def test_a_wrong_size_is_one_clear_error(env: dict[str, str]) -> None:
     done = run_demo(env, "--conversations", "100000")
     assert done.returncode == 2
-    assert done.stderr.startswith("demo: --conversations 100000: the dataset is enough for 1 to ")
+    assert done.stderr.startswith(
+        "demo: --conversations 100000: the dataset has sessions for 1 to "
+    )
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_kept_demo_has_its_stack_where_up_looks_for_it(
     env: dict[str, str], tmp_path: Path
 ) -> None:

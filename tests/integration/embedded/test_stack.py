@@ -43,7 +43,7 @@ def has_system_java() -> bool:
     return any(each is not None and each.version >= java.MINIMUM for each in found)
 
 
-@pytest.fixture(params=["system", "wheel"])
+@pytest.fixture(params=["system", pytest.param("wheel", marks=pytest.mark.long)])
 def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A machine with its own Java, and one whose PATH has nothing at all."""
     monkeypatch.delenv(java.VARIABLE, raising=False)
@@ -142,6 +142,7 @@ def own_stack(data: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 async def test_killed_owner_leaves_no_server_and_its_folder_starts_at_once(tmp_path: Path) -> None:
     owner = own_stack(tmp_path)
     assert owner.stdout is not None
@@ -160,6 +161,7 @@ async def test_killed_owner_leaves_no_server_and_its_folder_starts_at_once(tmp_p
     until(lambda: not any(alive(pid) for pid in pids))
 
 
+@pytest.mark.long
 async def test_killed_kafka_comes_back_with_what_it_acknowledged(kafka: EmbeddedKafka) -> None:
     await produce(kafka.address, b"one", b"x" * (15 << 20))
     kafka.kill()

@@ -24,6 +24,7 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from tests.integration.service.test_erasure import MASTER, SECRET, SMALL, flush, say, stack, talk
 from tests.support.grep import raw_records
+from tests.support.raw_records import put_raw
 from tests.support.worker import until
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
@@ -129,25 +130,24 @@ async def test_forged_and_moved_payloads_are_dead_letters_or_opaque_and_nothing_
         await say(backend, "sealed", "forged", talk(2))
         await say(backend, "sealed", "other", talk(1))
         rows = [(k, v) for k, v in await raw_records(made, "events") if v and b'"ciphertext"' in v]
-        producer = await backend.log._producer.get()
+        rows_to_put: list[tuple[int, bytes, bytes | None]] = []
 
-        async def put(conversation: str, value: bytes) -> None:
+        def put(conversation: str, value: bytes) -> None:
             partition = partition_of(Key("sealed", conversation), made.partitions)
-            await producer.send_and_wait(
-                made.topic("events"), value, f"sealed/{conversation}".encode(), partition=partition
-            )
+            rows_to_put.append((partition, f"sealed/{conversation}".encode(), value))
 
         for _, value in rows[:60:7]:
             for one in forged(value):
-                await put("forged", one)
+                put("forged", one)
         for k, value in rows:
             if k == b"sealed/forged":
-                await put("other", value)
-                await put("other", value.replace(b"conversations/forged", b"conversations/other"))
-                await put(
+                put("other", value)
+                put("other", value.replace(b"conversations/forged", b"conversations/other"))
+                put(
                     "never-seen",
                     value.replace(b"conversations/forged", b"conversations/never-seen"),
                 )
+        await put_raw(made, "events", *rows_to_put)
         await say(backend, "sealed", "forged", talk(1))
         await backend.caught_up(range(made.partitions), 30)
         names = ("forged", "other", "never-seen")
@@ -214,20 +214,16 @@ async def test_damaged_records_of_the_keys_topic_and_of_snapshots_are_passed_ove
         await backend.keys.sync()
         await say(backend, "sealed", "keyed", talk(1))
         window = await backend.window("sealed", "keyed")
-        producer = await backend.log._producer.get()
         snapshots = [
             (k, v) for k, v in await raw_records(made, "snapshots") if v and b"sealed\x00" in v
         ]
         assert snapshots
-    async with ConversationService(made) as backend:
-        producer = await backend.log._producer.get()
-        for k, v in snapshots:
-            at = v.index(b"sealed\x00") + 7 + 12 + 12
-            for bad in (v[: at + 3] + bytes([v[at + 3] ^ 1]) + v[at + 4 :], v[:at], v[: at - 15]):
-                for partition in range(made.partitions):
-                    await producer.send_and_wait(
-                        made.topic("snapshots"), bad, k, partition=partition
-                    )
+    damaged: list[tuple[int, bytes, bytes | None]] = []
+    for k, v in snapshots:
+        at = v.index(b"sealed\x00") + 7 + 12 + 12
+        for bad in (v[: at + 3] + bytes([v[at + 3] ^ 1]) + v[at + 4 :], v[:at], v[: at - 15]):
+            damaged += [(partition, k, bad) for partition in range(made.partitions)]
+    await put_raw(made, "snapshots", *damaged)
     await flush(made)
     async with stack(made) as (_, backend):
         await backend.caught_up(range(made.partitions), 30)

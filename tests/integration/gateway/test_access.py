@@ -1,5 +1,5 @@
 """Who is let in, as whom, to do what: keys, signed tokens, no auth, administration, quotas and each
-tenant's share of the room.
+tenant's share of what may be under way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.serving import serving
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway, serve
-from threadfold.gateway.room import Room
+from threadfold.gateway.concurrency import Limits
 
 
 class World:
@@ -442,14 +442,9 @@ async def test_lists_that_come_at_once_are_not_all_let_in_on_the_last_token(worl
     assert 2 <= counts[0] <= 8, "1,000 tokens, at about 500 a list, guessed as 350"
 
 
-def _room_of(app: Any) -> Room:
-    found = app.front
-    while not isinstance(found, Room):
-        found = found._app
-    return found
-
-
-async def test_a_tenants_share_of_the_room_is_its_own(world: World, settings: Settings) -> None:
+async def test_a_tenants_share_of_what_may_be_under_way_is_its_own(
+    world: World, settings: Settings
+) -> None:
     app = create_gateway(settings)
     transport = httpx.ASGITransport(app)
     begun, release = asyncio.Event(), asyncio.Event()
@@ -469,8 +464,8 @@ async def test_a_tenants_share_of_the_room_is_its_own(world: World, settings: Se
             return (await http.get(CONTEXT, headers=acme)).status_code == 404
 
         await until(connected)
-        room = _room_of(app)
-        room._most_requests, room._most_bytes = 4, 4_000
+        limit = app.concurrency
+        limit.limits = Limits(requests=4, body_bytes=4_000)
         first = asyncio.create_task(
             http.post("/v1/conversations/room/events", content=slow(), headers=acme)
         )
@@ -479,7 +474,7 @@ async def test_a_tenants_share_of_the_room_is_its_own(world: World, settings: Se
         refused(answer, 429, "acme has 1 requests under way")
         assert answer.headers["retry-after"] == "1"
         assert (await http.get(CONTEXT, headers=beta)).status_code == 404
-        room._most_requests = 40
+        limit.limits = Limits(requests=40, body_bytes=4_000)
         refused(
             await http.post("/v1/conversations/room/events", json=say("y" * 800), headers=acme),
             429,
@@ -490,50 +485,4 @@ async def test_a_tenants_share_of_the_room_is_its_own(world: World, settings: Se
         ).status_code == 202
         release.set()
         assert (await first).status_code == 202
-        assert (room._requests, room._bytes, room._tenants) == (0, 0, {})
-
-
-async def test_streams_have_bounds_of_their_own_and_count_for_no_request() -> None:
-    release, opened = asyncio.Event(), 0
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal opened
-        opened += 1
-        await release.wait()
-
-    from streams.settings.quotas import Quota
-    from threadfold.gateway.access import PRINCIPAL
-    from threadfold.gateway.tokens import Principal
-
-    room = Room(
-        app,
-        requests=4,
-        streams=12,
-        quota_of=lambda tenant: Quota(streams=2 if tenant == "small" else 0),
-    )
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    def open_(tenant: str) -> asyncio.Task[None]:
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/v1/summaries/stream",
-            "headers": [],
-            PRINCIPAL: Principal(tenant, frozenset()),
-        }
-        return asyncio.create_task(room(scope, None, send))  # type: ignore[arg-type]
-
-    tasks = [open_(tenant) for tenant in (*["small"] * 3, *["large"] * 4)]
-    await until(lambda: asyncio.sleep(0, sum(task.done() for task in tasks) == 2))
-    errors = [str(task.exception()).partition(",")[0] for task in tasks if task.done()]
-    assert errors == ["tenant small has 2 streams open", "tenant large has 3 streams open"]
-    assert (room._requests, room._streams, opened) == (0, 5, 5)
-    room._most_streams = 5
-    await open_("other")
-    assert sent[0]["status"] == 503
-    release.set()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert (room._streams, room._tenants) == (0, {})
+        assert (limit.all.requests, limit.all.bytes, limit.tenants) == (0, 0, {})

@@ -19,9 +19,8 @@ from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
-from threadfold.gateway.openapi.appending import CONVERSATION
-from threadfold.gateway.openapi.operation import EVENT_STREAM, JSON
-from threadfold.gateway.openapi.table import TABLE
+from threadfold.gateway.declaration import EVENT_STREAM, JSON
+from threadfold.gateway.routes.common import CONVERSATION
 
 POSITION = "3-17"
 """What the examples say for a position; here it is replaced by one that the log has."""
@@ -130,21 +129,19 @@ def requests_of(name: str, operation: dict[str, Any], world: World) -> Iterator[
     """The requests the examples make: each body with what must be given, then with all
     parameters.
     """
-    known = TABLE[tuple(name.split(" ", 1))]  # type: ignore[index]
-    bodies: list[Any] = [None] if known.body is None else list(known.body.examples.values())
+    content = operation.get("requestBody", {}).get("content", {})
+    bodies = [one["value"] for of in content.values() for one in of["examples"].values()] or [None]
+    examples = {p["name"]: p["example"] for p in operation.get("parameters", ()) if "example" in p}
     parameters = [
         p
         for p in operation.get("parameters", ())
-        if p["in"] in ("query", "header") and p["name"] in known.parameters
+        if p["in"] in ("query", "header") and p["name"] in examples
     ]
     required = [p for p in parameters if p.get("required")]
     for body in bodies:
         for chosen in (required, parameters):
             world.ready(name)
-            given = {
-                **known.parameters,
-                **{n: v for n, v in world.values.items() if n in known.parameters},
-            }
+            given = {**examples, **{n: v for n, v in world.values.items() if n in examples}}
             path = re.sub(r"{(\w+)}", lambda match: str(given[match[1]]), name.split(" ", 1)[1])  # noqa: B023 (used at once)
             request: dict[str, Any] = {
                 "url": path,

@@ -33,7 +33,7 @@ from threadfold.embedded.ports import free_port
 from threadfold.embedded.redis import EmbeddedRedis
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway, serve
-from threadfold.gateway.server import _listen
+from threadfold.gateway.server import listen
 
 RUN = (
     "from streams.settings.settings import Settings; from threadfold.gateway import serve;"
@@ -109,7 +109,9 @@ async def make_key(settings: Settings) -> str:
     return key
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
     settings: Settings, processes: list[Process], number: int
 ) -> None:
@@ -168,7 +170,7 @@ async def test_it_listens_without_kafka_and_says_so() -> None:
 def test_answers_do_not_wait_for_the_peers_delayed_ack() -> None:
     # asyncio sets TCP_NODELAY on what such a socket accepts only when its protocol is named;
     # without it, measured answers took 40 ms more.
-    with _listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
 
@@ -214,6 +216,7 @@ async def _status(request, status: int) -> bool:  # type: ignore[no-untyped-def]
     return bool((await request()).status_code == status)
 
 
+@pytest.mark.long
 async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_back(
     tmp_path: Path,
 ) -> None:
@@ -260,6 +263,7 @@ async def test_kafka_away_appends_answer_503_in_time_reads_go_on_and_it_comes_ba
             await until(lambda: _status(context, 200))
 
 
+@pytest.mark.long
 async def test_services_end_within_what_up_gives_them_while_kafka_is_frozen_and_requests_under_way_are_told(
     tmp_path: Path,
 ) -> None:

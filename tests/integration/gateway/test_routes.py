@@ -13,8 +13,9 @@ import pytest
 from streams.settings.settings import Settings
 from tests.support.gateway import Client, is_problem, say, serving
 from tests.support.worker import until
-from threadfold.gateway import bodies
-from threadfold.gateway.room import Room
+from threadfold.gateway import create_gateway
+from threadfold.gateway import request as request_module
+from threadfold.gateway.concurrency import Limits
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ async def test_an_idempotency_key_makes_a_repeated_request_a_duplicate(call: Cli
     is_problem(
         await call("POST", path, say("x"), headers={"Idempotency-Key": "k" * 256}),
         422,
-        "idempotency-key",
+        "Idempotency-Key",
     )
 
 
@@ -274,7 +275,7 @@ async def test_an_erased_conversation_is_410_for_every_read(call: Client) -> Non
     appended = await call.backend.append(
         "acme", [("gone", say("secret")), ("gone", {"type": "conversation.erased"})], operator=True
     )
-    await call.backend.applied(appended[-1].position)
+    await call.backend.reach(appended[-1].position)
     for path in ("context", "history", f"events/{appended[0].position}"):
         is_problem(await call("GET", f"/v1/conversations/gone/{path}"), 410, "gone")
 
@@ -567,7 +568,7 @@ async def test_sizes_are_limited(call: Client, monkeypatch: pytest.MonkeyPatch) 
         "event 1",
         "8388608",
     )
-    monkeypatch.setattr(bodies.read_json, "__defaults__", (1000,))
+    monkeypatch.setattr(request_module, "MAX_BODY", 1000)
     is_problem(await call("POST", "/v1/conversations/c/events", say("x" * 1000)), 413, "1000 bytes")
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -581,10 +582,11 @@ async def test_sizes_are_limited(call: Client, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_more_than_the_gateway_holds_at_once_is_refused_until_there_is_room_again(
-    call: Client,
+    call: Client, settings: Settings
 ) -> None:
-    app = Room(call.http._transport.app, requests=2, body_bytes=2000)  # type: ignore[attr-defined]
-    headers = {"Authorization": f"Bearer {call.keys['acme']}"}
+    app = create_gateway(settings, limits=Limits(requests=2, body_bytes=2000))
+    acme, rival = ({"Authorization": f"Bearer {call.keys[name]}"} for name in ("acme", "rival"))
+    path = "/v1/conversations/limits/events"
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -592,34 +594,32 @@ async def test_more_than_the_gateway_holds_at_once_is_refused_until_there_is_roo
         begun.set()
         await release.wait()
 
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://gateway", headers=headers
-    ) as http:
-        first = asyncio.create_task(http.post("/v1/conversations/room/events", content=slow()))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://gateway", headers=rival
+        ) as http,
+    ):
+
+        async def ready() -> bool:
+            return (await http.get("/readyz")).status_code == 200
+
+        await until(ready)
+        first = asyncio.create_task(http.post(path, content=slow(), headers=acme))
         await asyncio.wait_for(begun.wait(), 10)
-        is_problem(
-            await http.post("/v1/conversations/room/events", json=say("x" * 800)),
-            503,
-            "MiB of requests are under way",
-        )
-        assert (
-            await http.post("/v1/conversations/room/events", json=say("small"))
-        ).status_code == 202
-        second = await asyncio.wait_for(
-            http.post("/v1/conversations/room/events", content=slow()), 10
-        )
+        is_problem(await http.post(path, json=say("x" * 800)), 503, "MiB of requests are under way")
+        assert (await http.post(path, json=say("small"))).status_code == 202
+        second = await asyncio.wait_for(http.post(path, content=slow()), 10)
         is_problem(second, 503, "MiB of requests")
-        app._most_requests = 1
+        app.concurrency.limits = Limits(requests=1, body_bytes=2000)
         is_problem(
-            await http.get("/v1/conversations/room/context"), 503, "1 requests are under way"
+            await http.get("/v1/conversations/limits/context"), 503, "1 requests are under way"
         )
         assert (await http.get("/healthz")).status_code == 200
         release.set()
         assert (await first).status_code == 202
-        assert (
-            await http.post("/v1/conversations/room/events", json=say("x" * 1900))
-        ).status_code == 202
-    assert (app._requests, app._bytes) == (0, 0)
+        assert (await http.post(path, json=say("x" * 1900))).status_code == 202
+    assert (app.concurrency.all.requests, app.concurrency.all.bytes) == (0, 0)
 
 
 async def test_unknown_routes_and_methods_and_parameters_are_problems_too(call: Client) -> None:

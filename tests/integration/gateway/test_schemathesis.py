@@ -34,7 +34,7 @@ from streams.settings.settings import Settings
 from tests.support.gateway_process import Served, serving
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
-from threadfold.gateway.openapi.operation import EVENT_STREAM, PROBLEM
+from threadfold.gateway.declaration import EVENT_STREAM, PROBLEM
 
 EXAMPLES_RENDER = "AAAAAwAAAAAAAAARkDcrvJ9jZJbB"
 FULL = os.environ.get("THREADFOLD_SCHEMATHESIS") == "full"
@@ -162,6 +162,7 @@ def is_problem(response: Any) -> None:
     lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS
 ).parametrize()
 @drawn
+@pytest.mark.long
 def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> None:
     if left_out(case):
         return
@@ -188,7 +189,8 @@ if STREAMS:
         request = case.as_transport_kwargs(base_url=api.served.url, headers=api.served.headers)
         with api.session.request(**request, stream=True, timeout=30) as response:
             if len(response.request.url or "") > LONGEST_URL:
-                assert response.status_code == 400
+                # 431 where a long header comes with it: the head as a whole is over its limit.
+                assert response.status_code in (400, 431)
                 return
             responses = case.operation.definition.raw["responses"]
             assert response.status_code < 500, response.text
@@ -199,6 +201,7 @@ if STREAMS:
                 is_problem(response)
 
 
+@pytest.mark.long
 def test_without_a_key_or_with_another_ones_nothing_is_done(api: Api) -> None:
     for path, item in DOCUMENT["paths"].items():
         for method, operation in item.items():

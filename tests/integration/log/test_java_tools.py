@@ -99,6 +99,7 @@ async def _assigned(consumer: Any) -> bool:
     return bool(consumer.assignment())
 
 
+@pytest.mark.long
 async def test_events_of_the_console_producer_land_in_the_right_window_and_the_console_consumer_reads_ours(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ async def _summaries(settings: Settings) -> AsyncIterator[int]:
     await log.stop()
 
 
+@pytest.mark.long
 async def test_what_the_verifiable_producer_writes_is_told_as_dead_letters_and_stops_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ nothing acknowledged is lost.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -27,15 +26,11 @@ from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.commands import cli
 from tests.support.kafka_cluster import KafkaCluster
-from tests.support.on_a_port import served
+from tests.support.serving import serving
 from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.gateway import create_gateway
 
-FULL = pytest.mark.skipif(
-    os.environ.get("THREADFOLD_FAULTS") != "full",
-    reason="three more JVMs: THREADFOLD_FAULTS=full runs it",
-)
 TENANT = "acme"
 PRODUCERS = 4
 APPEND_TIMEOUT = 12.0
@@ -137,7 +132,7 @@ async def producing(settings: Settings) -> AsyncIterator[Producers]:
     await control.stop()
     async with (
         running_worker(settings),
-        served(create_gateway(settings)) as url,
+        serving(create_gateway(settings)) as url,
         httpx.AsyncClient(
             base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0
         ) as http,
@@ -208,7 +203,7 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
     await store.close()
 
 
-@FULL
+@pytest.mark.long
 async def test_one_broker_dies_and_appenders_see_latency_only_and_below_min_isr_a_clear_503(
     cluster: KafkaCluster, settings: Settings
 ) -> None:
@@ -262,7 +257,7 @@ async def refused(producers: Producers, first: int, second: int) -> None:
     assert answer.elapsed.total_seconds() < APPEND_TIMEOUT + 1.0
 
 
-@FULL
+@pytest.mark.long
 @pytest.mark.parametrize("cluster", [3], indirect=True, ids=["three-controllers"])
 @pytest.mark.parametrize("how", ["kill", "freeze"])
 async def test_a_broker_that_is_a_controller_dies_or_hangs_under_load_and_appenders_see_latency_only(

@@ -17,8 +17,9 @@ from streams.maintenance.verify import verify
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.projector.test_pipeline import POLICY, append, applied
+from tests.support.commands import cli
 from tests.support.generations import open_generation
-from tests.support.inside import inside
+from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -56,17 +57,15 @@ def message(text: str) -> dict[str, Any]:
 
 async def command(data: Path, *args: str, release: str = "broken") -> Any:
     env = {"THREADFOLD_CALLABLES": json.dumps({"shorten": f"tests.support.fragile:{release}"})}
-    return await inside(*args, "--data", data, env=env)
+    return await cli(*args, "--data", data, env=env)
 
 
-async def put_raw(
+async def put(
     runtime: Runtime, key: Key, value: bytes | None, name: bytes | None = None
 ) -> Position:
-    producer = await runtime.projector.publisher._producer.get()
     partition = partition_of(key, runtime.log.partitions)
-    sent = await producer.send_and_wait(
-        runtime.settings.topic("events"), value, name or str(key).encode(), partition=partition
-    )
+    row = (partition, name or str(key).encode(), value)
+    (sent,) = await put_raw(runtime.settings, "events", row)
     return Position(partition, sent.offset)
 
 
@@ -87,7 +86,7 @@ async def test_undecodable_bytes_park_their_conversation_until_they_are_dropped(
 ) -> None:
     key, other = Key("acme", "bytes"), Key("acme", "bytes-beside")
     await applied(runtime, (await append(runtime, key, [message("before")]))[0])
-    bad = await put_raw(runtime, key, b"{not json, and a secret")
+    bad = await put(runtime, key, b"{not json, and a secret")
     later = await append(runtime, key, [message("later"), message("and later")], 1)
     await applied(runtime, (await append(runtime, other, [message("beside")]))[0])
     await applied(runtime, later[-1])
@@ -130,7 +129,7 @@ async def test_what_waits_and_cannot_be_read_is_dropped_before_its_turn(
     runtime: Runtime, poisoned: Settings, data: Path
 ) -> None:
     key = Key("acme", "twice")
-    bad, worse = [await put_raw(runtime, key, value) for value in (b"{one", b"{two")]
+    bad, worse = [await put(runtime, key, value) for value in (b"{one", b"{two")]
     (last,) = await append(runtime, key, [message("the rest")])
     await applied(runtime, last)
     first = await command(data, "dead-letters", "drop", str(worse))
@@ -149,10 +148,7 @@ async def test_poison_in_a_wrong_partition_is_said_to_be_out_of_reach_and_holds_
 ) -> None:
     key = Key("acme", "astray")
     wrong = (partition_of(key, runtime.log.partitions) + 1) % runtime.log.partitions
-    producer = await runtime.projector.publisher._producer.get()
-    sent = await producer.send_and_wait(
-        runtime.settings.topic("events"), b"{", str(key).encode(), partition=wrong
-    )
+    (sent,) = await put_raw(runtime.settings, "events", (wrong, str(key).encode(), b"{"))
     at = Position(wrong, sent.offset)
     await applied(runtime, at)
     for act in ("drop", "retry"):
@@ -225,7 +221,7 @@ async def test_records_that_are_nobodys_are_listed_once_and_taken_off_the_list(
     runtime: Runtime, data: Path
 ) -> None:
     key = Key("acme", "records")
-    places = [await put_raw(runtime, key, b"{}", b"no-slash"), await put_raw(runtime, key, None)]
+    places = [await put(runtime, key, b"{}", b"no-slash"), await put(runtime, key, None)]
     done = await append(runtime, key, [message("hello")])
     await applied(runtime, done[0])
 

@@ -20,8 +20,8 @@ from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.integration.projector.test_pipeline import POLICY, append, applied, sentence, settled
+from tests.support.commands import cli
 from tests.support.generations import open_generation
-from tests.support.inside import inside
 from tests.support.worker import running_worker, until
 from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
@@ -157,13 +157,13 @@ async def test_what_is_planted_is_found_from_snapshots_and_deep_and_mended_under
 
     sending = asyncio.create_task(traffic())
     write_config(tmp_path / CONFIG_FILE, runtime.settings)
-    ran = await inside("verify", "--repair", "--data", tmp_path)
+    ran = await cli("verify", "--repair", "--data", tmp_path)
     assert ran.code == 1, ran.err
     assert sorted(line for line in ran.lines if "repaired" in line) == sorted(
         f"repaired: {key}" for key in expected
     )
     assert ran.lines[-1].endswith(f"differing: {len(expected)}")
-    ran = await inside("verify", "--deep", "--data", tmp_path)
+    ran = await cli("verify", "--deep", "--data", tmp_path)
     stop.set()
     await sending
     assert ran.code == 0 and len(ran.lines) == 1, ran.out

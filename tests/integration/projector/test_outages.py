@@ -177,6 +177,7 @@ async def test_workers_killed_mid_run_lose_and_double_nothing(
     await store.close()
 
 
+@pytest.mark.long
 async def test_redis_killed_under_traffic_comes_back_and_windows_heal(
     settings: Settings, own_stack: EmbeddedStack
 ) -> None:
@@ -200,6 +201,7 @@ async def test_redis_killed_under_traffic_comes_back_and_windows_heal(
     await log.stop()
 
 
+@pytest.mark.long
 async def test_kafka_killed_under_traffic_means_unknown_and_a_repeat_with_the_same_ids_is_safe(
     settings: Settings, own_stack: EmbeddedStack
 ) -> None:
@@ -248,6 +250,7 @@ async def test_the_app_runs_under_fausts_own_command(settings: Settings, tmp_pat
     await store.close()
 
 
+@pytest.mark.long
 async def test_a_projector_whose_kafka_is_gone_stops_all_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with EmbeddedStack(tmp_path / "stack") as own:
         made = fresh_settings(own, snapshot_events=0, append_timeout=2.0, session_timeout=6.0)

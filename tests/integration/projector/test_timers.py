@@ -53,7 +53,7 @@ async def history(runtime: Runtime, key: Key) -> list[AnyEvent]:
 async def in_state(runtime: Runtime, key: Key, state: str) -> Window:
     async def there() -> Window | None:
         window = await stored(runtime, key)
-        return window if window is not None and state_of(window.lanes) == state else None
+        return window if window is not None and state_of(window.state) == state else None
 
     return await until(there, what=f"{key} is {state}")
 
@@ -83,12 +83,12 @@ async def test_sessions_close_by_themselves_and_suspensions_expire_once_each(
     )
     for key in keys:
         window = await in_state(runtime, key, "idle")
-        assert window.lanes.suspensions == []
+        assert window.state.suspensions == []
         said = await history(runtime, key)
         closings = [e.data for e in said if isinstance(e, events.SessionClosedEvent)]
         expiries = [e.data for e in said if isinstance(e, events.ResolutionEvent)]
         assert closings == [
-            events.SessionClosed("idle", str(Position(window.partition, window.lanes.last_message)))
+            events.SessionClosed("idle", str(Position(window.partition, window.state.last_message)))
         ]
         assert expiries == [events.Resolution("s1", "expired")]
         assert (window.meta.count, window.meta.duplicates, window.meta.skipped) == (5, 0, 0)
@@ -102,7 +102,7 @@ async def test_a_session_that_goes_on_is_closed_when_it_ends(workers: list[Runti
         runtime, key, [{"type": "message", "role": "user", "content": "one more thing"}], 100
     )
     window = await in_state(runtime, key, "active")
-    assert window.lanes.last_message == position.offset
+    assert window.state.last_message == position.offset
     await in_state(runtime, key, "idle")
     closings = [
         e.data.after
@@ -138,7 +138,7 @@ async def test_timers_are_there_again_when_redis_was_wiped(
     await client.aclose()
     for key in keys:
         window = await in_state(runtime, key, "idle")
-        assert window.lanes.suspensions == [] and window.meta.count == 5
+        assert window.state.suspensions == [] and window.meta.count == 5
 
 
 async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
@@ -169,7 +169,7 @@ async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
         return window if window is not None and window.meta.duplicates else None
 
     window = await until(told)
-    assert window.lanes.loop == {"tool": "search", "arguments_sha256": "ab" * 32, "count": 3}
+    assert window.state.loop == {"tool": "search", "arguments_sha256": "ab" * 32, "count": 3}
     said = [e for e in await history(runtime, key) if isinstance(e, events.LoopDetectedEvent)]
     assert [e.data for e in said] == [loop, loop] and said[0].id == said[1].id
     assert (window.meta.count, window.meta.duplicates) == (2, 1)

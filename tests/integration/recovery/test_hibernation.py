@@ -237,6 +237,7 @@ async def test_sleeping_conversations_come_back_asleep_when_redis_is_lost_and_fr
         assert await differing(backend) == []
 
 
+@pytest.mark.long
 async def test_a_worker_killed_while_it_puts_conversations_to_sleep_leaves_each_asleep_or_awake(
     settings: Settings, bedroom: Bedroom, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -41,11 +40,6 @@ from tests.support.worker import running_worker, until
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.tail import Tail
-
-FULL = pytest.mark.skipif(
-    os.environ.get("THREADFOLD_FAULTS") != "full",
-    reason="one of its kind is enough: THREADFOLD_FAULTS=full runs all",
-)
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +141,8 @@ async def digest(reader: Reader) -> str:
     ("count", "running"),
     [
         pytest.param(40, False, id="shorter-stopped"),
-        pytest.param(600, False, marks=FULL, id="longer-stopped"),
-        pytest.param(40, True, marks=FULL, id="shorter-running"),
+        pytest.param(600, False, marks=pytest.mark.long, id="longer-stopped"),
+        pytest.param(40, True, marks=pytest.mark.long, id="shorter-running"),
         pytest.param(600, True, id="longer-running"),
     ],
 )
@@ -300,12 +294,13 @@ async def accepted(log: KafkaLog, records: list[Record]) -> None:
 @pytest.mark.parametrize(
     ("more", "running"),
     [
-        pytest.param(0, False, marks=FULL, id="shorter-stopped"),
-        pytest.param(300, False, marks=FULL, id="longer-stopped"),
-        pytest.param(0, True, marks=FULL, id="shorter-running"),
+        pytest.param(0, False, marks=pytest.mark.long, id="shorter-stopped"),
+        pytest.param(300, False, marks=pytest.mark.long, id="longer-stopped"),
+        pytest.param(0, True, marks=pytest.mark.long, id="shorter-running"),
         pytest.param(300, True, id="longer-running"),
     ],
 )
+@pytest.mark.long
 async def test_a_log_that_lost_its_tail_is_recognised_and_what_is_appended_once_more_is_applied(
     own_stack: EmbeddedStack,
     monkeypatch: pytest.MonkeyPatch,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ from threadfold.streaming.partial_store import PartialStore
 from threadfold.streaming.pubsub import PubSub
 
 NAMES = [f"c{i}" for i in range(12)]
-FULL = os.environ.get("THREADFOLD_FAULTS") == "full"
 
 
 class Place:
@@ -140,7 +138,7 @@ async def _answers(place: Place, path: str) -> bool:
     return bool((await place("GET", path)).status_code == 200)
 
 
-@pytest.mark.skipif(not FULL, reason="THREADFOLD_FAULTS=full runs it")
+@pytest.mark.long
 async def test_the_commands_work_on_a_cluster(place: Place) -> None:
     settings = place.settings
     env = {

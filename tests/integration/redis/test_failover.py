@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -35,8 +34,6 @@ HEALED = 30.0
 """Seconds within which windows are served again; measured here: 2 to 5, most of it until the
 replica has taken over.
 """
-FULL = os.environ.get("THREADFOLD_FAULTS") == "full"
-full = pytest.mark.skipif(not FULL, reason="THREADFOLD_FAULTS=full runs it")
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +114,7 @@ async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promote
         await nothing_differs(settings, fresh, len(hit))
 
 
+@pytest.mark.long
 async def test_sentinels_promote_a_replica_that_lacks_writes_under_load(
     stack: EmbeddedStack, tmp_path: Path
 ) -> None:
@@ -251,7 +249,7 @@ async def test_behind_an_address_that_moves_the_former_master_is_left_for_the_ne
         new.stop()
 
 
-@full
+@pytest.mark.long
 async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
     stack: EmbeddedStack, tmp_path: Path
 ) -> None:
@@ -290,7 +288,7 @@ async def test_a_new_worker_does_not_take_a_set_back_server_for_what_was_served(
         server.stop()
 
 
-@full
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["cluster", "sentinel"])
 async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(
     stack: EmbeddedStack, tmp_path: Path, kind: str
@@ -342,7 +340,7 @@ async def test_a_master_that_was_frozen_comes_back_and_serves_nothing_old(
             await nothing_differs(settings, fresh, len(names))
 
 
-@full
+@pytest.mark.long
 async def test_shard_after_shard_fails_over_and_back(stack: EmbeddedStack, tmp_path: Path) -> None:
     with RedisCluster(tmp_path, replicas=3) as place:
         settings = await prepared(stack, place.url, 8)

@@ -25,6 +25,7 @@ from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from streams.worker import Runtime
 from tests.support.grep import raw_records, redis_keys_with, topics_with
+from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
@@ -707,11 +708,8 @@ async def test_a_payload_that_was_changed_is_a_dead_letter_that_says_nothing_of_
             if key == b"sealed/forged" and value and b'"ciphertext"' in value
         ]
         forged = rows[1].replace(b'"id":"', b'"id":"x', 1)
-        producer = await backend.log._producer.get()
         partition = partition_of(Key("sealed", "forged"), made.partitions)
-        await producer.send_and_wait(
-            made.topic("events"), forged, b"sealed/forged", partition=partition
-        )
+        await put_raw(made, "events", (partition, b"sealed/forged", forged))
 
         async def told() -> list[bytes]:
             return [

@@ -24,7 +24,7 @@ from threadfold.cli.common import CONFIG_FILE
 from threadfold.cli.configuration import write_config
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
-from threadfold.service.ledger import write_id
+from threadfold.service.model_call import write_id
 
 TIGHT = {"working_budget": 600, "keep_recent_tokens": 200, "min_messages": 4, "summary_max_tokens": 150, "model_window": 8_000,
          "reserve_tokens": 500}  # fmt: skip
@@ -387,7 +387,7 @@ async def test_a_record_is_its_tenants_alone_and_unknown_ids_are_404(call: Clien
     assert (await call("GET", f"/v1/renders/{render_id}")).json()["agrees"] is True
     is_problem(await call("GET", f"/v1/renders/{render_id}", tenant="rival"), 404, "not known")
     from projections.names import Key
-    from threadfold.service.ledger import read_id
+    from threadfold.service.model_call import read_id
 
     place = read_id(render_id)
     assert place is not None

@@ -90,7 +90,7 @@ async def test_who_joins_mid_message_gets_what_was_said_so_far_and_then_the_rest
                     "offset": 0,
                     "delta": "Hello wörld 🙂",
                 }
-    assert await pair.a.app.state.live._held.read(make_key("acme", "mid")) is None
+    assert await pair.a.app.state.live.store.read(make_key("acme", "mid")) is None
 
 
 async def test_a_second_message_of_the_same_turn_begins_at_0_even_at_the_other_gateway(
@@ -119,10 +119,10 @@ async def test_offsets_make_repeats_safe_and_a_gap_or_other_text_is_refused(pair
     ] == 6
     gap = await piece(pair, "offsets", "t", "x", offset=9)
     assert gap.status_code == 409
-    assert "6 characters are held" in gap.json()["detail"]
+    assert "6 characters are stored" in gap.json()["detail"]
     other = await piece(pair, "offsets", "t", "xyz", offset=2)
     assert other.status_code == 409
-    assert (await pair.a.app.state.live._held.read(make_key("acme", "offsets"))).text == "abcdef"
+    assert (await pair.a.app.state.live.store.read(make_key("acme", "offsets"))).text == "abcdef"
 
 
 async def test_a_later_turn_keeps_the_earlier_ones_text_as_interrupted_and_takes_its_place(
@@ -165,7 +165,7 @@ async def test_a_message_at_the_other_gateway_ends_the_text_and_nothing_interrup
 ) -> None:
     await piece(pair, "done", "t", "all of")
     await pair.append("done", say("all of it", "assistant"), gateway=pair.b)
-    held = pair.a.app.state.live._held
+    held = pair.a.app.state.live.store
 
     async def gone() -> bool:
         return await held.read(make_key("acme", "done")) is None
@@ -183,12 +183,12 @@ async def test_a_gateway_that_dies_leaves_its_text_to_the_other_and_two_that_end
         await piece(pair, "killed", "t", "last words", gateway=dying)
         await dying.stop()
     live = pair.a.app.state.live
-    text = await live._held.read(key)
+    text = await live.store.read(key)
     if text is not None:
         # The same text ended by two at once: the second's message is a duplicate by its id.
         await asyncio.gather(
-            live._partials.settle(key, text, {}),
-            pair.b.app.state.live._partials.settle(key, text, {}),
+            live.partials.settle(key, text, {}),
+            pair.b.app.state.live.partials.settle(key, text, {}),
         )
 
     async def kept() -> bool:
@@ -210,22 +210,20 @@ async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_n
     class Dying:
         """Ends as a process would that is killed after it appended the message."""
 
-        def __init__(self) -> None:
-            self.came_since = live._partials.came_since
-
         async def settle(self, at: Any, closed: Any, ended: Any) -> None:
             await live.backend.append(
                 at.tenant, [(at.conversation, say(closed.text, "assistant", status="interrupted"))]
             )
             raise KafkaUnavailable("killed")
 
-    live._tasks[1].cancel()
-    pair.b.app.state.live._tasks[1].cancel()
+    gateways = (live, pair.b.app.state.live)
+    for running in gateways:
+        await running.sweeper.stop()
     try:
-        # Nobody hears of this text, or of its message: what ends it is the sweeper's own work.
-        end = await live._tail.end(partition_of(key, 4))
-        assert (await live._held.append(key, "t", "kept once", None, end)).name == "ok"
-        first = Sweeper(live._held, Dying(), 4, every=1, claim=0.3)  # type: ignore[arg-type]
+        # Nobody else sees this text, or its message: what ends it is the sweeper's own work.
+        end = await live.channels.tail.end(partition_of(key, 4))
+        assert (await live.store.append(key, "t", "kept once", None, end)).name == "ok"
+        first = Sweeper(live.store, Dying(), live.backend.log, every=1, claim=0.3)  # type: ignore[arg-type]
 
         async def died() -> bool:
             try:
@@ -235,12 +233,12 @@ async def test_a_claim_of_a_gateway_that_died_is_made_again_and_what_it_did_is_n
             return False
 
         await until(died)
-        second = Sweeper(live._held, live._partials, 4, every=1, claim=5)
+        second = Sweeper(live.store, live.partials, live.backend.log, every=1, claim=5)
         await until(second.sweep)
     finally:
-        for running in (live, pair.b.app.state.live):
-            running._tasks[1] = asyncio.create_task(running._sweeper.run())
-    assert await live._held.read(key) is None
+        for running in gateways:
+            running.sweeper.start()
+    assert await live.store.read(key) is None
     await pair.append("claimed", say("ok"), wait=True)
     assert [event["content"] for event in await history(pair, "claimed")] == ["ok", "kept once"]
 
@@ -274,17 +272,17 @@ async def test_forgetting_deletes_the_text_and_tells_subscribers(pair: Pair) -> 
         await one.until(lambda: one.of("partial"))
         assert await pair.a.app.state.live.forget("acme", "forgotten")
         await one.until(lambda: one.of("partial")[-1].get("ended") == "interrupted")
-    assert await pair.a.app.state.live._held.read(make_key("acme", "forgotten")) is None
+    assert await pair.a.app.state.live.store.read(make_key("acme", "forgotten")) is None
     assert not await pair.a.app.state.live.forget("acme", "forgotten")
 
 
 async def test_a_turn_that_was_superseded_stays_over_although_the_other_gateway_takes_its_text_away_first(
     pair: Pair,
 ) -> None:
-    held, key = pair.a.app.state.live._held, make_key("acme", "overtaken")
+    held, key = pair.a.app.state.live.store, make_key("acme", "overtaken")
     assert (await held.append(key, "one", "half", None, 7)).name == "ok"
     assert await held.close(key, text=("one", 7), superseded=True)
-    assert await pair.b.app.state.live._held.end(key, "one", 7), (
+    assert await pair.b.app.state.live.store.end(key, "one", 7), (
         "it heard of the message that keeps the text"
     )
     assert (await held.append(key, "one", "more", None, 8)).name == "over"

@@ -52,7 +52,7 @@ async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_other
             assert [event.id for event in quick.events()] == positions
             # Its queue holds 4 MiB, the system's buffers some more: 16 MB were sent.
             await until(
-                lambda: _is(any(r.ended is not None for r in live._readers) or live.count() == 1)
+                lambda: _is(any(r.ended is not None for r in live.readers) or live.count() == 1)
             )
         slow.settimeout(20)
         got = bytearray()
@@ -89,7 +89,7 @@ async def test_the_stream_in_this_process_goes_on_by_itself_when_it_fell_behind(
         assert got == positions
     finally:
         await live.stop()
-        pair.a.app.state.live.backend.on_appended = pair.a.app.state.live._partials.appended
+        pair.a.app.state.live.backend.on_appended = pair.a.app.state.live.partials.appended
 
 
 async def test_a_key_that_is_revoked_ends_its_stream_and_no_other(pair: Pair) -> None:

@@ -182,8 +182,8 @@ async def test_a_subscriber_that_leaves_leaves_nothing_behind(pair: Pair) -> Non
         }
 
     await until(gone, 5)
-    assert live._channels == {}
-    assert live._tail._next == {}
+    assert len(live.channels) == 0
+    assert live.channels.tail.idle
 
 
 async def test_another_tenants_key_position_and_scope_are_refused(pair: Pair) -> None:

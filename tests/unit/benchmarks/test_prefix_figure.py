@@ -181,7 +181,7 @@ async def test_our_side_renders_before_each_of_the_assistants_messages_with_summ
         # Put together as a reader does it is what a render gives.
         assert (
             prefix.sent_messages(window)[0]
-            == render_openai(window).bodies[len(window.lanes.pinned) :]
+            == render_openai(window).bodies[len(window.state.pinned) :]
         )
     assert len(summaries) > 3
 

@@ -35,7 +35,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("THREADFOLD_DEBUG", raising=False)
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
     """The one line on stderr."""
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1, lines
@@ -59,7 +59,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_help_loads_no_client_library() -> None:
-    heavy = ["aiokafka", "faust", "redis", "rich", "numpy", "fastapi", "msgspec"]
+    heavy = ["aiokafka", "faust", "redis", "rich", "numpy", "starlette", "msgspec"]
     program = (
         f"import sys; from threadfold.cli import main; main(['--help']); print([m for m in {heavy}"
         " if m in sys.modules])"
@@ -93,7 +93,7 @@ def test_bad_usage_is_one_line_and_exit_2(
     args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(args) == 2
-    line = said(capsys)
+    line = error_line(capsys)
     assert line.startswith("threadfold: ")
     assert message in line
 
@@ -114,20 +114,20 @@ def test_a_command_without_a_stack_says_how_to_name_one(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(args) == 2
-    assert "THREADFOLD_KAFKA" in said(capsys)
+    assert "THREADFOLD_KAFKA" in error_line(capsys)
 
 
 def test_a_folder_that_is_no_stack_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--data", str(tmp_path)]) == 2
-    assert f"{tmp_path} has no threadfold.toml" in said(capsys)
+    assert f"{tmp_path} has no threadfold.toml" in error_line(capsys)
 
 
 def test_an_unknown_setting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "threadfold.toml").write_text('kafka = "127.0.0.1:1"\nkafak = 1\n')
     assert main(["doctor", "--data", str(tmp_path)]) == 2
-    assert "setting 'kafak' is unknown" in said(capsys)
+    assert "setting 'kafak' is unknown" in error_line(capsys)
 
 
 @pytest.mark.usefixtures("away")
@@ -148,7 +148,7 @@ def test_kafka_away_is_one_line_within_seconds(
         else '{"role": "user", "content": "hi"}\n'
     )
     assert main([str(file) if arg == "FILE" else arg for arg in args]) == 2
-    line = said(capsys)
+    line = error_line(capsys)
     assert "Kafka at 127.0.0.1:" in line
     assert "does not answer" in line
 
@@ -179,7 +179,7 @@ def test_append_names_the_line_that_is_wrong(
     file = tmp_path / "lines"
     file.write_bytes(b'{"role": "user", "content": "hi"}\n\n' + line + b"\n")
     assert main(["append", "t", "c", str(file)]) == 2
-    assert message in said(capsys)
+    assert message in error_line(capsys)
 
 
 @pytest.mark.usefixtures("away")
@@ -188,7 +188,7 @@ def test_append_of_nothing_says_so_and_succeeds(
 ) -> None:
     (tmp_path / "empty").write_text("\n  \n")
     assert main(["append", "t", "c", str(tmp_path / "empty")]) == 0
-    assert said(capsys) == "nothing to append: the input is empty"
+    assert error_line(capsys) == "nothing to append: the input is empty"
 
 
 @pytest.mark.usefixtures("away")
@@ -221,7 +221,7 @@ def test_play_checks_its_files_before_anything(
 ) -> None:
     (tmp_path / "file").write_text(text)
     assert main(["play", str(tmp_path / "file"), "--tenant", "t", "--copies", "2"]) == 2
-    assert message in said(capsys)
+    assert message in error_line(capsys)
 
 
 def test_a_missing_file_is_one_line(
@@ -229,10 +229,11 @@ def test_a_missing_file_is_one_line(
 ) -> None:
     assert main(["play", str(tmp_path / "none"), "--tenant", "t"]) == 2
     assert (
-        said(capsys) == f"threadfold: {tmp_path / 'none'} cannot be read: no such file or directory"
+        error_line(capsys)
+        == f"threadfold: {tmp_path / 'none'} cannot be read: no such file or directory"
     )
     assert main(["rebuild", "--policy", str(tmp_path / "none")]) == 2
-    assert "policy file" in said(capsys)
+    assert "policy file" in error_line(capsys)
 
 
 def test_a_fault_of_our_own_is_one_line_and_a_traceback_on_request(
@@ -244,7 +245,7 @@ def test_a_fault_of_our_own_is_one_line_and_a_traceback_on_request(
     monkeypatch.setattr("threadfold.cli.services.load_settings", fail)
     assert main(["worker"]) == 2
     assert (
-        said(capsys)
+        error_line(capsys)
         == "threadfold: unexpected error: RuntimeError: the fault (THREADFOLD_DEBUG=1 shows where)"
     )
     monkeypatch.setenv("THREADFOLD_DEBUG", "1")
@@ -330,7 +331,7 @@ def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "redis", "said"),
+    ("kafka", "redis", "message"),
     [
         (
             "nonsense",
@@ -342,11 +343,11 @@ def test_up_with_its_port_taken_starts_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_that_cannot_be_one_is_named_by_its_setting(
-    kafka: str, redis: str, said: str
+    kafka: str, redis: str, message: str
 ) -> None:
     with pytest.raises(InvalidSettings) as caught:
         Settings(kafka=kafka, redis=redis).require()
-    assert said in str(caught.value) and "secret" not in str(caught.value)
+    assert message in str(caught.value) and "secret" not in str(caught.value)
 
 
 def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
@@ -370,7 +371,7 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "said"),
+    ("setting", "value", "message"),
     [
         (
             "log_level",
@@ -389,10 +390,12 @@ def test_without_any_configuration_the_folder_that_up_takes_by_default_is_meant(
         ("gateway_port", "99999", "setting 'gateway_port' is 99999: it must be 0 to 65535"),
     ],
 )
-def test_a_setting_that_nothing_can_run_with_is_named(setting: str, value: str, said: str) -> None:
+def test_a_setting_that_nothing_can_run_with_is_named(
+    setting: str, value: str, message: str
+) -> None:
     with pytest.raises(InvalidSettings) as caught:
         Settings.load(env={f"THREADFOLD_{setting.upper()}": value})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +445,7 @@ def test_a_module_that_gives_no_projection_is_one_line(
     monkeypatch.setenv("THREADFOLD_REDIS", "redis://127.0.0.1:1/0")
     monkeypatch.delitem(sys.modules, "mine_a", raising=False)
     assert main(["projection", "run", "mine_a:P"]) == 2
-    assert reason in said(capsys)
+    assert reason in error_line(capsys)
     sys.modules.pop("mine_a", None)
 
 
@@ -452,7 +455,7 @@ def test_a_policy_that_is_nested_without_end_is_one_line(
     path = tmp_path / "deep.json"
     path.write_text("[" * 100_000)
     assert main(["rebuild", "--policy", str(path)]) == 2
-    assert said(capsys) == f"threadfold: policy file {path} is nested too deeply"
+    assert error_line(capsys) == f"threadfold: policy file {path} is nested too deeply"
 
 
 def test_a_rebuild_ends_at_a_signal_though_a_client_swallows_the_cancellation() -> None:
@@ -473,4 +476,4 @@ def test_a_rebuild_ends_at_a_signal_though_a_client_swallows_the_cancellation() 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_seconds_that_never_end_are_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dead-letters", "drop", "0-0", "--wait", value]) == 2
-    assert f"{value} is not a finite number" in said(capsys)
+    assert f"{value} is not a finite number" in error_line(capsys)

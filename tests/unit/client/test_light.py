@@ -16,7 +16,7 @@ from threadfold.client import AsyncClient as FullAsyncClient
 
 ROOT = Path(__file__).resolve().parents[3]
 CLIENT = ROOT / "clients" / "python"
-HEAVY = ("projections", "streams", "threadfold", "aiokafka", "redis", "faust", "numpy", "fastapi")
+HEAVY = ("projections", "streams", "threadfold", "aiokafka", "redis", "faust", "numpy", "starlette")
 FORMER = "threadfold.adapters"
 MAX_BYTES = 30_000_000
 
@@ -67,6 +67,7 @@ def test_names_of_the_former_places_work_and_warn() -> None:
         _ = import_module("threadfold.client").Nothing
 
 
+@pytest.mark.long
 def test_the_installed_client_takes_at_most_30_megabytes(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=120)

@@ -18,6 +18,7 @@ from streams.compaction.summarizers.facts import Fact
 from streams.compaction.summarizers.failures import SummaryRejected
 from streams.compaction.summarizers.lines import read_summary
 from streams.compaction.summarizers.tasks import open_tasks, says
+from tests.support.profiles import examples
 
 ENCODING = "o200k_base"
 SPAN = (
@@ -85,7 +86,7 @@ def test_a_small_budget_holds_with_facts_put_back(max_tokens: int) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=400),
     st.integers(1, 60),

@@ -24,6 +24,7 @@ from streams.compaction.summarizers.extractive import ExtractiveSummarizer, summ
 from streams.compaction.summarizers.lines import read_summary, write_summary
 from streams.compaction.summarizers.registry import Summarizers
 from streams.settings.settings import Settings
+from tests.support.profiles import examples
 
 ROOT = Path(extractive.__file__).resolve().parents[3]
 ENCODING = "o200k_base"
@@ -74,7 +75,7 @@ MESSAGES = st.lists(
 @given(
     messages=MESSAGES, previous=st.none() | st.text(max_size=400), max_tokens=st.integers(1, 120)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_summary_never_exceeds_its_budget_and_says_its_true_size(
     messages: tuple[SpanMessage, ...], previous: str | None, max_tokens: int
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_summary_never_exceeds_its_budget_and_says_its_true_size(
 @given(
     messages=MESSAGES, previous=st.none() | st.text(max_size=200), max_tokens=st.integers(1, 200)
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_line_begins_with_a_speaker_of_the_request(
     messages: tuple[SpanMessage, ...], previous: str | None, max_tokens: int
 ) -> None:

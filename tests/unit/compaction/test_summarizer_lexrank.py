@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.compaction.summarizers.lexrank import Candidates, lexrank, select, similarities, terms
+from tests.support.profiles import examples
 
 TALK = [
     "The flight to Oslo was delayed by the storm.",
@@ -51,7 +52,7 @@ def test_central_sentences_rank_above_the_odd_one() -> None:
 
 
 @given(st.lists(st.text(alphabet="ab cd字.", max_size=20), max_size=12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_ranks_are_finite_and_between_zero_and_one(sentences: list[str]) -> None:
     rank = lexrank(similarities(sentences))
     assert rank.shape == (len(sentences),)
@@ -86,7 +87,7 @@ def test_a_sentence_with_a_new_fact_goes_before_one_whose_fact_is_kept() -> None
     st.lists(st.tuples(st.floats(0, 2), st.integers(1, 60)), max_size=30),
     st.integers(-5, 300),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_selection_keeps_its_budget_and_takes_each_once(
     items: list[tuple[float, int]], budget: int
 ) -> None:

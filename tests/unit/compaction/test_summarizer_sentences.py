@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.compaction.summarizers.sentences import MAX_CHARS, flatten, split_sentences
+from tests.support.profiles import examples
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_only_looks_like_json_is_read_as_text(text: str) -> None:
 
 
 @given(text=st.text(max_size=2_000) | st.text(alphabet='ab .!?,\n。字-*{}[]":1', max_size=2_000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_sentences_are_bounded_single_lines(text: str) -> None:
     for sentence in split_sentences(text):
         assert 0 < len(sentence) <= MAX_CHARS
@@ -63,7 +64,7 @@ def test_sentences_are_bounded_single_lines(text: str) -> None:
 
 
 @given(words=st.lists(st.text(alphabet="abcXYZ123字é", min_size=1, max_size=12), max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_prose_loses_no_word(words: list[str]) -> None:
     assert "".join(split_sentences(" ".join(words))).replace(" ", "") == "".join(words)
 

@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from projections.errors import Healing, InvalidProjection, ProjectionFailed, RedisUnavailable
 from projections.events.validation import make_record
-from projections.names import Key
+from projections.names import Key, Position
 from projections.storage.protocol import Applied, Checkpoint
 from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord, take_record
 from streams.custom.fold import ProjectionPartition
-from streams.custom.persistence import ProjectionWrite
+from streams.custom.persistence import Hash, ProjectionWrite, place_of
+from streams.custom.result import Cell
 from streams.custom.verify import verify_view
 from streams.encryption.payload_cipher import seal_event
 from streams.log.log import Raw
@@ -146,7 +147,8 @@ async def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
     view = MemoryProjection(Each())
     await view.append("acme", "c", HELLO)
     number = next(n for n, end in (await view.log.end_offsets()).items() if end)
-    good = view.log._rows[number][0].value
+    first = Position(number, 0)
+    good = (await view.log.read([first]))[first].value
     for key, value in (
         (None, good),
         (b"no-slash", good),
@@ -156,7 +158,7 @@ async def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
     ):
         view.log.put(number, key, value)
     assert await view.get("acme", "all") == {"message": 1}
-    assert view._parts[number].counts.dead == 5
+    assert view.partitions[number].counts.dead == 5
 
 
 class Broken(Projection):
@@ -177,7 +179,7 @@ async def test_an_error_names_its_event_and_nothing_of_its_batch_is_written() ->
         match=r"broken failed at position \d-2 \(message of acme/c\): ZeroDivisionError: ouch",
     ):
         await view.append("acme", "c", HELLO, {**HELLO, "content": "bad"}, HELLO)
-    assert await view._view.get("acme", "n") == {"n": 1}
+    assert await view.reader.get("acme", "n") == {"n": 1}
 
 
 class Odd(Projection):
@@ -256,9 +258,12 @@ async def test_verify_finds_values_that_are_wrong_missing_or_too_many() -> None:
     view = MemoryProjection(Last(), partitions=1)
     for name in "abc":
         await view.append("acme", name, HELLO)
-    there = view.store._places["last:1:0"].values["acme"]
-    there[b"a"], there[b"z"] = there[b"a"].replace(b"hello", b"HELLO"), b"1"
-    del there[b"b"]
+    place = place_of("last", 1, 0)
+    (value,) = await view.store.load(place, [Cell("acme", "a")])
+    checkpoint = await view.store.checkpoint(place)
+    assert value is not None and checkpoint is not None
+    wrong = Hash({b"a": value.replace(b"hello", b"HELLO"), b"z": b"1"}, [b"b"])
+    await view.store.apply(place, checkpoint, ProjectionWrite({"acme": wrong}, {}))
     report = await view.verify()
     assert (report.verified, report.differing) == (4, ["acme/a", "acme/b", "acme/z"])
 
@@ -364,7 +369,7 @@ async def test_a_lost_partition_is_not_read_as_an_empty_one() -> None:
     await view.append("acme", "c", HELLO)
     view.store.lose_everything()
     with pytest.raises(Healing, match="folded anew"):
-        await view._view.get("acme", "all")
+        await view.reader.get("acme", "all")
     with pytest.raises(Healing, match="verify it when that is done"):
         await verify_view(view.log, view.store, MemoryProjectionStore(), view.projection, 1)
 

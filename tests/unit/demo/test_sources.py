@@ -191,7 +191,7 @@ def test_windows_of_the_demos_events_render_validly_under_its_policies(
         messages = json.loads(render.messages)
         assert problems(messages) == []
         assert (
-            recount(messages, "o200k_base") + window.lanes.tools_tokens
+            recount(messages, "o200k_base") + window.state.tools_tokens
             <= render.tokens
             <= window.policy.ceiling
         )

@@ -23,6 +23,7 @@ from projections.events.fast_path import quick_data
 from projections.events.validation import Intake, Record, make_record
 from projections.names import Key
 from projections.policy.policy import Rules
+from tests.support.profiles import examples
 from threadfold.service.drafts import LIGHT, Drafter, is_heavy, new_ids
 
 KEY = Key("acme", "c1")
@@ -77,7 +78,7 @@ def outcome(flat: Any) -> Record | tuple[type[Exception], str]:
 @given(flat=FLAT)
 @example(flat={"type": "tool.result", "tool_call_id": "a", "pinned": "\ud800"})
 @example(flat={"type": "message", "role": "user", "content": "\ud800"})
-@hypothesis_settings(max_examples=600, deadline=None)
+@hypothesis_settings(max_examples=examples(600), deadline=None)
 def test_the_quick_check_changes_neither_records_nor_errors(flat: dict[str, Any]) -> None:
     before = dict(flat)
     quick = outcome(flat)
@@ -152,7 +153,7 @@ WORDS = st.sampled_from(
         max_size=4,
     )
 )
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @pytest.mark.parametrize("name", tokenizer.encodings())
 def test_a_list_counted_at_once_equals_tiktoken_on_each_text(
     name: str, texts: list[tuple[list[str], int]]
@@ -166,7 +167,7 @@ def test_a_list_counted_at_once_equals_tiktoken_on_each_text(
     text=st.text(alphabet=st.sampled_from(" ab\n.'é漢1"), min_size=1, max_size=40),
     times=st.integers(1, 1500),
 )
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=examples(100), deadline=None)
 def test_pieces_for_the_fast_counter_are_short_and_the_text(text: str, times: int) -> None:
     pieces = tokenizer._fast_pieces(text * times)
     if pieces is not None:

@@ -100,12 +100,12 @@ def test_system_text_that_left_the_tail_can_still_be_taken_out() -> None:
     system = writer.log[0][0]
     window = writer.window
     window.cover(1, set())
-    assert any(b"secret" in item.body for item in window.lanes.pinned)
+    assert any(b"secret" in item.body for item in window.state.pinned)
     refold(window, -1)
     apply_with_log(
         window, 50, make_event(events.EventDropped(f"{PARTITION}-{system}"), "drop"), writer.log
     )
-    assert window.lanes.pinned == []
+    assert window.state.pinned == []
 
 
 def test_a_window_is_bounded_in_bytes_whatever_its_events_cost_in_tokens() -> None:
@@ -121,8 +121,8 @@ def test_thousands_of_system_messages_keep_a_bounded_lane_and_cost_no_more_each(
     writer = Writer(random.Random(5), Rules())
     for i in range(3_000):
         writer.append(events.Message("system", f"rule {i}"), tokens=0)
-    assert len(writer.window.lanes.pinned) == MAX_PINNED
-    assert b"rule 2999" in writer.window.lanes.pinned[-1].body
+    assert len(writer.window.state.pinned) == MAX_PINNED
+    assert b"rule 2999" in writer.window.state.pinned[-1].body
 
 
 def test_a_call_without_an_id_or_a_name_is_skipped_in_the_fold_as_it_is_refused_on_append() -> None:

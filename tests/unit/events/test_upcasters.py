@@ -33,7 +33,7 @@ from streams.log.log import Raw
 from tests.support.histories import RULES
 from tests.unit.custom.test_projections import Last
 from threadfold.service.pages import flat_event
-from threadfold.streaming.decoding import told
+from threadfold.streaming.decoding import decode_record
 from threadfold.testing import MemoryProjection
 
 ACME = Key("acme", "c")
@@ -106,9 +106,9 @@ def test_an_outdated_event_is_folded_shown_streamed_and_projected_as_todays() ->
             **NEW,
         }
     )
-    streamed = [told(row, 0, ACME, Unsealed()) for row in rows]
+    streamed = [decode_record(row, 0, ACME, Unsealed()) for row in rows]
     assert all(one is not None for one in streamed)
-    assert json.loads(streamed[0].sent.data) == json.loads(streamed[1].sent.data)  # type: ignore[union-attr]
+    assert json.loads(streamed[0].sse.data) == json.loads(streamed[1].sse.data)  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("v0")

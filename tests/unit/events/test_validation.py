@@ -19,6 +19,7 @@ from projections.events.tokenizer import count
 from projections.events.types import decode_event, full_type
 from projections.events.validation import Record, make_record
 from projections.names import Key
+from tests.support.profiles import examples
 
 KEY = Key("acme", "c1")
 NOW = "2026-01-31T12:00:00Z"
@@ -244,7 +245,7 @@ FLAT = st.one_of(
 
 
 @given(FLAT)
-@hypothesis_settings(max_examples=1_500, deadline=None)
+@hypothesis_settings(max_examples=examples(1_500), deadline=None)
 def test_any_json_is_refused_by_name_or_reads_back_as_the_same_data(flat: Any) -> None:
     try:
         record = make(flat, operator=True)

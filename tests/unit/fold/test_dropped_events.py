@@ -22,9 +22,9 @@ async def test_a_suspension_that_was_taken_out_behind_a_summary_is_not_open_any_
     talk = Talk(SMALL)
     at = talk.say("suspension", suspension_id="s", kind="input", prompt="is 4111 your card?")
     talk.chat(20)
-    assert (await talk.summarise()).status is Status.APPLIED and talk.window.lanes.suspensions
+    assert (await talk.summarise()).status is Status.APPLIED and talk.window.state.suspensions
     talk.say("event.dropped", position=f"0-{at}")
-    assert talk.window.lanes.suspensions == []
+    assert talk.window.state.suspensions == []
 
 
 def test_what_is_taken_out_of_a_held_range_is_not_given_to_the_compactor() -> None:

@@ -17,6 +17,7 @@ from projections.storage.protocol import NOTHING, Checkpoint, write_of
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
+from tests.support.profiles import examples
 from threadfold.testing import MemoryStore
 
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -50,7 +51,7 @@ def _erased(id_: str) -> events.ErasedEvent:
 
 
 @given(seeds, st.integers(0, 80), st.integers(0, 8), st.floats(0, 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_all_readable_any_part_opaque_and_nothing_at_all_fold_to_the_same_window(
     seed: int, length: int, later: int, share: float
 ) -> None:
@@ -75,7 +76,7 @@ def test_all_readable_any_part_opaque_and_nothing_at_all_fold_to_the_same_window
 
 
 @given(seeds, st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_id_that_was_used_before_does_not_prevent_an_erasure(seed: int, length: int) -> None:
     writer = random_log(seed, length)
     writer.append(events.Message("user", "mine"), id_="the-erasure")
@@ -120,7 +121,7 @@ def test_a_snapshot_of_an_erased_window_needs_nothing_of_the_log() -> None:
 
 
 @given(seeds, st.integers(5, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_events_without_keys_are_counted_by_id_and_never_poison(seed: int, length: int) -> None:
     log = random_log(seed, length).log
     window = Window(Key("acme", "c1"), PARTITION, RULES)

@@ -23,6 +23,7 @@ from projections.render.render import render_openai
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
+from tests.support.profiles import examples
 from tests.support.stories import Story
 from tests.support.talks import summary_of
 
@@ -96,7 +97,7 @@ class Random(Story):
 
     def _result(self) -> None:
         rng = self.rng
-        open_calls = [call.id for call in self.window.lanes.calls]
+        open_calls = [call.id for call in self.window.state.calls]
         id_ = rng.choice(open_calls) if open_calls and rng.random() < 0.8 else rng.choice("abcdefg")
         rows = json.dumps([{"n": n, "word": "x" * 9} for n in range(rng.choice([1, 5, 30]))])
         self.put(
@@ -141,12 +142,12 @@ SUMS = (
     "shown_turns",
     "results",
     "left_out",
-    "beyond",
+    "usage_excess",
     "gains",
     "flat",
     "awaited",
     "limits",
-    "lanes",
+    "state",
     "policy",
     "tail_bytes",
     "tail_pinned",
@@ -156,7 +157,7 @@ SUMS = (
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 110))
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 def test_all_ways_to_a_window_give_the_same_one(name: str, seed: int, length: int) -> None:
     story = Random(seed, name)
     for _ in range(length):
@@ -175,7 +176,7 @@ def test_all_ways_to_a_window_give_the_same_one(name: str, seed: int, length: in
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 70))
-@hypothesis_settings(max_examples=15, deadline=None)
+@hypothesis_settings(max_examples=examples(15), deadline=None)
 def test_going_back_to_any_event_gives_the_render_that_stood_there(
     name: str, seed: int, length: int
 ) -> None:
@@ -195,7 +196,7 @@ def test_going_back_to_any_event_gives_the_render_that_stood_there(
     now = story.window
     if now.meta.summary != stood.meta.summary:
         return
-    assert now.lanes == stood.lanes
+    assert now.state == stood.state
     shown = [(e.offset, e.kind, e.tokens, e.body, e.variants, e.link) for e in now.tail if e.body]
     assert shown == [
         (e.offset, e.kind, e.tokens, e.body, e.variants, e.link) for e in stood.tail if e.body
@@ -214,7 +215,7 @@ def test_the_random_stories_reach_what_they_are_for() -> None:
             story = Random(seed, name)
             for _ in range(90):
                 story.step()
-                seen["pins"] += bool(story.window.lanes.pins)
+                seen["pins"] += bool(story.window.state.pins)
                 seen["early"] += any(entry.link == (-1, 0) for entry in story.window.tail)
             for entry in story.window.tail:
                 seen.update({form.split(":")[0] for _, form, _ in entry.variants})

@@ -23,6 +23,7 @@ from tests.support.histories import (
     request_of,
     summary_for,
 )
+from tests.support.profiles import examples
 
 seeds = st.integers(min_value=0, max_value=2**32)
 
@@ -32,14 +33,14 @@ def stored_and_loaded(window: Window) -> Window:
 
 
 @given(seeds, st.integers(5, 120))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_live_equals_replay(seed: int, length: int) -> None:
     writer = random_log(seed, length)
     assert replay(KEY, PARTITION, RULES, writer.log).image() == writer.window.image()
 
 
 @given(seeds, st.integers(5, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_window_loaded_from_the_store_at_any_point_folds_on_as_if_it_never_left_memory(
     seed: int, length: int
 ) -> None:
@@ -52,7 +53,7 @@ def test_a_window_loaded_from_the_store_at_any_point_folds_on_as_if_it_never_lef
 
 
 @given(seeds, st.integers(5, 50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_snapshot_at_every_split_point_and_the_rest_of_the_log_give_the_same_window(
     seed: int, length: int
 ) -> None:
@@ -76,11 +77,11 @@ def test_a_snapshot_at_every_split_point_and_the_rest_of_the_log_give_the_same_w
 
 
 @given(seeds, st.integers(5, 80))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_derived_state_is_what_the_stored_parts_say(seed: int, length: int) -> None:
     window = random_log(seed, length).window
     again = stored_and_loaded(window)
-    assert again.lanes == window.lanes
+    assert again.state == window.state
     assert (again.tail_tokens, again.held_tokens, again.tail_messages) == (
         window.tail_tokens,
         window.held_tokens,
@@ -89,7 +90,7 @@ def test_derived_state_is_what_the_stored_parts_say(seed: int, length: int) -> N
 
 
 @given(seeds, st.integers(5, 80))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_repeats_of_any_recent_event_change_nothing_but_their_count(seed: int, length: int) -> None:
     writer = random_log(seed, length)
     before = stored_and_loaded(writer.window)
@@ -104,7 +105,7 @@ def test_repeats_of_any_recent_event_change_nothing_but_their_count(seed: int, l
 
 
 @given(seeds, st.integers(20, 90), st.integers(0, 15))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_it_makes_no_difference_how_late_a_summary_comes(
     seed: int, length: int, delay: int
 ) -> None:
@@ -138,19 +139,19 @@ def test_it_makes_no_difference_how_late_a_summary_comes(
     bodies = [[e for e in w.tail if e.body] for w in (early_first, late_first)]
     assert bodies[0] == bodies[1]
     assert early_first.meta.due == late_first.meta.due
-    assert early_first.lanes == late_first.lanes
+    assert early_first.state == late_first.state
 
 
 @given(seeds, st.integers(5, 100))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_a_window_keeps_is_bounded_whatever_the_log_holds(seed: int, length: int) -> None:
     window = random_log(seed, length).window
-    limit = 2 * window.policy.budget(window.lanes.pinned_tokens)
+    limit = 2 * window.policy.budget(window.state.pinned_tokens)
     biggest = max((e.tokens for e in window.tail), default=0)
     assert window.tail_tokens <= limit + biggest
     assert biggest <= max(window.policy.ceiling, window.held_tokens)
-    assert len(window.lanes.suspensions) <= 32
-    assert len(window.lanes.calls) <= 64
+    assert len(window.state.suspensions) <= 32
+    assert len(window.state.calls) <= 64
 
 
 def test_the_random_histories_reach_what_they_are_for() -> None:

@@ -19,6 +19,7 @@ from projections.render.render import render_openai
 from projections.window.entry import RENDERED
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES
+from tests.support.profiles import examples
 from tests.support.talks import Talks, event_for, random_talks, summary_of
 
 
@@ -86,12 +87,12 @@ def test_lanes_come_back_as_they_stood() -> None:
     talks.say(KEY, events.Message("system", "be long"))
     talks.say(KEY, events.Resolution("s", "approved"))
     talks.say(KEY, events.ToolResult("a", "done"))
-    assert not talks.windows[KEY].lanes.suspensions and talks.windows[KEY].policy.min_messages == 9
+    assert not talks.windows[KEY].state.suspensions and talks.windows[KEY].policy.min_messages == 9
     back(talks, "3-2")
     window = talks.windows[KEY]
-    assert [s.suspension_id for s in window.lanes.suspensions] == ["s"]
-    assert [c.id for c in window.lanes.calls] == ["a"]
-    assert window.policy.min_messages == 3 and len(window.lanes.pinned) == 1
+    assert [s.suspension_id for s in window.state.suspensions] == ["s"]
+    assert [c.id for c in window.state.calls] == ["a"]
+    assert window.policy.min_messages == 3 and len(window.state.pinned) == 1
 
 
 def test_rolling_back_a_rollback_re_opens_what_it_abandoned() -> None:
@@ -331,7 +332,7 @@ def test_an_erased_conversation_stays_erased() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(10, 90), st.integers(0, 40))
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_the_tails_path_and_the_logs_path_give_the_same_render(
     seed: int, length: int, back_by: int
 ) -> None:
@@ -359,6 +360,6 @@ def test_the_tails_path_and_the_logs_path_give_the_same_render(
         return
     assert render_openai(local, 10**6).digest == render_openai(restored, 10**6).digest
     assert (
-        local.lanes.suspensions == restored.lanes.suspensions
-        and local.lanes.calls == restored.lanes.calls
+        local.state.suspensions == restored.state.suspensions
+        and local.state.calls == restored.state.calls
     )

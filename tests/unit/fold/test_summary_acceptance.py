@@ -23,6 +23,7 @@ from projections.window.groups import group_tail
 from projections.window.meta import Due
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, random_log
+from tests.support.profiles import examples
 from tests.support.talks import Talks, random_talks, summary_of
 
 LONG = "word " * 60
@@ -137,7 +138,7 @@ def test_a_span_goes_around_an_open_call_and_the_newest_users_message() -> None:
     assert talks.summarise(KEY) is Status.APPLIED
     window = talks.windows[KEY]
     assert [e.offset for e in window.tail][:3] == [1, 2, 3] and window.tail[3].offset > due.last
-    assert [c.id for c in window.lanes.calls] == ["b"]
+    assert [c.id for c in window.state.calls] == ["b"]
     result(talks, "b")
     assert window.tail[-1].link == (2, 1), "it is answered where it stands"
 
@@ -175,7 +176,7 @@ def test_a_suspended_call_stays_while_spans_go_around_it_and_leaves_once_it_is_r
 
 
 @given(st.integers(0, 2**32), st.integers(10, 150))
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_no_span_parts_a_group_or_takes_what_is_open(seed: int, length: int) -> None:
     assert_spans_are_whole(seed, length)
 
@@ -189,7 +190,7 @@ def assert_spans_are_whole(seed: int, length: int) -> Counter[str]:
     window = Window(KEY, PARTITION, RULES)
     for i, (offset, event) in enumerate(log):
         apply_with_log(window, offset, event, log[:i])
-        due = due_span(window.tail, window.lanes, window.policy, window.covered_to)
+        due = due_span(window.tail, window.state, window.policy, window.covered_to)
         if due is None:
             continue
         seen["due"] += 1
@@ -200,9 +201,9 @@ def assert_spans_are_whole(seed: int, length: int) -> Counter[str]:
         for entry in window.tail:
             if entry.link is not None and entry.link[0] in present:
                 assert (entry.link[0] in inside) == (entry.offset in inside)
-        assert not inside & {call.offset for call in window.lanes.calls if not call.dead}
+        assert not inside & {call.offset for call in window.state.calls if not call.dead}
         # A message that an operator took out is no call any more, whatever was suspended for it.
-        assert not inside & {offset for offset, _ in window.lanes.suspended() if offset in present}
+        assert not inside & {offset for offset, _ in window.state.suspended() if offset in present}
         users = [entry.offset for entry in window.tail if entry.kind == Kind.USER and not entry.out]
         assert not users or users[-1] not in inside
     return seen
@@ -221,11 +222,11 @@ def test_a_result_whose_call_is_the_last_of_a_held_range_does_not_keep_the_range
     body = b'{"role":"user","content":"x"}'
     held = Entry(9, Kind.HELD, 50, first=0, count=10)
     tail = [held, Entry(10, Kind.USER, 50, body), Entry(11, Kind.RESULT, 50, body, link=(9, 0))]
-    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 0, (
+    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).state, 50) == 0, (
         "the user's words stay, and so does the orphan"
     )
     tail.append(Entry(12, Kind.ASSISTANT, 50, body))
-    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).lanes, 50) == 2
+    assert choose_cut(tail, group_tail(tail), Window(KEY, PARTITION, RULES).state, 50) == 2
 
 
 # -- which summaries are taken

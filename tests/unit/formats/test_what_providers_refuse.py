@@ -213,5 +213,5 @@ def test_system_text_that_is_too_much_is_cut_in_the_trace() -> None:
     render = render_openai(story.window)
     left = system_texts([flat for _, flat in story.in_force() if flat["type"] == "message"])
     assert left - system_texts([{"role": "system", "content": text} for text in texts[-1:]])
-    assert story.window.lanes.pinned_tokens <= 300
+    assert story.window.state.pinned_tokens <= 300
     assert render.trace, "system text left the lane without a trace"

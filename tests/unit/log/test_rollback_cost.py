@@ -7,6 +7,7 @@ import time
 import tracemalloc
 
 import msgspec
+import pytest
 
 from projections.events import types as events
 from projections.fold.replay import Logged, replay
@@ -30,6 +31,7 @@ def test_rollbacks_over_rollbacks_do_not_double_the_time_of_a_replay() -> None:
     assert window.meta.count == len(log)
 
 
+@pytest.mark.long
 async def test_the_history_of_a_long_conversation_is_folded_beside_what_goes_on_with_few_copies_of_its_window() -> (
     None
 ):

@@ -177,7 +177,7 @@ async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summari
     while run.window.meta.due is not None:
         await run.summarise()
     assert 0 < run.window.shown_messages <= 10
-    last_said = run.log[run.window.lanes.last_message][0]
+    last_said = run.log[run.window.state.last_message][0]
     await run.say({"type": "session.closed", "reason": "idle", "after": f"0-{last_said}"})
     window = run.window
     request = request_for(window, 1)
@@ -186,7 +186,7 @@ async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summari
     render = render_openai(window)
     assert window.shown_messages == 0 and len(render.bodies) == 2
     assert render.trace[-1].reducer == "session_closed"
-    assert state_of(window.lanes) == "idle"
+    assert state_of(window.state) == "idle"
     outcome = await run.summarise()
     assert len(outcome.accepted) == 1 and window.meta.due is None
     event = next(event for at, event in run.log if at == outcome.accepted[0].offset)
@@ -198,7 +198,7 @@ async def test_an_idle_close_empties_a_sliding_tail_is_due_for_the_close_summari
         "assistant",
         "Are you there?",
     )
-    assert state_of(run.window.lanes) == "active"
+    assert state_of(run.window.state) == "active"
 
 
 async def test_a_close_while_a_summary_is_under_way_is_due_right_after_it() -> None:

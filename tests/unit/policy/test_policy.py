@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from projections.errors import InvalidPolicy, ThreadfoldError
 from projections.policy.policy import Policy, Rules, make_policy
+from tests.support.profiles import examples
 
 
 def test_defaults_are_those_of_the_contract() -> None:
@@ -138,7 +139,7 @@ LAYERS = st.dictionaries(st.sampled_from([*Policy.__struct_fields__, "nope"]), J
 
 
 @given(LAYERS)
-@hypothesis_settings(max_examples=400, deadline=None)
+@hypothesis_settings(max_examples=examples(400), deadline=None)
 def test_any_json_as_a_policy_is_taken_or_refused_by_name(layer: dict[str, Any]) -> None:
     try:
         policy = make_policy(layer)
@@ -149,6 +150,6 @@ def test_any_json_as_a_policy_is_taken_or_refused_by_name(layer: dict[str, Any])
 
 
 @given(LAYERS)
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=examples(300), deadline=None)
 def test_any_overrides_in_the_log_give_some_policy(layer: dict[str, Any]) -> None:
     assert Rules().for_conversation("acme", layer).ceiling >= 1

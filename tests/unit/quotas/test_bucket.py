@@ -9,6 +9,7 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.profiles import examples
 from threadfold.quotas.bucket import CALM, Lease, Settled, filled, settle, until_filled
 
 rates = st.floats(0.05, 5_000)
@@ -35,7 +36,7 @@ def renew(lease: Lease, shared: Shared, now: float) -> None:
 
 @given(rates, st.floats(0.1, 30), st.integers(1, 4), st.integers(0, 2**32), st.integers(1, 200))
 @example(1.0, 1.0, 2, 0, 1)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_gateways_together_admit_no_more_than_rate_time_burst_and_a_portion_each(
     rate: float, burst: float, gateways: int, seed: int, most: int
 ) -> None:
@@ -67,7 +68,7 @@ def test_gateways_together_admit_no_more_than_rate_time_burst_and_a_portion_each
 
 
 @given(rates, st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_one_that_always_asks_gets_the_whole_of_its_quota(rate: float, seed: int) -> None:
     rng = random.Random(seed)
     capacity = max(1.0, 2 * rate)
@@ -112,7 +113,7 @@ def test_a_debt_is_waited_for_to_its_end() -> None:
 
 
 @given(rates, st.floats(0.1, 10), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_alone_a_gateway_is_a_bucket_of_its_own(rate: float, burst: float, seed: int) -> None:
     rng = random.Random(seed)
     capacity = max(1.0, rate * burst)

@@ -54,8 +54,8 @@ def test_a_summary_moves_it_beside_the_tail_with_its_call_alone() -> None:
         story.assistant("words " * 30, 40)
     assert story.window.meta.due.last >= 3
     story.summarise()
-    (pin,) = story.window.lanes.pins
-    assert pin.offset == 3 and story.window.lanes.pinned_tokens == pin.tokens > 40
+    (pin,) = story.window.state.pins
+    assert pin.offset == 3 and story.window.state.pinned_tokens == pin.tokens > 40
     assert pairs(story) == [("b", PIN)]
     messages = story.messages()
     assert (
@@ -91,7 +91,7 @@ def test_a_rollback_into_the_summarised_span_puts_it_back_into_its_place() -> No
         story.assistant("words " * 30, 40)
     story.summarise()
     story.back(4)
-    assert not story.window.lanes.pins and story.entry(3).pinned
+    assert not story.window.state.pins and story.entry(3).pinned
     assert pairs(story)[1] == ("b", PIN) and len(pairs(story)) == 2
     story.assert_replays()
 
@@ -106,13 +106,13 @@ def test_past_the_lanes_limit_the_oldest_lose_their_pin_and_the_trace_tells() ->
     while story.window.meta.due is not None:
         story.summarise()
     assert not any(entry.pinned for entry in story.window.tail)
-    lanes = story.window.lanes
-    assert lanes.pinned_tokens <= 200 and lanes.pins_lost[0] >= 1
-    assert [pin.offset for pin in lanes.pins] == sorted(pin.offset for pin in lanes.pins)
+    state = story.window.state
+    assert state.pinned_tokens <= 200 and state.pins_lost[0] >= 1
+    assert [pin.offset for pin in state.pins] == sorted(pin.offset for pin in state.pins)
     kept = [int(text.split()[0]) for _, text in pairs(story)]
-    assert kept == list(range(6))[-len(kept) :] and len(kept) == len(lanes.pins) < 6, "the newest"
+    assert kept == list(range(6))[-len(kept) :] and len(kept) == len(state.pins) < 6, "the newest"
     (lost,) = [step for step in story.render().trace if step.reducer == "lose_pin"]
-    assert lost.tokens_before - lost.tokens_after == lanes.pins_lost[1]
+    assert lost.tokens_before - lost.tokens_after == state.pins_lost[1]
     story.assert_replays()
 
 
@@ -121,10 +121,10 @@ def test_system_text_goes_after_all_pinned_results() -> None:
     while story.window.meta.due is None:
         story.assistant("words " * 30, 40)
     story.summarise()
-    assert story.window.lanes.pins
+    assert story.window.state.pins
     story.say(events.Message("system", "rules " * 130), 140)
-    assert not story.window.lanes.pins and len(story.window.lanes.pinned) == 1
-    assert story.window.lanes.pinned[0].tokens == 140
+    assert not story.window.state.pins and len(story.window.state.pinned) == 1
+    assert story.window.state.pinned[0].tokens == 140
 
 
 def test_what_an_operator_takes_out_is_no_longer_pinned() -> None:
@@ -133,7 +133,7 @@ def test_what_an_operator_takes_out_is_no_longer_pinned() -> None:
         story.assistant("words " * 30, 40)
     story.summarise()
     story.say(events.EventDropped("3-3"))
-    assert not story.window.lanes.pins and pairs(story) == []
+    assert not story.window.state.pins and pairs(story) == []
     assert PIN not in str(story.messages())
     story.assert_replays()
 

@@ -27,7 +27,7 @@ def cut(story: Story, *, exact: bool = False) -> Reduction:
     window = story.window
     variants, at = Variants.of(window), window.meta.position
     return Reduction(
-        group_tail(window.tail), window.policy, variants, at, window.lanes.waiting(), exact
+        group_tail(window.tail), window.policy, variants, at, window.state.waiting(), exact
     )
 
 

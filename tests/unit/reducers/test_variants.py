@@ -317,7 +317,7 @@ def test_a_window_with_shortened_entries_comes_back_from_its_snapshot_byte_for_b
         )
         assert again.image() == window.image()
         assert (
-            again.lanes == window.lanes
+            again.state == window.state
             and again.tail_tokens == window.tail_tokens
             and again.gains == window.gains
         )

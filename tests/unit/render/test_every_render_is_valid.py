@@ -30,6 +30,7 @@ from projections.window.bodies import to_flat
 from projections.window.window import Window
 from tests.support import anthropic_checker
 from tests.support.generated import KEY, Story
+from tests.support.profiles import examples
 from tests.support.renders import check_explained, check_kept, check_reasoning, checked
 from threadfold.demo import openai_checker
 
@@ -116,15 +117,16 @@ def rules_of(name: str, budget: str) -> Rules:
     return Rules({**BUDGETS[budget], "min_messages": 4, **SETS[name]})
 
 
-def cases() -> list[tuple[str, str, int]]:
+def cases() -> list[Any]:
     """Which set at which budget with which seed; by default each set has one budget, all budgets
-    come equally often.
+    come equally often. One of ten is tried with every run of the tests.
     """
     if FULL:
         return [
             (name, budget, seed) for name in SETS for budget in BUDGETS for seed in range(SEEDS)
         ]
-    return [(name, list(BUDGETS)[i % len(BUDGETS)], i) for i, name in enumerate(SETS)]
+    some = [(name, list(BUDGETS)[i % len(BUDGETS)], i) for i, name in enumerate(SETS)]
+    return [pytest.param(*case, marks=[pytest.mark.long] * (case[2] % 10 > 0)) for case in some]
 
 
 def limits_of(window: Window, rng: random.Random) -> list[int | None]:
@@ -187,7 +189,7 @@ def bytes_of(window: Window) -> bytes:
     st.sampled_from(sorted(BUDGETS)),
     st.integers(1, 60),
 )
-@settings(max_examples=300 if FULL else 25, deadline=None)
+@settings(max_examples=examples(300) if FULL else 25, deadline=None)
 def test_any_cut_of_any_story_renders_validly(
     seed: int, name: str, budget: str, steps: int
 ) -> None:
@@ -277,6 +279,7 @@ here = pytest.mark.skipif(
 
 
 @here
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_every_cut_of_the_airline_runs_renders_validly_and_within_its_ceiling(name: str) -> None:
     """Summaries come a few events after they are asked for; every render is checked as those of

@@ -32,6 +32,7 @@ from projections.window.window import Window
 from streams.compaction.requests import request_for
 from tests.support.conversations import conversations
 from tests.support.histories import KEY, PARTITION, RULES, make_event, random_log
+from tests.support.profiles import examples
 from tests.support.talks import random_talks, summary_of
 from threadfold.demo.openai_checker import problems
 from threadfold.testing import MemoryLog
@@ -82,7 +83,7 @@ def test_the_checker_itself_finds_what_is_invalid(bad: list[Any], why: str) -> N
 
 
 @given(st.integers(0, 2**32), st.integers(1, 70))
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_every_prefix_of_a_random_history_renders_validly_within_any_limit(
     seed: int, length: int
 ) -> None:
@@ -100,7 +101,7 @@ def test_most_random_histories_fit_their_own_ceiling() -> None:
 
 
 @given(st.integers(0, 2**32))
-@hypothesis_settings(max_examples=30, deadline=None)
+@hypothesis_settings(max_examples=examples(30), deadline=None)
 def test_histories_with_real_spans_render_validly(seed: int) -> None:
     talks = random_talks(seed, 120, PARTITION, [KEY])
     for limit in LIMITS:
@@ -268,7 +269,7 @@ def test_a_single_message_larger_than_the_ceiling_is_clipped_and_not_refused(
 
 
 @given(st.text(max_size=400), st.lists(st.text(max_size=80), max_size=4), st.integers(0, 600))
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=examples(300), deadline=None)
 def test_a_clipped_message_costs_at_most_what_it_says(
     text: str, arguments: list[str], room: int
 ) -> None:

@@ -14,7 +14,8 @@ from projections.names import Key, Position
 from projections.window.window import Window
 from streams.control.follower import Control, Generation
 from streams.settings.settings import Settings
-from threadfold.service.ledger import Ledger, read_called, read_id, write_id
+from threadfold.service.ledger import Ledger
+from threadfold.service.model_call import read_called, read_id, write_id
 from threadfold.testing.memory_log import MemoryLog
 
 CALLED: dict[str, Any] = {
@@ -112,7 +113,7 @@ def test_it_renders_under_the_rules_of_then_where_there_still_are_any() -> None:
     def budget_and_why(generation: int | None) -> tuple[int, str]:
         called = read_called(CALLED)
         called.generation = generation
-        rules, why = ledger._rules_of(called)
+        rules, why = ledger.rules_of(called)
         return rules.for_conversation("acme", None).working_budget, " ".join(why)
 
     assert budget_and_why(1) == (111, "")

@@ -22,6 +22,7 @@ from projections.render.render import render_openai
 from projections.window.entry import Kind
 from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
+from tests.support.profiles import examples
 from threadfold.service.drafts import Drafter
 from threadfold.service.pages import flat_event, page
 from threadfold.service.spill import (
@@ -162,7 +163,7 @@ async def test_lists_of_parts_keep_what_is_no_text_in_its_place() -> None:
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.integers(0, 80), st.booleans())
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_any_length_spills_exactly_above_the_limit_and_is_cut_into_pieces_within_it(
     chars: int, limit: int, keep: int, listed: bool
 ) -> None:

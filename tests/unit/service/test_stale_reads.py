@@ -6,8 +6,10 @@ import pytest
 
 from projections.errors import Healing
 from projections.storage.protocol import Checkpoint
+from streams.control.follower import Control
 from streams.settings.settings import Settings
-from threadfold.service.conversations import ConversationService
+from threadfold.service.stored_windows import StoredWindows
+from threadfold.testing import MemoryStore
 
 
 class Ends:
@@ -25,36 +27,38 @@ def at(offset: int) -> Checkpoint:
 
 
 @pytest.fixture
-def backend() -> ConversationService:
-    made = ConversationService(
-        Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
-    )
-    made.log = Ends(200)  # type: ignore[assignment]
-    return made
+def ends() -> Ends:
+    return Ends(200)
+
+
+@pytest.fixture
+def windows(ends: Ends) -> StoredWindows:
+    settings = Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0")
+    return StoredWindows(MemoryStore(), Control(settings), lambda: ends, 0)  # type: ignore[arg-type, return-value]
 
 
 async def test_of_reads_side_by_side_the_older_one_may_be_answered_last(
-    backend: ConversationService,
+    windows: StoredWindows,
 ) -> None:
-    first, second = backend.served(0), backend.served(0)
-    await backend.check_served(0, at(105), second)
-    assert (await backend.check_served(0, at(100), first)).offset == 100
-    assert backend.served(0) == 105
+    first, second = windows.served(0), windows.served(0)
+    await windows.check_served(0, at(105), second)
+    assert (await windows.check_served(0, at(100), first)).offset == 100
+    assert windows.served(0) == 105
 
 
 async def test_a_read_that_began_after_another_was_served_must_not_be_older(
-    backend: ConversationService,
+    windows: StoredWindows,
 ) -> None:
-    await backend.check_served(0, at(105), backend.served(0))
+    await windows.check_served(0, at(105), windows.served(0))
     with pytest.raises(Healing):
-        await backend.check_served(0, at(104), backend.served(0))
-    assert (await backend.check_served(0, at(105), backend.served(0))).offset == 105
+        await windows.check_served(0, at(104), windows.served(0))
+    assert (await windows.check_served(0, at(105), windows.served(0))).offset == 105
 
 
 async def test_of_a_topic_that_was_made_anew_what_it_holds_is_served(
-    backend: ConversationService,
+    windows: StoredWindows, ends: Ends
 ) -> None:
-    await backend.check_served(0, at(105), backend.served(0))
-    backend.log.end = 50  # type: ignore[attr-defined]
-    assert (await backend.check_served(0, at(49), backend.served(0))).offset == 49
-    assert backend.served(0) == 49
+    await windows.check_served(0, at(105), windows.served(0))
+    ends.end = 50
+    assert (await windows.check_served(0, at(49), windows.served(0))).offset == 49
+    assert windows.served(0) == 49

@@ -16,6 +16,7 @@ from projections.render.render import render_openai
 from projections.storage.layout import HEAD, decode_head
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, random_log
+from tests.support.profiles import examples
 from tests.unit.storage.test_layout import Fields, long_talk, say
 from threadfold.service.window_cache import WindowCache
 
@@ -40,7 +41,7 @@ def read(cache: WindowCache, store: Fields, limit: int | None = None) -> tuple[b
 
 
 @given(st.integers(0, 2**32), st.integers(5, 120), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_context_read_by_what_is_kept_is_the_rendered_one(
     seed: int, length: int, simple: bool
 ) -> None:
@@ -60,7 +61,7 @@ def test_a_context_read_by_what_is_kept_is_the_rendered_one(
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_fields_of_different_moments_never_make_a_context_that_never_was(seed: int) -> None:
     rng = random.Random(seed)
     window, store, cache = Window(KEY, PARTITION, Rules()), Fields(), WindowCache(10**7)

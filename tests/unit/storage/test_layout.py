@@ -24,6 +24,7 @@ from projections.storage.layout import BASE, HEAD
 from projections.storage.protocol import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
+from tests.support.profiles import examples
 
 seeds = st.integers(0, 2**32)
 
@@ -80,7 +81,7 @@ def long_talk(length: int, words: int, seed: int = 1) -> Writer:
 
 
 @given(seeds, st.integers(5, 150), st.integers(1, 30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_stored_window_reads_back_and_tells_the_same_mark(
     seed: int, length: int, biggest: int
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_stored_window_reads_back_and_tells_the_same_mark(
 
 
 @given(seeds, st.integers(5, 150), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_context_read_without_rendering_is_the_rendered_one_byte_for_byte(
     seed: int, length: int, simple: bool
 ) -> None:
@@ -192,7 +193,7 @@ def test_a_field_that_was_cut_or_is_missing_is_a_corrupt_window(name: bytes) -> 
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_chunks_joined_after_their_first_entries_left_read_back(seed: int) -> None:
     rng = random.Random(seed)
     writer, store = long_talk(0, 1), Fields()

@@ -1,4 +1,4 @@
-"""The pure parts of streams: frames, a reader's bounds, cursors, and what is told of a record."""
+"""The pure parts of streams: frames, a reader's bounds, cursors, and a record as subscribers get it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams.encryption.payload_cipher import Unsealed
 from streams.log.log import Raw
 from threadfold.service.pages import flat_event
 from threadfold.streaming.cursor import read_cursor, write_cursor
-from threadfold.streaming.decoding import told, told_summary
+from threadfold.streaming.decoding import decode_record, decode_summary
 from threadfold.streaming.reader import SLOW, Reader
 from threadfold.streaming.sse_event import HEARTBEAT, SseEvent, comment
 
@@ -52,13 +52,13 @@ def test_frames_stand_as_the_standard_says() -> None:
         {"type": "acme.note.v1", "any": {"thing": [1, 2]}},
     ],
 )
-def test_what_is_told_is_the_flat_event_that_history_gives(flat: dict[str, object]) -> None:
+def test_subscribers_get_the_flat_event_that_history_gives(flat: dict[str, object]) -> None:
     row = raw(flat)
-    found = told(row, 2, KEY, PLAIN)
+    found = decode_record(row, 2, KEY, PLAIN)
     assert found is not None
-    assert json.loads(found.sent.data) == flat_event(row, KEY, PLAIN)
-    assert b"\n" not in found.sent.data
-    assert found.sent.id == "2-7"
+    assert json.loads(found.sse.data) == flat_event(row, KEY, PLAIN)
+    assert b"\n" not in found.sse.data
+    assert found.sse.id == "2-7"
     assert found.last == (flat["type"] == "conversation.erased")
     assert found.ends == ("complete" if flat.get("role") == "assistant" else None)
 
@@ -67,19 +67,19 @@ def test_another_producers_line_ends_do_not_break_a_frame() -> None:
     value = json.dumps(
         json.loads(raw({"type": "message", "role": "user", "content": "x"}).value or b""), indent=1
     ).encode()
-    found = told(raw(value=value), 2, KEY, PLAIN)
+    found = decode_record(raw(value=value), 2, KEY, PLAIN)
     assert found is not None
-    assert b"\n" not in found.sent.data
-    assert json.loads(found.sent.data)["content"] == "x"
+    assert b"\n" not in found.sse.data
+    assert json.loads(found.sse.data)["content"] == "x"
 
 
-def test_nothing_is_told_of_another_conversation_garbage_or_a_piece_of_a_result() -> None:
+def test_subscribers_get_nothing_of_another_conversation_garbage_or_a_piece_of_a_result() -> None:
     row = raw({"type": "message", "role": "user", "content": "x"})
-    assert told(row._replace(key=b"acme/c2"), 2, KEY, PLAIN) is None
-    assert told(raw(value=b"{"), 2, KEY, PLAIN) is None
-    assert told(raw(value=None), 2, KEY, PLAIN) is None
+    assert decode_record(row._replace(key=b"acme/c2"), 2, KEY, PLAIN) is None
+    assert decode_record(raw(value=b"{"), 2, KEY, PLAIN) is None
+    assert decode_record(raw(value=None), 2, KEY, PLAIN) is None
     assert (
-        told(
+        decode_record(
             raw(
                 {
                     "type": "tool.result.chunk",
@@ -95,8 +95,8 @@ def test_nothing_is_told_of_another_conversation_garbage_or_a_piece_of_a_result(
         )
         is None
     )
-    assert told_summary(raw(value=b"["), 2, KEY, PLAIN) is None
-    assert told_summary(row, 2, KEY, PLAIN) is None
+    assert decode_summary(raw(value=b"["), 2, KEY, PLAIN) is None
+    assert decode_summary(row, 2, KEY, PLAIN) is None
 
 
 def test_cursors_are_read_back_and_those_of_others_refused() -> None:

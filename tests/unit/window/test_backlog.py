@@ -200,6 +200,6 @@ def test_a_suspension_that_left_the_tail_does_not_keep_the_window_from_compactio
     writer.append(events.Suspension("s", "approval"))
     for _ in range(60):
         writer.append(events.Message("user", "word " * 30), tokens=34)
-    assert writer.window.lanes.suspensions, "still open"
+    assert writer.window.state.suspensions, "still open"
     assert writer.window.held_tokens, "and out of the tail"
     assert writer.window.meta.due is not None

@@ -21,7 +21,7 @@ def test_a_result_before_its_call_waits_unseen_and_pairs_with_it() -> None:
     assert roles(story) == [("user", None)]
     call = story.call("a")
     assert story.entry(early).link == (call, 0)
-    assert not story.window.lanes.calls, "nothing is open"
+    assert not story.window.state.calls, "nothing is open"
     assert roles(story) == [("user", None), ("assistant", None), ("tool", "a")]
     assert story.texts()[-1] == "found early"
     story.assert_replays()
@@ -45,9 +45,9 @@ def test_only_some_of_the_results_came_early() -> None:
     story = Story()
     story.result("b", "early")
     story.call("a", "b")
-    assert [call.id for call in story.window.lanes.calls] == ["a"]
+    assert [call.id for call in story.window.state.calls] == ["a"]
     story.result("a", "late")
-    assert story.texts()[1:] == ["late", "early"] and not story.window.lanes.calls
+    assert story.texts()[1:] == ["late", "early"] and not story.window.state.calls
 
 
 def test_a_repeated_result_does_not_wait_for_a_later_call_of_its_id() -> None:
@@ -57,7 +57,7 @@ def test_a_repeated_result_does_not_wait_for_a_later_call_of_its_id() -> None:
     again = story.result("a", "again")
     assert story.entry(again).link is None
     story.call("a")
-    assert [call.id for call in story.window.lanes.calls] == ["a"], "the call is still open"
+    assert [call.id for call in story.window.state.calls] == ["a"], "the call is still open"
     story.result("a", "second")
     assert [text for text in story.texts() if text] == ["first", "second"]
     assert "pairing" in [step.reducer for step in story.render().trace], "the repeat is told of"
@@ -110,7 +110,7 @@ def test_an_early_result_whose_call_never_comes_is_summarised_away() -> None:
     story.summarise()
     assert early not in {entry.offset for entry in story.window.tail}
     story.call("a")
-    assert [call.id for call in story.window.lanes.calls] == ["a"], (
+    assert [call.id for call in story.window.state.calls] == ["a"], (
         "what left cannot answer any more"
     )
     assert story.messages()[-1][

@@ -14,6 +14,7 @@ from projections.events import types as events
 from projections.policy.policy import Rules
 from projections.window.groups import Group, Grouper, group_tail
 from tests.support.histories import Writer, random_log
+from tests.support.profiles import examples
 
 ROOMY = Rules(
     {
@@ -33,7 +34,7 @@ def shape(groups: list[Group]) -> list[tuple[int, list[tuple[int, int]]]]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 70))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_grouping_event_by_event_is_grouping_from_scratch(seed: int, length: int) -> None:
     window = random_log(seed, length).window
     grouper = Grouper()
@@ -96,7 +97,7 @@ def paired(log: list[tuple[int, object]]) -> tuple[dict[int, tuple[int, int]], s
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_results_pair_with_calls_by_occurrence_in_order(seed: int) -> None:
     rng = random.Random(seed)
     writer = Writer(rng, ROOMY)

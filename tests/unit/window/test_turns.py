@@ -95,20 +95,20 @@ def test_turns_that_wait_follow_each_other_in_the_order_they_came() -> None:
     assert [turn.turn_id for turn in talk.turns.waiting] == ["b", "c"]
     talk.end("a")
     assert talk.live == "b"
-    assert state_of(talk.window.lanes) == "active", "the next turn is at work"
+    assert state_of(talk.window.state) == "active", "the next turn is at work"
     talk.end("b")
     assert talk.live == "c"
     talk.end("c")
-    assert talk.live is None and state_of(talk.window.lanes) == "awaiting_input"
+    assert talk.live is None and state_of(talk.window.state) == "awaiting_input"
 
 
 def test_a_turn_that_interrupts_ends_the_one_before_and_its_open_calls_are_dead() -> None:
     talk = Talk()
     talk.begin("a")
     talk.call()
-    assert not talk.window.lanes.calls[0].dead
+    assert not talk.window.state.calls[0].dead
     talk.begin("b", "interrupt")
-    assert talk.live == "b" and talk.window.lanes.calls[0].dead
+    assert talk.live == "b" and talk.window.state.calls[0].dead
 
 
 def test_every_holder_has_a_larger_token_than_those_before_it() -> None:

@@ -28,7 +28,7 @@ _SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens
 
 
 def request_of(context: Context) -> dict[str, Any]:
-    """The arguments of ``messages.create`` that a context gives; raises ValueError where it is in
+    """The arguments of ``messages.create`` that a context gives; raises ValueError if it is in
     another format.
     """
     if context.format != "anthropic":

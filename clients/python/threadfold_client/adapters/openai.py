@@ -26,7 +26,7 @@ _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def request_of(context: Context) -> dict[str, Any]:
-    """The arguments of ``chat.completions.create`` that a context gives; raises ValueError where it
+    """The arguments of ``chat.completions.create`` that a context gives; raises ValueError if it
     is in another format.
     """
     if context.format != "openai":

@@ -1,0 +1,33 @@
+"""Refusals that are held back: paced for each tenant, bounded, and no other tenant's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from threadfold.gateway.back_pressure import LEAST, MOST, PACE, BackPressure
+
+
+async def test_a_tenants_refusals_go_out_at_a_pace_and_anothers_do_not_wait_for_them() -> None:
+    back_pressure = BackPressure()
+    begun = time.monotonic()
+    noisy = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(60)]
+    await asyncio.sleep(0)
+    assert await back_pressure.hold("quiet")
+    assert time.monotonic() - begun < LEAST + 40 / PACE, "held for its own time only"
+    assert all(await asyncio.gather(*noisy))
+    assert time.monotonic() - begun >= LEAST + 59 / PACE - 0.01
+
+
+async def test_beyond_what_is_held_the_answer_goes_out_at_once() -> None:
+    back_pressure = BackPressure()
+    held = [asyncio.create_task(back_pressure.hold("noisy")) for _ in range(MOST)]
+    await asyncio.sleep(0)
+    begun = time.monotonic()
+    assert not await back_pressure.hold("noisy")
+    assert time.monotonic() - begun < 0.05
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    assert back_pressure.held == {}
+    assert await back_pressure.hold("noisy")

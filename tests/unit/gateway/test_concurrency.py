@@ -1,0 +1,66 @@
+"""The concurrency limit: requests, streams and bytes, in all and for each tenant."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.types import Message
+
+from projections.errors import Overloaded, QuotaExceeded
+from streams.settings.quotas import Quota
+from threadfold.gateway.concurrency import ConcurrencyLimit, Limits
+
+
+def test_streams_have_limits_of_their_own_and_count_for_no_request() -> None:
+    limit = ConcurrencyLimit(
+        Limits(requests=4, streams=12),
+        lambda tenant: Quota(streams=2 if tenant == "small" else 0),
+    )
+    slots, errors = [], []
+    for tenant in (*["small"] * 3, *["large"] * 4):
+        try:
+            slots.append(limit.slot(tenant, stream=True).__enter__())
+        except QuotaExceeded as error:
+            errors.append(str(error).partition(",")[0])
+    assert errors == ["tenant small has 2 streams open", "tenant large has 3 streams open"]
+    assert (limit.all.requests, limit.all.streams) == (0, 5)
+    limit.limits = Limits(requests=4, streams=5)
+    with pytest.raises(Overloaded, match="5 streams are open"):
+        limit.slot("other", stream=True)
+    for slot in slots:
+        slot.__exit__(None, None, None)
+    assert (limit.all.streams, limit.tenants) == (0, {})
+
+
+def test_a_tenants_share_of_the_requests_is_a_quarter_and_never_less_than_one() -> None:
+    limit = ConcurrencyLimit(Limits(requests=2))
+    with limit.slot("a", stream=False):
+        with pytest.raises(QuotaExceeded, match="tenant a has 1 requests under way"):
+            limit.slot("a", stream=False)
+        with (
+            limit.slot("b", stream=False),
+            pytest.raises(Overloaded, match="2 requests are under way"),
+        ):
+            limit.slot("c", stream=False)
+        with limit.slot("a", stream=True):
+            assert limit.tenants["a"].streams == 1
+    assert limit.tenants == {}
+
+
+async def test_one_body_of_any_size_is_taken_and_the_next_counts_beside_it() -> None:
+    limit = ConcurrencyLimit(Limits(requests=40, body_bytes=1000))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * 600, "more_body": True}
+
+    with limit.slot("a", stream=False) as first, limit.slot("a", stream=False) as second:
+        for _ in range(3):
+            await first.counted(receive)()
+        with pytest.raises(Overloaded, match="MiB of requests are under way"):
+            await second.counted(receive)()
+        limit.limits = Limits(requests=40, body_bytes=4000)
+        with pytest.raises(QuotaExceeded, match="tenant a has"):
+            await second.counted(receive)()
+        with limit.slot("b", stream=False) as other:
+            await other.counted(receive)()
+        assert limit.all.bytes == 1800
+    assert limit.all.bytes == 0

@@ -1,0 +1,152 @@
+"""Admission: what every request passes before its handler, by its route's declaration.
+
+1. **Authentication**: a key or token names the tenant, else 401.
+2. **Quota**: the tenant has requests left (for an append events and tokens, too), else 429. A
+   request that is refused later has cost one.
+3. **Concurrency limit**: requests, bodies and streams under way, else 503 (the process' limit) or
+   429 (the tenant's share). The bytes of a body are counted as they come.
+4. **Scope**: the key has the route's, else 403.
+5. **Body limit**: as declared, else 413.
+
+Then come parameters and body, and the handler. **Back-pressure**: a 429 is held back
+(``threadfold.gateway.back_pressure``). What is refused before 4 costs no reading of a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from projections.errors import Forbidden, Overloaded, QuotaExceeded, ThreadfoldError
+from streams.control.follower import State
+from streams.settings.quotas import NO_QUOTA, Quota
+from threadfold.gateway.access import INSIDE, PRINCIPAL, Caller, Connection
+from threadfold.gateway.back_pressure import BackPressure
+from threadfold.gateway.concurrency import ConcurrencyLimit, Limits
+from threadfold.gateway.declaration import Cost, Route
+from threadfold.gateway.problems import problem_of
+from threadfold.gateway.request import announced_length
+from threadfold.gateway.tokens import Principal
+
+SMALL_BODY = 1 << 16
+"""Bytes of a refused request's body that are worth reading to keep its connection."""
+BYTES_A_TOKEN = 8
+"""Bytes of a body for each token that it is guessed to hold until it has been counted: four of
+text, and the form of an event.
+"""
+Answer = Callable[[Route, Sequence[str], Scope, Receive], Awaitable[Response]]
+
+
+class Admission:
+    """Admits requests and hands them on.
+
+    Args:
+        answer: what an admitted request is handed to. It may raise :class:`QuotaExceeded`, which is
+            answered here.
+    """
+
+    def __init__(self, connection: Connection, answer: Answer, limits: Limits) -> None:
+        self.concurrency = ConcurrencyLimit(limits, self._quota_of)
+        self._connection = connection
+        self._answer = answer
+        self._back_pressure = BackPressure()
+
+    async def serve(
+        self, route: Route, parts: Sequence[str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer one request, or refuse it with a problem document; ``parts`` are those of its
+        path.
+        """
+        if route.cost is Cost.FREE:
+            await (await self._answer(route, parts, scope, receive))(scope, receive, send)
+            return
+        if INSIDE in scope:
+            await self._limited(route, parts, None, scope, receive, send)
+            return
+        try:
+            principal = await self._connection.credentials.identify(scope["headers"], self._state)
+        except ThreadfoldError as error:
+            await problem_of(error)(scope, receive, send)
+            return
+        scope[PRINCIPAL] = principal
+        try:
+            await self._charged(route, parts, principal, scope, receive, send)
+        except QuotaExceeded as error:
+            held = await self._back_pressure.hold(principal.tenant)
+            refusal = problem_of(error)
+            if not held or announced_length(scope) > SMALL_BODY:
+                refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, send)
+
+    def caller(self, route: Route, scope: Scope) -> Caller:
+        """Whom an admitted request is from.
+
+        Raises:
+            NotConnected: the gateway is not connected.
+            Forbidden: the key lacks the route's scope.
+        """
+        inside: Caller | None = scope.get(INSIDE)
+        if inside is not None:
+            return inside
+        principal: Principal = scope[PRINCIPAL]
+        backend = self._connection.get()
+        if route.scope is not None and route.scope not in principal.scopes:
+            raise Forbidden(
+                f"the key lacks the scope {route.scope!r} (it has"
+                f" {', '.join(sorted(principal.scopes)) or 'none'})"
+            )
+        return Caller(principal.tenant, backend, self._connection.quotas)
+
+    async def _charged(
+        self,
+        route: Route,
+        parts: Sequence[str],
+        principal: Principal,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        tenant, quotas = principal.tenant, self._connection.quotas
+        guess = None
+        if route.cost is Cost.ADMINISTRATION and "admin" in principal.scopes:
+            quotas = None
+        if quotas is not None:
+            await quotas.admit(tenant, appends=route.cost.appends)
+            if route.cost is Cost.APPEND:
+                # What is under way counts by a low guess: else any number of lists could come in
+                # at once while there is one token left.
+                guess = (1, announced_length(scope) // BYTES_A_TOKEN)
+                quotas.charge(tenant, *guess)
+        try:
+            await self._limited(route, parts, tenant, scope, receive, send)
+        finally:
+            if quotas is not None and guess is not None:
+                quotas.give_back(tenant, *guess)
+
+    async def _limited(
+        self,
+        route: Route,
+        parts: Sequence[str],
+        tenant: str | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        try:
+            slot = self.concurrency.slot(tenant, stream=route.streams)
+        except Overloaded as error:
+            await problem_of(error)(scope, receive, send)
+            return
+        with slot:
+            counted = slot.counted(receive)
+            response = await self._answer(route, parts, scope, counted)
+            await response(scope, counted, send)
+
+    def _state(self) -> State:
+        return self._connection.get().control.state
+
+    def _quota_of(self, tenant: str) -> Quota:
+        quotas = self._connection.quotas
+        return NO_QUOTA if quotas is None else quotas.of(tenant)

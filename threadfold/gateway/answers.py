@@ -1,0 +1,231 @@
+"""The types of what routes answer; the OpenAPI document's schemas are made from them.
+
+A field without a default is always there. Further fields may come with newer versions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from threadfold.schemas.structs import POSITION as POSITION_SCHEMA
+
+Count = Annotated[int, Meta(ge=0)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Position = Annotated[str, Meta(extra_json_schema=POSITION_SCHEMA)]
+State = Literal["active", "awaiting_input", "idle", "closed"]
+KeyScope = Literal["append", "read", "subscribe", "admin", "erase"]
+
+
+_COMPONENTS = "#/components/schemas/"
+LoggedEvent = Annotated[Any, Meta(extra_json_schema={"$ref": f"{_COMPONENTS}LoggedEvent"})]
+LoggedSummary = Annotated[Any, Meta(extra_json_schema={"$ref": f"{_COMPONENTS}LoggedSummary"})]
+ModelCalled = Annotated[Any, Meta(extra_json_schema={"$ref": f"{_COMPONENTS}ModelCalled"})]
+RenderedMessage = Annotated[Any, Meta(extra_json_schema={"$ref": f"{_COMPONENTS}RenderedMessage"})]
+
+
+class Problem(Struct):
+    """An RFC 9457 problem document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+# -- appending
+
+
+class AppendedEvent(Struct):
+    """One appended event; `status` only with `wait` or a condition."""
+
+    id: str
+    position: Position
+    status: Literal["applied", "duplicate", "rejected", "parked"] | UnsetType = UNSET
+
+
+class Appended(Struct):
+    """Ids and positions in the order of the request; `position` is the last, for `after`."""
+
+    events: list[AppendedEvent]
+    position: Position
+
+
+class AppendedEventOfSeveral(AppendedEvent, kw_only=True):
+    """One appended event, with its conversation."""
+
+    conversation: str
+
+
+class AppendedOfSeveral(Struct):
+    """Ids and positions in the order of the request; `positions` has the last of each."""
+
+    events: list[AppendedEventOfSeveral]
+    positions: dict[str, Position]
+
+
+class RecordedCall(Struct):
+    """A recorded model call; `id` is null where the tenant's policy has `renders` off."""
+
+    id: str | None
+    recorded: bool
+
+
+# -- reading
+
+
+class OpenAIFunction(Struct):
+    """The function of a call, with its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class OpenAIToolCall(Struct):
+    """A call of a tool in OpenAI's chat format."""
+
+    id: str
+    function: OpenAIFunction
+    type: Literal["function"] = "function"
+
+
+class OpenAIMessage(Struct):
+    """A message in OpenAI's chat format."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]] | UnsetType | None = UNSET
+    name: str | UnsetType = UNSET
+    tool_calls: list[OpenAIToolCall] | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+
+
+class AnthropicMessage(Struct):
+    """A message in Anthropic's format. `system` is given as a first message with that role."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str | list[dict[str, Any]]
+
+
+class ContextSummary(Struct):
+    """The summary in force."""
+
+    summary_id: str
+    position: Position
+    text: str
+    tokens: Count
+    trust: str
+    to: Position
+    previous: str | None
+
+
+class OpenSuspension(Struct):
+    """What waits for somebody."""
+
+    suspension_id: str
+    kind: Literal["approval", "input", "external"]
+    tool_call_id: str | None
+    prompt: str | None
+    expires_at: str | None
+    position: Position
+
+
+class Step(Struct):
+    """What one reducer did to the messages."""
+
+    reducer: str
+    messages_before: Count
+    messages_after: Count
+    tokens_before: Count
+    tokens_after: Count
+
+
+class Parked(Struct):
+    """Since when a poison event holds the conversation back, why, and how many events wait."""
+
+    position: Position
+    cause: str
+    waiting: Count
+
+
+class Context(Struct):
+    """The messages that a model is sent. Hand on `messages` (and `system`, for Anthropic) as they
+    are.
+    """
+
+    messages: list[RenderedMessage]
+    tokens: Count
+    budget: Count
+    ceiling: Count
+    utilization: Annotated[float, Meta(ge=0)]
+    position: Position | None
+    count: Count
+    digest: Digest
+    render_digest: Digest
+    summary: ContextSummary | None
+    suspensions: list[OpenSuspension]
+    state: State
+    guard: Any
+    trace: list[Step]
+    positions: list[Position | None] | UnsetType = UNSET
+    system: str | UnsetType = UNSET
+    parked: Parked | UnsetType = UNSET
+
+
+class History(Struct):
+    """Events, newest first; `next_before` is null at the beginning."""
+
+    events: list[LoggedEvent]
+    next_before: str | None
+
+
+class ListedConversation(Struct):
+    """A conversation as lists show it."""
+
+    conversation: str
+    active_at: str
+    state: State
+    position: Position
+    count: Count
+    tokens: Count
+
+
+class Conversations(Struct):
+    """A page of conversations, the latest active first."""
+
+    conversations: list[ListedConversation]
+    next_before: str | None
+
+
+class Summaries(Struct):
+    """A page of summaries, newest first."""
+
+    summaries: list[LoggedSummary]
+    next_before: str | None
+
+
+class ListedSuspension(OpenSuspension, kw_only=True):
+    """What waits for somebody, with its conversation."""
+
+    conversation: str
+
+
+class Suspensions(Struct):
+    """A page of open suspensions."""
+
+    suspensions: list[ListedSuspension]
+    next_before: str | None
+
+
+class Render(Struct):
+    """A recorded model call, rendered again; `why` says why the digest does not agree."""
+
+    id: str
+    conversation: str
+    time: str | None
+    record: ModelCalled
+    messages: list[dict[str, Any]] | None
+    render_digest: Digest | None
+    agrees: bool
+    why: list[str]
+    system: str | UnsetType = UNSET

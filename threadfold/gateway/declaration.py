@@ -1,0 +1,146 @@
+"""How a route is declared: once, beside its handler.
+
+The declaration holds the method, the path, the scope of a key that it needs, what it costs, the
+types of its body and answers, and examples. The route table, admission, metrics and the OpenAPI
+document read it; the parameters come from the handler's own signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, get_type_hints
+
+from starlette.responses import Response
+
+from threadfold.gateway.access import Caller
+from threadfold.gateway.parameters import Parameters
+from threadfold.gateway.request import Body, Request
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+EVENT_STREAM = "text/event-stream"
+Handler = Callable[..., Awaitable[Response]]
+Schema = dict[str, Any]
+
+
+class Cost(Enum):
+    """What admission checks and charges for a request."""
+
+    FREE = "free"
+    """Needs no key; not limited."""
+    REQUEST = "request"
+    """Needs a key; costs a request, and counts among the requests under way."""
+    APPEND = "append"
+    """Like a request; needs events and tokens in the quota, and charges a guess while it is under
+    way.
+    """
+    PARTIAL = "partial"
+    """Like a request; needs events and tokens in the quota, but charges none until text is
+    appended.
+    """
+    STREAM = "stream"
+    """Costs a request, and counts among the open streams alone."""
+    ADMINISTRATION = "administration"
+    """Like a request; costs nothing for a key with the scope `admin`."""
+
+    @property
+    def appends(self) -> bool:
+        """Whether it needs events and tokens in the quota."""
+        return self in (Cost.APPEND, Cost.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that is no problem: its type (or schema), one example, and what it means."""
+
+    type: Any
+    example: Any
+    about: str
+    media: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route. ``scope`` None: any key will do, or none where ``cost`` is free.
+
+    ``problems`` are the statuses of its problem documents besides those that admission and the body
+    give. ``hidden`` routes are not in the OpenAPI document. A route that ``refuses`` stands for
+    what no route serves: its handler takes nothing.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    cost: Cost = Cost.REQUEST
+    scope: str | None = None
+    tag: str = ""
+    summary: str = ""
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    body: Body | None = None
+    problems: tuple[int, ...] = ()
+    hidden: bool = False
+    refuses: bool = False
+    parameters: Parameters = field(init=False)
+    injected: frozenset[str] = field(init=False)
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = () if self.refuses else tuple(re.findall(r"{(\w+)", self.path))
+        hints = get_type_hints(self.handler, include_extras=True)
+        kinds = {Request: "request", Caller: "caller"}
+        injected = {kinds[hint]: name for name, hint in hints.items() if hint in kinds}
+        if any(kind != name for kind, name in injected.items()):
+            raise TypeError(f"{self.path}: name the parameters request and caller")
+        if self.body is not None:
+            injected["body"] = "body"
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "injected", frozenset(injected))
+        object.__setattr__(self, "parameters", Parameters(self.handler, names))
+
+    @property
+    def streams(self) -> bool:
+        """Whether its answer is a stream, which has no end of its own."""
+        return self.cost is Cost.STREAM
+
+    @property
+    def template(self) -> str:
+        """The path as the OpenAPI document has it."""
+        return self.path.replace(":path}", "}")
+
+    @property
+    def description(self) -> str:
+        """What the handler's docstring says."""
+        return inspect.getdoc(self.handler) or self.summary
+
+    @property
+    def all_problems(self) -> tuple[int, ...]:
+        """The status of every problem document it may answer, in order."""
+        found = set(self.problems)
+        if self.cost is not Cost.FREE:
+            found |= {401, 403, 422, 429, 503}
+        if self.body is not None:
+            found |= {400, 413, 422}
+        return tuple(sorted(found - set(self.answers)))
+
+
+class Routes(list[Route]):
+    """The routes of one subject; ``tag`` is its heading in the OpenAPI document."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self.tag = tag
+
+    def add(self, method: str, path: str, **declared: Any) -> Callable[[Handler], Handler]:
+        """Declare the route that the decorated function handles; the arguments are
+        :class:`Route`'s.
+        """
+
+        def declare(handler: Handler) -> Handler:
+            self.append(Route(method, path, handler, **{"tag": self.tag, **declared}))
+            return handler
+
+        return declare

@@ -1,0 +1,172 @@
+"""The parameters of a route, from its handler's signature: what the OpenAPI document shows of them,
+and how they are read from a request.
+
+``limit: Annotated[int, Query("events of the page"), Meta(ge=1)] = 50`` is a parameter of the query.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Scope
+
+from projections.errors import InvalidRequest
+
+_CACHED = 256
+"""Query strings remembered for each route, and the length up to which one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Marks a part of the path."""
+
+    description: str = ""
+    example: Any = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Marks a parameter of the query; ``name`` is its name there, if not the argument's."""
+
+    description: str = ""
+    example: Any = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Marks a header by its name."""
+
+    description: str
+    example: Any = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderGroup:
+    """Marks an argument made of several headers: ``read`` gets those that are there, by their names
+    in lower case.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Mapping[str, str]], Any]
+    shown: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: its public name, where it stands (``path``, ``query``, ``header``) and its
+    type.
+    """
+
+    name: str
+    place: str
+    type: Any
+    argument: str = ""
+    required: bool = False
+    default: Any = None
+    description: str = ""
+    example: Any = None
+
+    def convert(self, text: str) -> Any:
+        """The value; raises :class:`InvalidRequest`, which names the parameter."""
+        try:
+            return text if self.type is str else msgspec.convert(text, self.type, strict=False)
+        except msgspec.ValidationError as error:
+            reason = str(error).replace("`", "")[:200]
+            where = "header" if self.place == "header" else f"{self.place} parameter"
+            raise InvalidRequest(f"{where} {self.name}: {reason[:1].lower()}{reason[1:]}") from None
+
+
+class Parameters:
+    """All parameters of one handler."""
+
+    def __init__(self, handler: Callable[..., Any], path: tuple[str, ...]) -> None:
+        """Args: ``path`` names the parts of the route's path.
+
+        Raises:
+            TypeError: the signature and the path do not fit.
+        """
+        self.shown: list[Parameter] = []
+        self._groups: dict[str, HeaderGroup] = {}
+        hints = get_type_hints(handler, include_extras=True)
+        for argument, given in inspect.signature(handler).parameters.items():
+            hint = hints[argument]
+            if get_origin(hint) is not Annotated:
+                continue
+            for marker in get_args(hint)[1:]:
+                if isinstance(marker, HeaderGroup):
+                    self._groups[argument] = marker
+                    self.shown += marker.shown
+                elif isinstance(marker, Path | Query | Header):
+                    self.shown.append(_parameter(argument, hint, marker, given.default))
+        if {p.argument for p in self.shown if p.place == "path"} != set(path):
+            raise TypeError(f"{handler.__name__}: the parts of the path are {', '.join(path)}")
+        own = [p for p in self.shown if p.argument]
+        self._query = {p.name: p for p in own if p.place == "query"}
+        self._headers = {p.name.lower(): p for p in own if p.place == "header"}
+        self._required = [p for p in own if p.required and p.place != "path"]
+        groups = [name for group in self._groups.values() for name in group.names]
+        self._known = frozenset(name.encode() for name in (*self._headers, *groups))
+        self._remembered = lru_cache(_CACHED)(self._of_query)
+
+    def read(self, scope: Scope) -> dict[str, Any]:
+        """The arguments that a request gives; those it does not give keep their defaults.
+
+        Raises:
+            InvalidRequest: a parameter is not of its type, or a required one is missing.
+        """
+        query: bytes = scope["query_string"]
+        found: dict[str, Any] = {}
+        if query and self._query:
+            read = self._remembered if len(query) <= _CACHED else self._of_query
+            found.update(read(query))
+        # Nearly no request has such a header: one look at all names is cheaper than one for each.
+        if not self._known.isdisjoint([name for name, _ in scope["headers"]]):
+            found.update(self._of_headers(scope["headers"]))
+        for parameter in self._required:
+            if parameter.argument not in found:
+                raise InvalidRequest(
+                    f"{parameter.place} {parameter.name}: missing: {parameter.description}"
+                )
+        return found
+
+    def _of_query(self, query: bytes) -> dict[str, Any]:
+        pairs = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+        known = self._query
+        return {known[n].argument: known[n].convert(v) for n, v in pairs.items() if n in known}
+
+    def _of_headers(self, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+        given: dict[str, str] = {}
+        for name, value in headers:
+            if name in self._known:
+                given.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        found = {p.argument: p.convert(given[n]) for n, p in self._headers.items() if n in given}
+        for argument, group in self._groups.items():
+            found[argument] = group.read({n: v for n, v in given.items() if n in group.names})
+        return found
+
+
+def _parameter(argument: str, hint: Any, marker: Path | Query | Header, default: Any) -> Parameter:
+    base, *metadata = get_args(hint)
+    inner = [kind for kind in get_args(base) if kind is not type(None)]
+    if type(None) in get_args(base):
+        base = inner[0]
+    metas = [meta for meta in metadata if isinstance(meta, msgspec.Meta)]
+    return Parameter(
+        marker.name or argument,
+        type(marker).__name__.lower(),
+        Annotated[base, *metas] if metas else base,
+        argument,
+        default is inspect.Parameter.empty,
+        None if default is inspect.Parameter.empty else default,
+        marker.description,
+        marker.example,
+    )

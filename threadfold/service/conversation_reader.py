@@ -1,0 +1,323 @@
+"""Reads conversations: windows, context documents, history and single events.
+
+A conversation is always named together with its tenant: another tenant's conversation looks like
+one that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from projections.errors import (
+    Erased,
+    InvalidPosition,
+    InvalidRequest,
+    UnknownConversation,
+)
+from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
+from projections.policy.policy import Rules
+from projections.redis.store import RedisStore
+from projections.render.render import render_openai
+from projections.storage.layout import HEAD, Head, decode_head
+from projections.storage.protocol import stored_form
+from projections.storage.stubs import STUB
+from projections.window.window import Window
+from streams.control.follower import Control, State
+from streams.control.key_ring import KeyRing, encrypting
+from streams.log.log import KafkaLog
+from streams.log.topics import partition_count
+from streams.projector.tracing import compaction_span
+from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.revival import Revival, rules_of
+from streams.recovery.snapshot_topic import KafkaSnapshots
+from streams.settings.settings import Settings
+from threadfold.service.documents import check_format, document_of
+from threadfold.service.ledger import Ledger
+from threadfold.service.pages import MAX_PAGE, flat_event, page
+from threadfold.service.spill import check_page, unfold
+from threadfold.service.stored_windows import StoredWindows
+from threadfold.service.waiting import Waiting
+
+PATIENCE = 5.0
+"""Seconds that a read waits for a window that has to be folded from the log. After that it raises
+Healing.
+"""
+
+
+class ConversationReader:
+    """Reads windows and history. Start it before use (or ``async with``), and stop it after."""
+
+    log: KafkaLog
+    ledger: Ledger
+    snapshots: KafkaSnapshots
+    """The log, the ledger of model calls, and the snapshots of sleeping windows. They exist once
+    the service is started.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.control = Control(settings)
+        self.keys = KeyRing(settings, encrypting(self.control))
+        self.store = HydratingStore(RedisStore(settings.redis, settings.topic_prefix))
+        self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
+        self._rules: Rules | None = None
+        self.windows = StoredWindows(
+            self.store, self.control, lambda: self.log, settings.read_cache_bytes
+        )
+        self.control.on_change(self._forget_rules)
+        self.keys.on_erased(self._forget_window)
+
+    async def start(self) -> Self:
+        """Connect to Kafka, and return itself. The first use of Redis connects to Redis.
+
+        Raises:
+            InvalidSettings: an address is missing.
+            KafkaUnavailable: Kafka does not answer.
+            TopicMismatch: topics or the live generation are missing, or the log's partition count
+                was changed.
+        """
+        self.settings.require()
+        try:
+            await self.control.start()
+            generation = self.control.state.live_generation
+            partitions = await partition_count(self.settings)
+            generation.check_partitions(self.settings.topic("events"), partitions)
+            await self.keys.start()
+        except BaseException:
+            await self.keys.stop()
+            await self.control.stop()
+            raise
+        self.log = KafkaLog(self.settings, partitions, seals=self.keys)
+        self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
+        self.snapshots = KafkaSnapshots(self.settings, partitions)
+        cache = self.settings.read_cache_bytes // 4
+        self.store.revival = Revival(
+            self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE
+        )
+        return self
+
+    async def stop(self) -> None:
+        """End all waits, and close all connections."""
+        await self._waiting.stop()
+        if hasattr(self, "log"):
+            await self.ledger.stop()
+            if self.store.revival is not None:
+                await self.store.revival.stop()
+            await self.snapshots.stop()
+            await self.log.stop()
+        await self.keys.stop()
+        await self.control.stop()
+        await self.store.inner.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def reach(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Wait until the windows of the position's partition include it; raises like
+        :meth:`caught_up`.
+        """
+        await self._waiting.reach(position, timeout)
+
+    async def window(
+        self,
+        tenant: str,
+        conversation: str,
+        *,
+        after: str | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> Window:
+        """The conversation's window as it is now, or (``after``) once it includes that position.
+
+        Raises:
+            UnknownConversation: nothing was appended to it, or nothing is folded yet.
+            Erased: the conversation was erased.
+            InvalidPosition: ``after`` is not of this conversation's partition.
+            WaitTimedOut: the window does not include ``after`` within ``timeout`` seconds.
+            Healing, CorruptWindow, RedisUnavailable: the window cannot be read now.
+        """
+        key = make_key(tenant, conversation)
+        self._refuse_erased(key)
+        if after is not None:
+            await self.reach(self._own_position(key, after), timeout)
+        window = await self.window_or_none(key)
+        if window is None:
+            raise _unknown(key)
+        return window
+
+    async def window_or_none(self, key: Key) -> Window | None:
+        """The conversation's window, None if it has none; raises like :meth:`window`."""
+        _, stored = await self.windows.read(key)
+        if stored is None:
+            return None
+        window = stored.load(key, partition_of(key, self.log.partitions), self.live_rules())
+        if window.meta.erased:
+            raise Erased(f"conversation {key.conversation} was erased")
+        return window
+
+    async def head(self, key: Key) -> Head:
+        """The head of a conversation's window: its counters, its turns and its read header. Raises
+        like :meth:`window`.
+        """
+        self._refuse_erased(key)
+        fields = await self.windows.fields(key, [HEAD])
+        if HEAD not in fields:
+            raise _unknown(key)
+        return head_of(key, fields)
+
+    async def context(
+        self,
+        tenant: str,
+        conversation: str,
+        *,
+        fmt: str = "openai",
+        max_tokens: int | None = None,
+        after: str | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> bytes:
+        """The context document in a format of ``threadfold.service.documents``, as JSON.
+
+        In OpenAI's format, if nothing has to be shortened, stored bytes are joined and no message
+        is parsed.
+
+        Raises:
+            InvalidRequest: there is no such format.
+            DoesNotFit: the messages that must stay are larger than the ceiling or ``max_tokens``.
+            Others: as :meth:`window` says.
+        """
+        key = make_key(tenant, conversation)
+        check_format(fmt)
+        self._refuse_erased(key)
+        if after is not None:
+            await self.reach(self._own_position(key, after), timeout)
+        if fmt == "openai":
+            joined = await self.windows.context(key, max_tokens)
+            if joined is not None:
+                return joined
+        window = await self.window(tenant, conversation)
+        render = render_openai(window, max_tokens)
+        if render.made:
+            compaction_span(
+                key,
+                round(render.made[0].tokens_before / window.limits.ceiling, 6),
+                render.made,
+                where="render",
+            )
+        return document_of(window, render, fmt)
+
+    async def history(
+        self, tenant: str, conversation: str, *, before: str | None = None, limit: int = 50
+    ) -> dict[str, Any]:
+        """A page of the conversation's events, newest first, as ``{"events": […], "next_before":
+        cursor | None}`` (``threadfold.service.pages``).
+
+        Raises:
+            InvalidRequest: ``limit`` is not 1 to 500.
+            InvalidPosition: ``before`` is not a cursor of this conversation.
+            KafkaUnavailable: the log cannot be read now.
+            Others: as :meth:`window` says.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidRequest(f"limit is {limit}: it must be 1 to {MAX_PAGE}")
+        return await page(self.log, await self.window(tenant, conversation), before, limit)
+
+    async def event_at(
+        self,
+        tenant: str,
+        conversation: str,
+        position: str,
+        *,
+        offset: int | None = None,
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """One event whole (:func:`threadfold.service.pages.flat_event`), as soon as it is in the
+        log.
+
+        A spilled result comes with its whole content. With ``offset`` or ``limit`` (characters)
+        ``content`` is that page of the text, and ``page`` says which
+        (:func:`threadfold.service.spill.unfold`).
+
+        Raises:
+            InvalidPosition: no event of this conversation is at that position.
+            InvalidRequest: offset or limit is out of range, or the event has no text content.
+            SpillLost: the log lacks a part of a spilled result.
+            KafkaUnavailable: the log cannot be read now.
+            Erased, Healing, RedisUnavailable: as :meth:`window` says.
+        """
+        key = make_key(tenant, conversation)
+        check_page(offset, limit)
+        self._refuse_erased(key)
+        at = self._own_position(key, position)
+        # An erased conversation is refused. One that is not folded yet may be read; one that sleeps
+        # is not woken.
+        fields = await self.windows.fields(key, [HEAD, STUB])
+        if HEAD in fields:
+            head_of(key, fields)
+        raw = (await self.log.read([at])).get(at)
+        flat = None if raw is None else flat_event(raw, key, self.log.seals)
+        if flat is None:
+            raise _not_its_position(key, position)
+        return await unfold(self.log, key, flat, offset, limit)
+
+    def live_rules(self) -> Rules:
+        """The rules of the live generation."""
+        if self._rules is None:
+            state = self.control.state
+            self._rules = state.rules(state.live_generation)
+        return self._rules
+
+    def _own_position(self, key: Key, text: str) -> Position:
+        position = parse_position(text)
+        if position.partition != partition_of(key, self.log.partitions):
+            raise _not_its_position(key, text)
+        return position
+
+    async def _window_at(self, key: Key, position: str) -> Window:
+        return await self.window(key.tenant, key.conversation, after=position)
+
+    def _forget_window(self, conversation: bytes) -> None:
+        """Cache nothing of an erased conversation any more."""
+        key = parse_key(conversation)
+        if key is None:
+            return
+        self.windows.forget(key)
+        if self.store.revival is not None:
+            self.store.revival.forget(key)
+
+    def _refuse_erased(self, key: Key) -> None:
+        """Raise :class:`Erased` for a conversation that was erased, or is being erased."""
+        if self.keys.is_erased(str(key).encode()):
+            # A read that was under way at its erasure may have cached something since.
+            self._forget_window(str(key).encode())
+            raise Erased(f"conversation {key.conversation} was erased")
+
+    def _forget_rules(self, state: State) -> None:
+        self._rules = None
+
+
+def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
+    """The head among a window's fields; raises Erased, CorruptWindow."""
+    with stored_form(key):
+        head = decode_head(fields[HEAD])
+    if head.erased:
+        raise Erased(f"conversation {key.conversation} was erased")
+    return head
+
+
+def _unknown(key: Key) -> UnknownConversation:
+    return UnknownConversation(
+        f"conversation {key.conversation} is not known: nothing was appended to it"
+    )
+
+
+def _not_its_position(key: Key, text: str) -> InvalidPosition:
+    return InvalidPosition(f"position {text} is not one of conversation {key.conversation}")

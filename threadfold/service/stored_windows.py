@@ -1,0 +1,167 @@
+"""Reads windows of the live generation as they are stored. It refuses windows that are older than
+what this process has served before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from projections.errors import Healing
+from projections.names import Key, partition_of
+from projections.storage.layout import HEAD, decode_head
+from projections.storage.protocol import Checkpoint, Stored, WindowStore, stored_form
+from streams.control.follower import Control
+from streams.log.log import Log
+from threadfold.service.window_cache import WindowCache
+
+Found = TypeVar("Found")
+
+
+class StoredWindows:
+    """Checked reads of windows, for one event loop.
+
+    Every read raises :class:`Healing` while the partition is behind what was served,
+    :class:`CorruptWindow` or :class:`RedisUnavailable`.
+    """
+
+    def __init__(
+        self, store: WindowStore, control: Control, log: Callable[[], Log], cache_bytes: int
+    ) -> None:
+        """Args: ``log`` returns the log once it is connected; ``cache_bytes`` of message text are
+        cached.
+        """
+        self._store = store
+        self._control = control
+        self._log = log
+        self._served: dict[int, int] = {}
+        self._cache = WindowCache(cache_bytes)
+
+    async def read(self, key: Key, *, recents: bool = True) -> tuple[Checkpoint, Stored | None]:
+        """A conversation's window, erased or not, with its checkpoint, in the generation that is
+        live when this returns.
+
+        Args:
+            recents: whether its recent ids are read, too.
+        """
+
+        async def read(generation: int) -> tuple[Checkpoint | None, Stored | None]:
+            checkpoint, (found,) = await self._store.read(
+                generation, self._partition(key), [key], recents=recents
+            )
+            return checkpoint, found
+
+        return await self._of_live(self._partition(key), read)
+
+    async def head(self, key: Key) -> tuple[Checkpoint, Stored | None]:
+        """The same as :meth:`read`, but of the window its head and its recent ids alone."""
+        partition = self._partition(key)
+        return await self._of_live(
+            partition, lambda generation: self._store.head(generation, partition, key)
+        )
+
+    async def fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
+        """Some fields of a window (``projections.storage.layout``)."""
+        partition = self._partition(key)
+        before = self.served(partition)
+        checkpoint, fields = await self._store.fields(self._generation, partition, key, names)
+        await self.check_served(partition, checkpoint, before)
+        return fields
+
+    async def context(self, key: Key, max_tokens: int | None) -> bytes | None:
+        """The context document in OpenAI's format, joined from stored bytes. Of a window that was
+        read before, only what changed is read.
+
+        Returns None if there is no window, or if it has to be rendered.
+        """
+        generation, partition = self._generation, self._partition(key)
+        place = (generation, key)
+        cached = self._cache.get(place)
+        with stored_form(key):
+            if cached is not None:
+                fields = await self.fields(key, cached.names())
+                missing = (
+                    cached.missing(decode_head(fields[HEAD]), fields) if HEAD in fields else []
+                )
+                if missing:
+                    # A field that the head names stays as it is or is deleted; a field that came
+                    # instead has another checksum, and is not used.
+                    fields |= (await self._store.fields(generation, partition, key, missing))[1]
+                if HEAD in fields:
+                    document = self._cache.context(place, partition, fields, max_tokens)
+                    if document is not None:
+                        return document
+            _, stored = await self.read(key, recents=False)
+            if stored is None:
+                return None
+            return self._cache.context(place, partition, stored.fields, max_tokens)
+
+    def forget(self, key: Key) -> None:
+        """Cache nothing of a conversation any more."""
+        if self._control.state.live is not None:
+            self._cache.drop((self._generation, key))
+
+    def forget_all(self) -> None:
+        """Begin as after a start: nothing was served, and nothing is cached."""
+        self._served.clear()
+        self._cache.clear()
+
+    def served(self, partition: int) -> int:
+        """The offset up to which this process has served windows of a partition. Call it before a
+        read, for :meth:`check_served` after it.
+        """
+        return self._served.get(partition, -1)
+
+    async def check_served(
+        self, partition: int, checkpoint: Checkpoint | None, before: int
+    ) -> Checkpoint:
+        """The checkpoint of what was read; raises :class:`Healing` if that must not be served.
+
+        Args:
+            before: what :meth:`served` returned before the read. Of two reads side by side, the one
+                that is answered last may be the older.
+        """
+        if (
+            checkpoint is None
+            or checkpoint.healing
+            or await self._stepped_back(partition, checkpoint.offset, before)
+        ):
+            raise Healing(
+                f"the windows of partition {partition} are being brought back from the log: try"
+                " again shortly"
+            )
+        return checkpoint
+
+    @property
+    def _generation(self) -> int:
+        return self._control.state.live_generation.number
+
+    def _partition(self, key: Key) -> int:
+        return partition_of(key, self._log().partitions)
+
+    async def _of_live(
+        self,
+        partition: int,
+        read: Callable[[int], Awaitable[tuple[Checkpoint | None, Found]]],
+    ) -> tuple[Checkpoint, Found]:
+        """What ``read`` finds in the generation that is live when this returns."""
+        while True:
+            before, generation = self.served(partition), self._generation
+            checkpoint, found = await read(generation)
+            checked = await self.check_served(partition, checkpoint, before)
+            # Otherwise readers were switched meanwhile: the caller opens the window by the rules
+            # that are live now.
+            if generation == self._control.state.live:
+                return checked, found
+
+    async def _stepped_back(self, partition: int, offset: int, before: int) -> bool:
+        """Whether windows at ``offset`` are older than what was served before (Redis was set back,
+        or a generation switched).
+        """
+        if offset >= before:
+            self._served[partition] = max(self.served(partition), offset)
+            return False
+        # A topic made anew is shorter than what was served: then there is nothing to wait for.
+        before = min(before, (await self._log().last_records())[partition] - 1)
+        self._served[partition] = max(before, offset)
+        return offset < before
