@@ -175,13 +175,8 @@ class Index:
     lists: dict[str, dict[str, int]]
 
 
-class WindowStore(Protocol):
-    """Windows, checkpoints, due sets, timers and lists of a generation's partitions.
-
-    Every method raises :class:`projections.errors.RedisUnavailable` when the store cannot be
-    reached; a batch whose answer was lost may have been applied, and applying it again with the
-    same arguments answers ``DUPLICATE`` then.
-    """
+class WindowReader(Protocol):
+    """Reads windows: what readers and owners ask for."""
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         """The partition's checkpoint, None when the store knows nothing of it."""
@@ -210,12 +205,20 @@ class WindowStore(Protocol):
         of one moment.
         """
 
+
+class WindowWriter(Protocol):
+    """Writes windows: what a partition's owner does, one batch after the other."""
+
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
     ) -> Applied:
         """Write a batch and its checkpoint atomically, if ``checkpoint.revision`` is the revision
         in force.
         """
+
+
+class WaitingWork(Protocol):
+    """What an owner comes back to: compaction requests, timers, idle windows."""
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         """Conversations whose compaction request should be sent (again) by ``now_ms``, longest due
@@ -236,6 +239,17 @@ class WindowStore(Protocol):
         """Set timers that are there to another time in ms; a conversation without one gets none.
         Not part of any window.
         """
+
+    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
+        """Conversations whose windows were written last by ``before_ms``, by their batches' times,
+        the longest idle first, then by name.
+
+        Those that sleep, were erased or were told to rest are not among them.
+        """
+
+
+class Listings(Protocol):
+    """What is kept beside the windows, for lists and for whole partitions."""
 
     async def listed(
         self, generation: int, partition: int, name: str, before: Found | None, limit: int
@@ -260,18 +274,9 @@ class WindowStore(Protocol):
         matters.
         """
 
-    async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
-        """Conversations whose windows were written last by ``before_ms``, by their batches' times,
-        the longest idle first, then by name.
 
-        Those that sleep, were erased or were told to rest are not among them.
-        """
-
-    async def drop_partition(self, generation: int, partition: int) -> int:
-        """Delete everything of one partition of a generation; returns how many keys went."""
-
-    async def drop_generation(self, generation: int, partitions: int) -> int:
-        """Delete everything of a generation; returns how many keys went."""
+class GenerationStore(Protocol):
+    """Takes and drops whole generations."""
 
     async def hold(self, generation: int, holder: str, seconds: float) -> bool:
         """Take or keep the sole right to build, switch to or drop a generation; after ``seconds``
@@ -280,6 +285,22 @@ class WindowStore(Protocol):
         Returns False where another holder has it. It keeps two from starting the same work, no
         more: windows are protected by their revisions, and the right is lost with the store.
         """
+
+    async def drop_partition(self, generation: int, partition: int) -> int:
+        """Delete everything of one partition of a generation; returns how many keys went."""
+
+    async def drop_generation(self, generation: int, partitions: int) -> int:
+        """Delete everything of a generation; returns how many keys went."""
+
+
+class WindowStore(WindowReader, WindowWriter, WaitingWork, Listings, GenerationStore, Protocol):
+    """Windows, checkpoints, due sets, timers and lists of a generation's partitions: all parts.
+    Whoever needs one part alone asks for that.
+
+    Every method raises :class:`projections.errors.RedisUnavailable` when the store cannot be
+    reached; a batch whose answer was lost may have been applied, and applying it again with the
+    same arguments answers ``DUPLICATE`` then.
+    """
 
 
 Asked = tuple[Due | None, int | None, str | None]

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from projections.errors import Healing
 from projections.events.types import delta
 from projections.names import Key
 from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import Checkpoint, WindowStore, stored_form
+from projections.storage.protocol import WaitingWork, WindowReader, stored_form
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
 from streams.partition.partition import Partition
@@ -59,7 +58,7 @@ class Patience:
 class CompactionScheduler:
     """Sends the requests of due windows, for one projector, and notes when to send them again."""
 
-    def __init__(self, publisher: Publisher, store: WindowStore, first_pause: float) -> None:
+    def __init__(self, publisher: Publisher, store: WaitingWork, first_pause: float) -> None:
         self._publisher = publisher
         self._store = store
         self._patience = Patience(first_pause)
@@ -85,21 +84,10 @@ class CompactionScheduler:
             await self._store.requested(partition.generation, partition.number, keys, at_ms)
 
 
-class Heads(Protocol):
-    """Where windows' heads are read: a part of
-    :class:`projections.storage.protocol.WindowStore`.
-    """
-
-    async def fields(
-        self, generation: int, partition: int, key: Key, names: list[bytes]
-    ) -> tuple[Checkpoint | None, dict[bytes, bytes]]:
-        """Checkpoint and fields as of one moment."""
-
-
 class Wanted:
     """Whether a request's window still asks for what it says."""
 
-    def __init__(self, heads: Heads, live: Callable[[], int]) -> None:
+    def __init__(self, heads: WindowReader, live: Callable[[], int]) -> None:
         """Args: ``live`` gives the live generation's number."""
         self._heads = heads
         self._live = live

@@ -53,6 +53,14 @@ class _Options:
     as_json: bool = False
 
 
+_jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that fold [default: processors, for a log worth it].",
+)
+
+
 @click.command()
 @click.option(
     "--policy",
@@ -61,12 +69,7 @@ class _Options:
     help="The deployment's new policy [default: the live generation's].",
 )
 @click.option("--switch", is_flag=True, help="Make the new generation live once it is complete.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes that fold [default: processors, for a log worth it].",
-)
+@_jobs_option
 @click.option("--dry-run", is_flag=True, help="Only report what the policy would change.")
 @click.option(
     "--sample",
@@ -84,26 +87,15 @@ class _Options:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @data_option
-def rebuild(
-    policy: Path | None,
-    switch: bool,
-    jobs: int | None,
-    dry_run: bool,
-    sample: int,
-    price: float | None,
-    as_json: bool,
-    data: Path | None,
-) -> None:
+def rebuild(policy: Path | None, data: Path | None, **given: Any) -> None:
     """Fold the whole log into a new generation of windows. The live one keeps serving.
 
     With another policy it also reports the changes, by conversations folded under both policies.
     After an interruption, run it again with the same policy: it continues.
     """
-    if dry_run and (switch or not sample):
+    options = _Options(read_policy(policy) if policy else None, **given)
+    if options.dry_run and (options.switch or not options.sample):
         raise click.UsageError("--dry-run only compares: leave out --switch and --sample 0")
-    options = _Options(
-        read_policy(policy) if policy else None, None, switch, jobs, dry_run, sample, price, as_json
-    )
     run_interruptibly(_rebuild(load_settings(data), options))
 
 
@@ -277,12 +269,7 @@ def list_(data: Path | None) -> None:
 
 @generations.command("switch")
 @click.argument("number", type=click.IntRange(min=1))
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes that fold [default: processors, for a log worth it].",
-)
+@_jobs_option
 @data_option
 def switch(number: int, jobs: int | None, data: Path | None) -> None:
     """Make an existing generation live: a new one that is ready, or the previous one.

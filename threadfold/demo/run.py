@@ -63,7 +63,7 @@ class Place:
 
 
 class Demo:
-    """One run; ``run`` does it all and leaves nothing behind but what it was asked to keep."""
+    """One run; ``run`` does it all and keeps only what ``--keep`` names."""
 
     def __init__(self, place: Place, scripts: list[Script], seed: int, show: Display) -> None:
         self.place = place

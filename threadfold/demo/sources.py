@@ -116,8 +116,8 @@ def join_sessions(
         )
     order = list(range(len(pool)))
     random.Random(seed).shuffle(order)
-    wanted = len(pool) if conversations is None else conversations * per_conversation
-    chunks = [sorted(order[i : i + per_conversation]) for i in range(0, wanted, per_conversation)]
+    used = len(pool) if conversations is None else conversations * per_conversation
+    chunks = [sorted(order[i : i + per_conversation]) for i in range(0, used, per_conversation)]
     return [_script(number, [pool[i] for i in chunk]) for number, chunk in enumerate(chunks)]
 
 

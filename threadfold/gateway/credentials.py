@@ -19,7 +19,7 @@ _NO_KEY = "no key was given: send the header `Authorization: Bearer KEY`"
 
 
 class Credentials:
-    """Tells whom a request is from. For one event loop."""
+    """Identifies callers. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._open = (
@@ -34,11 +34,11 @@ class Credentials:
         self, headers: Iterable[tuple[bytes, bytes]], state: Callable[[], State]
     ) -> Principal:
         """The principal of a request with these (ASGI) headers; a bearer value with two dots is
-        taken for a token, another for a key.
+        a token, any other a key.
 
         Raises:
-            Unauthorized: nothing was given, or what was given opens nothing; one sentence says why.
-            KeySetUnavailable: it cannot be told now whether a token holds.
+            Unauthorized: no credential was given, or one that is not valid; the message says why.
+            KeySetUnavailable: a token cannot be verified now.
             NotConnected: ``state`` raised it; without a key, it is not asked.
         """
         if self._open is not None:

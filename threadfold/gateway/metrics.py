@@ -75,9 +75,7 @@ class Measured:
     def __init__(
         self, app: ASGIApp, metrics: Metrics, ending: Callable[[], bool] = lambda: False
     ) -> None:
-        """Args: ``ending`` tells whether the server stops: what is cancelled then is cut off by it,
-        not by a caller in this process.
-        """
+        """Args: ``ending`` returns whether the server stops, and so cancels requests."""
         self._app = app
         self._metrics = metrics
         self._ending = ending

@@ -17,7 +17,7 @@ from threadfold.gateway.problems import problem
 
 MAX_HEAD = 64 << 10
 """Bytes of a head, or of what follows a body (trailers, chunks' extensions), beyond which no more
-is read; one that comes whole in a single read of the socket (256 KiB at most) is taken.
+is read. A head that comes whole in a single read of the socket (256 KiB at most) is accepted.
 """
 HEAD_SECONDS = 30.0
 """Seconds from a connection's begin, or a head's first byte, to the head's end."""
@@ -27,7 +27,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; httptools' protocol with bounds."""
 
     _quiet = 0
-    _told = False
+    _progress = False
     _in_head = False
     _late: asyncio.TimerHandle | None = None
 
@@ -40,9 +40,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._told = False
+        self._progress = False
         super().data_received(data)
-        if self._told:
+        if self._progress:
             self._quiet = 0
         else:
             self._quiet += len(data)
@@ -56,16 +56,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._told, self._in_head = True, False
+        self._progress, self._in_head = True, False
         self._in_time()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._told = True
+        self._progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._told = True
+        self._progress = True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -48,8 +48,8 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Run the gateway until SIGTERM or SIGINT, then let requests finish, and return.
 
-    Prints ``ready: http://HOST:PORT`` on stdout once it listens (that Kafka and Redis answer is
-    told by ``/readyz``). Port 0 takes a free one. A second signal ends it at once.
+    Prints ``ready: http://HOST:PORT`` on stdout once it listens; ``/readyz`` says whether Kafka and
+    Redis answer. Port 0 takes a free one. A second signal ends it at once.
 
     Raises:
         InvalidSettings: an address is missing, auth is off and the host not loopback, or host and

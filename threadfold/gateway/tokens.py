@@ -21,7 +21,7 @@ FITTING = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""The algorithms taken, by the kind of key; all are asymmetric: who can check a signature cannot
+"""The accepted algorithms, by the kind of key. All are asymmetric: who can check a signature cannot
 make one.
 """
 ALGORITHMS = tuple(name for names in FITTING.values() for name in names)
@@ -62,7 +62,7 @@ class Tokens:
         """Whom the token names.
 
         Raises:
-            Unauthorized: it does not hold; one sentence says why.
+            Unauthorized: the token is not valid; the message says why.
             KeySetUnavailable: the keys to check it with cannot be had now.
         """
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

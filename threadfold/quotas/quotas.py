@@ -65,9 +65,7 @@ class _Tenant:
 
 
 MOST_WAIT = 86_400
-"""Seconds that a caller is told to wait at most: what a large list owes to a tiny rate may be any
-time.
-"""
+"""The longest ``Retry-After``, in seconds: a large list may owe any time to a tiny rate."""
 
 
 class Quotas:
@@ -81,9 +79,7 @@ class Quotas:
         quota_of: Callable[[str], Quota],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args: ``quota_of`` tells a tenant's quota in force, the deployment's defaults among
-        it.
-        """
+        """Args: ``quota_of`` returns a tenant's quota in force, with the deployment's defaults."""
         self._buckets = buckets
         self._quota_of = quota_of
         self._clock = clock

@@ -90,7 +90,7 @@ _CONSTRAINTS: Mapping[tuple[str, str], Schema] = {
     ("ModelCalled", "position"): {"minLength": 1},
     ("ModelCalled", "model"): {"minLength": 1, "maxLength": 256},
 }
-"""What intake checks and no type says, where JSON Schema can say it."""
+"""What validation checks beyond the types, as far as JSON Schema can express it."""
 
 ID: Schema = {
     "type": "string",

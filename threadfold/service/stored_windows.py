@@ -10,7 +10,7 @@ from typing import TypeVar
 from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import Checkpoint, Stored, WindowStore, stored_form
+from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
 from streams.control.follower import Control
 from streams.log.log import Log
 from threadfold.service.window_cache import WindowCache
@@ -26,7 +26,7 @@ class StoredWindows:
     """
 
     def __init__(
-        self, store: WindowStore, control: Control, log: Callable[[], Log], cache_bytes: int
+        self, store: WindowReader, control: Control, log: Callable[[], Log], cache_bytes: int
     ) -> None:
         """Args: ``log`` returns the log once it is connected; ``cache_bytes`` of message text are
         cached.

@@ -74,3 +74,9 @@ def test_every_room_of_the_product_stands_on_the_architecture_page_with_files_it
         if not (ROOT / room / name).exists()
     ]
     assert missing == []
+
+
+def test_every_decision_stands_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    assert [p.name for p in folder.glob("0*.md") if f"]({p.name})" not in index] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
@@ -38,6 +39,7 @@ from threadfold.service.documents import check_format
 from threadfold.service.drafts import UNCONDITIONED, Conditions
 
 routes = Routes("Appending")
+_append_route = partial(routes.add, "POST", scope="append", cost=Cost.APPEND)
 _ONE: dict[str, Any] = {"id": ID, "position": POSITION}
 _STATED: dict[str, Any] = {**_ONE, "status": "applied"}
 _MESSAGE = {"type": "message", "role": "user", "content": "Where is my order 1182?"}
@@ -120,11 +122,8 @@ def _of_several(event: dict[str, Any], about: str) -> Answer:
     return Answer(AppendedOfSeveral, example, about)
 
 
-@routes.add(
-    "POST",
+@_append_route(
     f"{C}/events",
-    scope="append",
-    cost=Cost.APPEND,
     summary="Append events",
     body=_EVENTS,
     answers=_answers(),
@@ -152,11 +151,8 @@ async def post_events(
     return await _append(caller, conversation, flats, "event", wait, idempotency_key, conditions)
 
 
-@routes.add(
-    "POST",
+@_append_route(
     f"{C}/messages",
-    scope="append",
-    cost=Cost.APPEND,
     summary="Append messages",
     body=_MESSAGES,
     answers=_answers(),
@@ -186,11 +182,8 @@ async def post_messages(
     return await _append(caller, conversation, flats, "message", wait, idempotency_key, conditions)
 
 
-@routes.add(
-    "POST",
+@_append_route(
     "/v1/events",
-    scope="append",
-    cost=Cost.APPEND,
     summary="Append events of several conversations",
     body=_EVENTS_OF_SEVERAL,
     answers={
@@ -244,11 +237,8 @@ async def post_events_of_several(
     return answer({"events": listed, "positions": last}, 200 if wait else 202)
 
 
-@routes.add(
-    "POST",
+@_append_route(
     f"{C}/rollback",
-    scope="append",
-    cost=Cost.APPEND,
     summary="Roll back",
     body=Body(Rollback, {"by position": {"to": POSITION}}),
     answers=_answers(),
@@ -271,11 +261,8 @@ async def post_rollback(
     )
 
 
-@routes.add(
-    "POST",
+@_append_route(
     f"{C}/close",
-    scope="append",
-    cost=Cost.APPEND,
     summary="Close the session",
     answers=_answers(),
     problems=(400, *USUAL),
@@ -292,11 +279,8 @@ async def post_close(
     return await _append(caller, conversation, [flat], "close", wait, idempotency_key, conditions)
 
 
-@routes.add(
-    "POST",
+@_append_route(
     f"{C}/compact",
-    scope="append",
-    cost=Cost.APPEND,
     summary="Ask for a summary",
     answers=_answers("Asked for; the stream has the summary once the window accepted it."),
     problems=(400, *USUAL),

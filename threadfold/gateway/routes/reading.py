@@ -125,7 +125,7 @@ async def get_context(
     max_tokens: Annotated[int | None, Query(example=8000), Meta(ge=1, le=1 << 31)] = None,
     after: Annotated[
         str | None,
-        Query("a position that the window shall include; waits for it up to 10 s", POSITION),
+        Query("a position that the window must include; waits for it up to 10 s", POSITION),
     ] = None,
 ) -> Response:
     """The messages that a model is sent: the system lane, the summary and the tail, within the
