@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import faust
+from faust.transport.drivers import aiokafka as driver
 
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
@@ -28,16 +29,20 @@ from streams.log.topics import partition_count
 from streams.projector.compaction_scheduler import Wanted
 from streams.projector.progress import AnswerProgress, FoldProgress
 from streams.projector.projector import Projector
-from streams.runtime.throttle_logs import damp
+from streams.runtime.throttle_logs import throttle_logs
 from streams.runtime.tune_gc import tune_gc
 from streams.runtime.watchdog import Look, Watchdog, end_process
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
 LONGEST_STOP = 15.0
-"""Seconds until a worker that is told to end does, whatever its brokers do; less than `threadfold
+"""Seconds until a worker that is asked to end does, whatever its brokers do; less than `threadfold
 up` and orchestrators give it.
 """
+
+
+PROJECTOR_STOP = 6.0
+"""Seconds of these for the projector to write the snapshots that are due and to leave its group."""
 
 
 class Runtime:
@@ -53,6 +58,7 @@ class Runtime:
         self.compactor: Compactor | None = None
         self.watchdog: Watchdog | None = None
         self._agents: AnswerProgress | None = None
+        self._projecting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect, and refuse to run over a log whose partition count is not the one its windows
@@ -100,6 +106,25 @@ class Runtime:
             )
             self.watchdog.start()
 
+    async def project(self) -> None:
+        """Run the projector; raises what it does."""
+        if self.projector is not None:
+            self._projecting = asyncio.create_task(self.projector.run(), name="projector")
+            await self._projecting
+
+    async def stop_projecting(self) -> None:
+        """Stop the watchdog and the projector, and wait for the projector's end.
+
+        Faust cancels it a moment later. Cancelled in the middle of its end, what it began would go
+        on with clients that are closed.
+        """
+        if self.watchdog is not None:
+            self.watchdog.stop()
+        if self.projector is not None:
+            self.projector.stop()
+        if self._projecting is not None:
+            await asyncio.wait({self._projecting}, timeout=PROJECTOR_STOP)
+
     async def stop(self) -> None:
         """Stop the compactor's connections, the log's, the control follower's and Redis'."""
         if self.watchdog is not None:
@@ -115,8 +140,53 @@ class Runtime:
         await self.store.close()
 
 
+class StopsOnce:
+    """Mixed into a service of Faust with a thread of its own: it can be stopped after its thread
+    came to its end.
+
+    A crash of any service ends the thread by itself, and with it the thread's loop. Faust stops all
+    services after that, and would log that this loop is closed, with a traceback.
+    """
+
+    def _stopped_set(self) -> None:
+        service: Any = self
+        try:
+            super()._stopped_set()  # type: ignore[misc]
+        except RuntimeError:
+            if not service.thread_loop.is_closed():
+                raise
+            service._stopped.set()
+
+    async def call_thread(self, *args: Any, **kwargs: Any) -> Any:
+        """Have the thread call a function; cancelled where it came to its end, as its caller is to
+        be, too.
+        """
+        service: Any = self
+        if service.thread_loop.is_closed():
+            raise asyncio.CancelledError
+        return await super().call_thread(*args, **kwargs)  # type: ignore[misc]
+
+
+class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The thread in which Faust reads the requests."""
+
+
+class _Consumer(driver.Consumer):  # type: ignore[misc]
+    thread = _ConsumerThread
+
+    def _new_consumer_thread(self) -> Any:
+        return self.thread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Transport(driver.Transport):  # type: ignore[misc]
+    Consumer = _Consumer
+
+
 class _App(faust.App):  # type: ignore[misc]
     runtime: Runtime
+
+    def _new_transport(self) -> Any:
+        return _Transport(self.conf.broker_consumer, self)
 
     def _create_directories(self) -> None:
         """Faust would make folders for tables in the working directory; there are no tables."""
@@ -176,7 +246,7 @@ def create_app(settings: Settings) -> Any:
         """Runs the projector beside Faust's agents; its failure is the worker's."""
 
         async def on_start(self) -> None:
-            damp()
+            throttle_logs()
             await runtime.start()
             runtime.watch(
                 AnswerProgress(settings, app.conf.id, assigned, lambda: taken), end_process
@@ -185,14 +255,10 @@ def create_app(settings: Settings) -> Any:
 
         @faust.Service.task  # type: ignore[untyped-decorator]
         async def _run(self) -> None:
-            if runtime.projector is not None:
-                await runtime.projector.run()
+            await runtime.project()
 
         async def on_stop(self) -> None:
-            if runtime.watchdog is not None:
-                runtime.watchdog.stop()
-            if runtime.projector is not None:
-                runtime.projector.stop()
+            await runtime.stop_projecting()
 
         async def on_shutdown(self) -> None:
             await runtime.stop()
@@ -278,9 +344,9 @@ def run_worker(settings: Settings) -> int:
         worker.execute_from_commandline()
     except SystemExit as end:
         projector = app.runtime.projector
-        if projector is not None and projector.failure is not None:
+        if projector is not None and projector.runtime.failure is not None:
             # Faust has logged it among much else, and knows no exit code but 1.
-            raise projector.failure.with_traceback(None) from None
+            raise projector.runtime.failure.with_traceback(None) from None
         return int(end.code or 0)
     finally:
         if worker.ending is not None:

@@ -1,12 +1,16 @@
 """Folding a whole conversation from its events: the same fold as live, driven from a list.
 
 Used wherever the events are at hand: verify, rollbacks into summarised history, readers that fold
-without writing, and the tests.
+without writing, and the tests. A rollback beyond the window needs the fold as it stood at its
+target; such copies are kept here, in bounded bytes, and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from projections.events import types as events
 from projections.events.types import AnyEvent
@@ -18,52 +22,17 @@ from projections.window.window import Window
 
 Logged = tuple[int, AnyEvent]
 """An event with its offset."""
+EVERY = 50
+"""Events between two copies of a fold whose rollbacks are not known beforehand."""
+COPIES_BYTES = 8 << 20
+"""Bytes of a conversation's copies; when there are more, every other one goes."""
 
 
 def replay(key: Key, partition: int, rules: Rules, log: Sequence[Logged]) -> Window:
     """Fold a conversation's events, in order and from the first, into a new window."""
-    return _replay(key, partition, rules, log, frozenset())[0]
-
-
-def _replay(
-    key: Key, partition: int, rules: Rules, log: Sequence[Logged], wanted: frozenset[int]
-) -> tuple[Window, dict[int, tuple[Window, Outcome]]]:
-    """Fold ``log`` once; returns the window and copies of it as it stood after each ``wanted``
-    offset, with that event's outcome.
-
-    Rollbacks within the log find the fold at their targets among such copies: replaying for each of
-    them anew, and within that for those before it, would take time exponential in their number.
-    """
-    targets = _possible_targets(partition, log) | wanted
-    window = Window(key, partition, rules)
-    copies: dict[int, tuple[Window, Outcome]] = {}
-    by_offset: dict[int, AnyEvent] = {}
-    for i, (offset, event) in enumerate(log):
-        outcome = apply(window, offset, event)
-        if outcome.status is Status.NEEDS_HISTORY:
-            history = History(texts=by_offset)
-            if outcome.target is not None:
-                history = _history(window, outcome.target, log[:i], copies.get(outcome.target))
-            outcome = apply(window, offset, event, history)
-        by_offset[offset] = event
-        if offset in targets:
-            copies[offset] = (window.copy(), outcome)
-    return window, copies
-
-
-def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
-    """The offsets that a rollback of the log may name, by position or by id."""
-    named = {event.data.to for _, event in log if isinstance(event, events.RollbackEvent)}
-    by_id = {offset for offset, event in log if event.id in named} if named else set()
-    prefix = f"{partition}-"
-    return frozenset(
-        by_id
-        | {
-            int(to[len(prefix) :])
-            for to in named
-            if to.startswith(prefix) and to[len(prefix) :].isdecimal()
-        }
-    )
+    fold = ReplayCheckpoints(key, partition, rules, every=0, at=_possible_targets(partition, log))
+    fold.extend(log)
+    return fold.window
 
 
 def apply_with_log(
@@ -84,38 +53,168 @@ def apply_with_log(
 
 
 def history_from(window: Window, target: int, earlier: Sequence[Logged]) -> History:
-    """The history a rollback to ``target`` needs, from all the conversation's events before the
-    rollback.
+    """The history that a rollback of ``window`` to ``target`` needs, from all the conversation's
+    events before the rollback.
     """
-    until = [item for item in earlier if item[0] <= target]
-    if not until or until[-1][0] != target:
-        return History()
-    _, copies = _replay(window.key, window.partition, window.rules, until, frozenset({target}))
-    return _history(window, target, earlier, copies[target])
+    fold = ReplayCheckpoints(
+        window.key,
+        window.partition,
+        window.rules,
+        every=0,
+        at=_possible_targets(window.partition, earlier) | {target},
+    )
+    fold.extend(earlier, upto=target)
+    return fold.history(window, target)
 
 
-def _history(
-    window: Window, target: int, earlier: Sequence[Logged], found: tuple[Window, Outcome] | None
-) -> History:
-    """The history from the fold as it stood after the target (None: the target is no event of the
-    conversation).
+def _possible_targets(partition: int, log: Sequence[Logged]) -> frozenset[int]:
+    """The offsets that a rollback of the log may name, by position or by id."""
+    named = {event.data.to for _, event in log if isinstance(event, events.RollbackEvent)}
+    by_id = {offset for offset, event in log if event.id in named} if named else set()
+    prefix = f"{partition}-"
+    return frozenset(
+        by_id
+        | {
+            int(to[len(prefix) :])
+            for to in named
+            if to.startswith(prefix) and to[len(prefix) :].isdecimal()
+        }
+    )
+
+
+class _Copy(NamedTuple):
+    """The image of a window as it stood after an event, and whether that event was a repeat."""
+
+    image: bytes
+    repeat: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.image) + 200
+
+
+class ReplayCheckpoints:
+    """The fold of a conversation's events so far, with copies of it on the way for rollbacks beyond
+    the window: each of them folds from the nearest copy before its target.
+
+    Folding for each rollback anew, and within that for those before it, would take time exponential
+    in their number.
     """
-    if found is None:
-        return History()
-    restored, outcome = found[0].copy(), found[1]
-    by_offset = dict(earlier)
-    if outcome.status is Status.DUPLICATE:
+
+    def __init__(
+        self,
+        key: Key,
+        partition: int,
+        rules: Rules,
+        copies_bytes: int = COPIES_BYTES,
+        *,
+        every: int = EVERY,
+        at: AbstractSet[int] = frozenset(),
+    ) -> None:
+        """Args:
+        every: events between two copies, 0 for none. at: offsets after which one is made.
+        """
+        self.window = Window(key, partition, rules)
+        """The fold of all events so far."""
+        self.size = 0
+        """Bytes of the copies."""
+        self._by_offset: dict[int, AnyEvent] = {}
+        self._offsets: list[int] = []
+        self._dropped: list[tuple[int, str]] = []
+        """Where events were taken out by an operator, and which."""
+        self._copies: dict[int, _Copy] = {}
+        self._places: list[int] = []
+        self._most = copies_bytes
+        self._every = every
+        self._at_these = at
+
+    @property
+    def copies(self) -> int:
+        """How many copies there are."""
+        return len(self._places)
+
+    def extend(self, log: Iterable[Logged], upto: int | None = None) -> None:
+        """Fold on; the events come after those before, in their order.
+
+        Those after offset ``upto`` are known and not folded: whoever gives it asks for nothing
+        beyond it, and does not go on.
+        """
+        window, every, at = self.window, self._every, self._at_these
+        for offset, event in log:
+            folds = upto is None or offset <= upto
+            repeat = folds and self._fold(window, offset, event)
+            self._by_offset[offset] = event
+            self._offsets.append(offset)
+            if isinstance(event, events.EventDroppedEvent):
+                self._dropped.append((offset, event.data.position))
+            if folds and (offset in at or (every and len(self._offsets) % every == 0)):
+                self._put(window, offset, repeat)
+
+    def history(self, window: Window, target: int) -> History:
+        """The history that a rollback of ``window`` to ``target`` needs; an empty one where the
+        target is no event of the conversation.
+        """
+        found = self._at(target)
         # A repeat is no event of its own; a reader that goes by the tail's and spans' positions
         # does not even find it.
-        return History()
-    for offset, event in earlier:
-        # What an operator took out since then stays out.
-        if offset > target and isinstance(event, events.EventDroppedEvent):
-            take_out(restored, event.data.position)
-    return History(restored, summary_chain(window, by_offset, target), by_offset)
+        if found is None or found.repeat:
+            return History()
+        restored = self._load(found)
+        for offset, position in self._dropped:
+            # What an operator took out since then stays out.
+            if target < offset <= window.meta.position:
+                take_out(restored, position)
+        return History(restored, _summary_chain(window, self._by_offset, target), self._by_offset)
+
+    def _fold(self, window: Window, offset: int, event: AnyEvent) -> bool:
+        """Fold one event; returns whether it is a repeat."""
+        outcome = apply(window, offset, event)
+        if outcome.status is Status.NEEDS_HISTORY:
+            history = (
+                History(texts=self._by_offset)
+                if outcome.target is None
+                else self.history(window, outcome.target)
+            )
+            outcome = apply(window, offset, event, history)
+        return outcome.status is Status.DUPLICATE
+
+    def _at(self, target: int) -> _Copy | None:
+        """The fold as it stood after the event at ``target``, None where none of the conversation's
+        is there.
+        """
+        known = self._copies.get(target)
+        if known is not None or target not in self._by_offset:
+            return known
+        at = bisect_right(self._places, target)
+        begin = self._places[at - 1] if at else -1
+        mine = self.window
+        window = (
+            self._load(self._copies[begin]) if at else Window(mine.key, mine.partition, mine.rules)
+        )
+        repeat = False
+        for offset in self._offsets[
+            bisect_right(self._offsets, begin) : bisect_right(self._offsets, target)
+        ]:
+            repeat = self._fold(window, offset, self._by_offset[offset])
+        return self._put(window, target, repeat)
+
+    def _put(self, window: Window, offset: int, repeat: bool) -> _Copy:
+        copy = _Copy(window.image(), repeat)
+        if offset not in self._copies:
+            self._places.insert(bisect_right(self._places, offset), offset)
+            self._copies[offset] = copy
+            self.size += copy.size
+        while self.size > self._most and self._places:
+            gone, self._places = self._places[::2], self._places[1::2]
+            self.size -= sum(self._copies.pop(place).size for place in gone)
+        return copy
+
+    def _load(self, copy: _Copy) -> Window:
+        mine = self.window
+        return Window.from_image(mine.key, mine.partition, mine.rules, copy.image)
 
 
-def summary_chain(
+def _summary_chain(
     window: Window, by_offset: Mapping[int, AnyEvent], target: int
 ) -> list[tuple[int, events.SummaryEvent]]:
     """The accepted summaries from the one in force backwards, down to the first that was accepted

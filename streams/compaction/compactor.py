@@ -115,7 +115,7 @@ class Compactor:
         deadline = (
             asyncio.get_running_loop().time() + self.settings.summary_time_cap * ENDPOINT_SHARE
         )
-        span, spoken, whole = await self._read_span(request, key)
+        span, logged, whole = await self._read_span(request, key)
         previous = await self._previous(request, key)
         summarizer = self._summarizer(request.summarizer)
         answer = await summarize(
@@ -124,7 +124,7 @@ class Compactor:
                 previous=previous.text if previous else None,
                 messages=tuple(
                     m
-                    for offset, event in spoken
+                    for offset, event in logged
                     for m in messages_of(event, str(Position(request.partition, offset)))
                 ),
                 max_tokens=request.max_tokens,
@@ -132,7 +132,7 @@ class Compactor:
                 deadline=deadline,
             ),
         )
-        flat = _summary_event(request, span, spoken, previous, answer)
+        flat = _summary_event(request, span, logged, previous, answer)
         flat |= {
             "summarizer": answer.summarizer or summarizer.name,
             "model": answer.model,
@@ -172,7 +172,7 @@ class Compactor:
         be beyond the cap.
         """
         span: list[Logged] = []
-        spoken: list[Logged] = []
+        logged: list[Logged] = []
         tokens, end = 0, request.last
         for piece in request.pieces:
             dead = set(absolute(piece.gone))
@@ -182,11 +182,11 @@ class Compactor:
                     tokens += _tokens(event, request.encoding)
                     if (
                         tokens > self.settings.summary_input_tokens
-                        and spoken
+                        and logged
                         and end == request.last
                     ):
-                        end = _cut(request, spoken[-1][0])
-                    spoken.append((offset, event))
+                        end = _cut(request, logged[-1][0])
+                    logged.append((offset, event))
                 span.append((offset, event))
             if piece.last > end:
                 break
@@ -196,7 +196,7 @@ class Compactor:
                 f" {request.last}"
             )
         span = [item for item in span if item[0] <= end]
-        return span, [item for item in spoken if item[0] <= end], end == request.last
+        return span, [item for item in logged if item[0] <= end], end == request.last
 
     async def _read_piece(self, piece: Piece, key: Key, partition: int) -> list[Logged]:
         offsets = piece_offsets(piece)
@@ -247,7 +247,7 @@ def _tokens(event: AnyEvent, encoding: str) -> int:
 def _summary_event(
     request: CompactionRequest,
     span: list[Logged],
-    spoken: list[Logged],
+    logged: list[Logged],
     previous: events.Summary | None,
     answer: SummaryText,
 ) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _summary_event(
     ids = sha256()
     for _, event in span:
         ids.update(id_hash_of(event.id))
-    before = sum(_tokens(event, request.encoding) for _, event in spoken)
+    before = sum(_tokens(event, request.encoding) for _, event in logged)
     return {
         "type": "summary",
         "summary_id": request.request_id,
@@ -281,7 +281,7 @@ def _summary_event(
         "reason": request.reason,
         "summarizer": request.summarizer,
         "policy": request.policy,
-        "trust": _trust(spoken, previous),
+        "trust": _trust(logged, previous),
         "tokens_before": before,
         "tokens_after": answer.tokens,
     }
@@ -315,10 +315,10 @@ def _shorten(flat: dict[str, Any], request: CompactionRequest, last: int) -> Non
     )
 
 
-def _trust(spoken: list[Logged], previous: events.Summary | None) -> str:
+def _trust(logged: list[Logged], previous: events.Summary | None) -> str:
     """The least trust of what the summary covers, the earlier summary included."""
     least = _TRUST.index(previous.trust) if previous else 0
-    for _, event in spoken:
+    for _, event in logged:
         if isinstance(event, events.ToolResultEvent):
             return "tool"
         if isinstance(event, events.MessageEvent) and event.data.role == "assistant":

@@ -16,7 +16,8 @@ from streams.custom.persistence import NO_WRITE, Hash, ProjectionStore, place_of
 from streams.custom.projection import Projection
 from streams.custom.result import Cell, Result
 from streams.log.log import Log, Row
-from streams.partition.partition import Fenced, identity
+from streams.partition.log_identity import identity
+from streams.partition.owned import OwnedPartition
 
 logger = logging.getLogger(__name__)
 _ITS_OWN = (Exception, SystemExit)
@@ -36,7 +37,7 @@ class ProjectionCounts:
     dead: int = 0
 
 
-class ProjectionPartition:
+class ProjectionPartition(OwnedPartition):
     """The results of one partition under one generation, owned by one process (others are
     fenced).
     """
@@ -44,12 +45,11 @@ class ProjectionPartition:
     def __init__(
         self, projection: Projection, generation: int, number: int, store: ProjectionStore, log: Log
     ) -> None:
+        super().__init__(number, f"partition {number} of projection {projection.name}")
         self.projection = projection
-        self.number = number
         self.place = place_of(projection.name, generation, number)
         self.store = store
         self.log = log
-        self.checkpoint = Checkpoint()
         self.counts = ProjectionCounts()
 
     async def process(self, rows: Sequence[Row]) -> None:
@@ -80,10 +80,7 @@ class ProjectionPartition:
         )
         answer = await self.store.apply(self.place, checkpoint, write)
         if answer.verdict is Verdict.FENCED:
-            raise Fenced(
-                f"partition {self.number} of projection {self.projection.name} was written by"
-                " another process"
-            )
+            raise self.written_by_another()
         self.checkpoint = replace(checkpoint, revision=answer.revision)
         self.counts.applied += len(batch)
         self.counts.repeats += counts.repeats
@@ -95,22 +92,12 @@ class ProjectionPartition:
         """
         answer = await self.store.apply(self.place, replace(checkpoint, target=target), NO_WRITE)
         if answer.verdict is not Verdict.APPLIED:
-            raise Fenced(
-                f"partition {self.number} of projection {self.projection.name} was written by"
-                " another process"
-            )
+            raise self.written_by_another()
         self.checkpoint = replace(checkpoint, target=target, revision=answer.revision)
 
-    async def check(self) -> None:
-        """Raise :class:`Fenced` when the stored checkpoint is not the one written last (Redis was
-        wiped, say).
-        """
-        stored = await self.store.checkpoint(self.place)
-        if stored is None or stored.revision != self.checkpoint.revision:
-            raise Fenced(
-                f"partition {self.number} of projection {self.projection.name} is not as this"
-                " process left it"
-            )
+    async def stored_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint in the store."""
+        return await self.store.checkpoint(self.place)
 
     async def _load(self, cells: list[Cell]) -> list[bytes | None]:
         return await self.store.load(self.place, cells)

@@ -134,7 +134,7 @@ class Appender:
             raise
 
     async def stop(self) -> None:
-        """Send nothing more; who still waits is told that the producer is closed."""
+        """Send nothing more; who still waits gets the error that the producer is closed."""
         await end_tasks([self._sending])
         self._end([])  # a task that is cancelled before its first step ends without a word
 
@@ -157,7 +157,7 @@ class Appender:
                     if offset < 0:
                         # In the log, but so long ago that the broker cannot tell where.
                         raise OutOfOrderSequenceNumber()
-                except Exception as error:  # noqa: BLE001 (it is told to those who wait, and the next batch is tried)
+                except Exception as error:  # noqa: BLE001 (those who wait get it, and the next batch is tried)
                     self._fail([job for job, _ in aboard], error)
                 else:
                     self._tell(aboard, offset)

@@ -17,8 +17,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import ConnectionGroup
-from aiokafka.errors import IllegalStateError as IllegalStateError
 from aiokafka.errors import (
+    ConsumerStoppedError,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     LeaderNotAvailableError,
@@ -29,6 +29,7 @@ from aiokafka.errors import (
     UnknownProducerId,
     UnknownTopicOrPartitionError,
 )
+from aiokafka.errors import IllegalStateError as IllegalStateError
 from aiokafka.errors import KafkaError as KafkaError
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
@@ -239,7 +240,7 @@ async def kafka_errors(settings: Settings, what: str = "") -> AsyncIterator[None
         raise TopicMismatch(
             f"{begin}a topic does not exist: run `threadfold topics create`"
         ) from error
-    except (KafkaError, TimeoutError, OSError) as error:
+    except (KafkaError, ConsumerStoppedError, TimeoutError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         raise KafkaUnavailable(
             f"{begin}Kafka at {settings.kafka} does not answer ({reason}): check that it runs"

@@ -1,7 +1,7 @@
-"""The offsets that whoever folds the log commits to its group: for lag tools, and to tell how far
-others were told of it or have read.
+"""The offsets that whoever folds the log commits to its group: for lag tools, and to know
+how far effects were announced or readers have been.
 
-Where a partition goes on is told by the checkpoint beside its windows. Losing one costs repeated
+Where a partition goes on is the checkpoint beside its windows. Losing one costs repeated
 announcements, never an event.
 """
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from projections.events.types import AnyEvent, SummaryEvent, Undecodable, absolute
 from projections.fold.apply import History, Outcome
-from projections.fold.replay import Logged
-from projections.fold.replay_checkpoints import EVERY, ReplayCheckpoints
+from projections.fold.replay import Logged, history_from
 from projections.names import Key, Position, parse_position
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
@@ -18,10 +17,6 @@ from streams.log.log import Log, Row
 
 SCAN_PART = 2_000
 """Offsets read at once where only the bounds of a range are known."""
-
-
-COPIES = 100
-"""Copies of a long conversation's fold on the way, for the rollbacks within it."""
 
 
 def event_of(raw: Row, key: Key, seals: PayloadCipher) -> AnyEvent | None:
@@ -201,15 +196,6 @@ async def fetch_history(log: Log, window: Window, target: int) -> History:
     async for piece in offsets_backwards(log, window):
         offsets += piece
     rows = await log.read(Position(window.partition, offset) for offset in set(offsets))
-    return await asyncio.to_thread(_history, log.seals, window, target, rows)
-
-
-def _history(
-    seals: PayloadCipher, window: Window, target: int, rows: Mapping[Position, Row]
-) -> History:
-    found = _events(rows, window.key, seals)
-    fold = ReplayCheckpoints(
-        window.key, window.partition, window.rules, every=max(EVERY, len(found) // COPIES)
+    return await asyncio.to_thread(
+        lambda: history_from(window, target, _events(rows, window.key, log.seals))
     )
-    fold.extend(found, upto=target)
-    return fold.history(window, target)

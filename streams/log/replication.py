@@ -136,7 +136,7 @@ class Replicas:
 
     async def why(self, partitions: Collection[int], limit: float) -> str | None:
         """What keeps these partitions from taking appends, None where their replicas are well, or
-        it is not told in ``limit`` seconds.
+        there is no answer in ``limit`` seconds.
         """
         now = time.monotonic()
         if self._asking is None or (self._asking.done() and now - self._asked_at > ASK_AGAIN):
@@ -163,5 +163,5 @@ class Replicas:
                     found += await _faults(admin, topic, living)
                 return found
         except ThreadfoldError as error:
-            logger.info("why an append was not acknowledged cannot be told: %s", error)
+            logger.info("why an append was not acknowledged is unknown: %s", error)
             return []

@@ -83,7 +83,7 @@ async def check_whole(log: Log, topic: str, *, accept: bool) -> None:
 
     Raises:
         LogTruncated: the first events of a partition are gone; the message names all such
-        partitions, and says what to do. KafkaUnavailable: it cannot be told.
+        partitions, and says what to do. KafkaUnavailable: it is unknown.
     """
     if not accept:
         for sentence in said_of_begins(topic, await log.beginning_offsets()):
@@ -97,7 +97,7 @@ async def topic_begins(
     client of its own.
 
     Raises:
-        KafkaUnavailable: it cannot be told within the append time-out.
+        KafkaUnavailable: there was no answer within the append time-out.
     """
     consumer = make_consumer(settings)
     async with kafka_errors(settings, "where the log begins"):

@@ -1,36 +1,42 @@
-"""Histories that are kept between one rollback of a conversation and the next: each then reads, and
-folds, only what came since.
+"""What whoever folds a log from its beginning keeps in memory for rollbacks beyond the window: the
+records that went by last, and the folds of conversations that were rolled back. One bound holds
+both.
 
-A rollback beyond the window needs all of the conversation's events before it, and their fold as it
-stood at its target. Whoever folds a log from its beginning meets every rollback there ever was, and
-would read and fold the longest conversations again for each.
+Such a rollback needs all of its conversation's events before it, and their fold as it stood at its
+target. Live that is rare. A rebuild meets every rollback there ever was: without a memory it would
+read and fold the longest conversations again for each, at a round trip to Kafka for every scattered
+read.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
+from operator import attrgetter
 
+from projections.events.validation import Record
 from projections.fold.outcomes import History, Outcome
-from projections.fold.replay import Logged
-from projections.fold.replay_checkpoints import COPIES_BYTES, ReplayCheckpoints
+from projections.fold.replay import COPIES_BYTES, Logged, ReplayCheckpoints
 from projections.names import Key, Position
 from projections.window.window import Window
+from streams.encryption.payload_cipher import PayloadCipher
 from streams.log.history import event_of, fetch_needed, offsets_backwards
-from streams.log.log import Log
+from streams.log.log import Log, Raw, Row
 
-KEPT_BYTES = 64 << 20
-"""Bytes of events and windows kept at most, of all conversations together; one that is larger by
-itself is read again each time.
-"""
-EVENT_BYTES = 500
-"""What an event takes in memory beside its record's value, about."""
+KEPT_BYTES = 128 << 20
+"""Bytes kept at most: records and folds together, folds half of it."""
+ROW_BYTES = 500
+"""What a record or an event takes in memory beside its value, about."""
+_offset = attrgetter("offset")
 
 
 @dataclass(slots=True)
 class _Known:
-    """A conversation's events from its first up to the offset ``upto``, and what they fold to;
-    ``read`` bytes of them.
+    """A conversation's fold over its events from the first up to the offset ``upto``; ``read``
+    bytes of events.
     """
 
     fold: ReplayCheckpoints
@@ -43,54 +49,177 @@ class _Known:
 
 
 class RollbackCache:
-    """What :func:`streams.log.history.fetch_needed` answers, with a memory. For one event
-    loop.
+    """A :class:`streams.log.log.Log` in front of another one, and :meth:`fetch`, which answers what
+    rollbacks need. For one reader, in one event loop; records never change.
     """
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES, copies_bytes: int = COPIES_BYTES) -> None:
-        self._known: OrderedDict[Key, _Known] = OrderedDict()
-        self._size = 0
+    def __init__(self, log: Log, kept_bytes: int = KEPT_BYTES) -> None:
+        self._log = log
         self._most = kept_bytes
-        self._copies = min(copies_bytes, kept_bytes // 4)
+        self._streams: dict[int, deque[tuple[Sequence[Row], int]]] = {}
+        """Of each partition, the batches that went by, without a gap between them, and their sizes.
+        """
+        self._order: deque[int] = deque()
+        """Whose batch came when."""
+        self._streamed = 0
+        self._folds: OrderedDict[tuple[Key, int], _Known] = OrderedDict()
+        """By conversation and rules, the ones used last at the end."""
+        self._folded = 0
+
+    # -- the log
+    # ------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the log has."""
+        return self._log.partitions
+
+    @property
+    def seals(self) -> PayloadCipher:
+        """Those of the log behind."""
+        return self._log.seals
+
+    async def append(self, records: Sequence[Record]) -> list[Position]:
+        """Append to the log behind; raises as it does."""
+        return await self._log.append(records)
+
+    async def beginning_offsets(self) -> dict[int, int]:
+        """For each partition the offset of its first record."""
+        return await self._log.beginning_offsets()
+
+    async def end_offsets(self) -> dict[int, int]:
+        """For each partition the offset the next record will get."""
+        return await self._log.end_offsets()
+
+    async def last_records(self) -> dict[int, int]:
+        """For each partition the offset after its last record."""
+        return await self._log.last_records()
+
+    async def stream(
+        self, ranges: Mapping[int, tuple[int, int]]
+    ) -> AsyncGenerator[tuple[int, Sequence[Row]], None]:
+        """The records of several partitions, as the log behind streams them; what went by lately is
+        kept.
+        """
+        for partition in ranges:
+            # Where the stream begins anew there may be a gap.
+            self._streamed -= sum(size for _, size in self._streams.pop(partition, ()))
+        async with aclosing(self._log.stream(ranges)) as batches:
+            async for number, rows in batches:
+                if rows:
+                    self._went_by(number, rows)
+                yield number, rows
+
+    async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
+        """The records at these positions; positions that the log does not hold are absent from the
+        answer.
+        """
+        found: dict[Position, Raw] = {}
+        missing: list[Position] = []
+        for position in positions:
+            raw = self._known(position)
+            if raw is None:
+                missing.append(position)
+            else:
+                found[position] = raw
+        if missing:
+            found.update(await self._log.read(missing))
+        if found:
+            await self._log.seals.ready(found.values())
+        return found
+
+    async def scan(self, partition: int, first: int, last: int) -> AsyncIterator[Raw]:
+        """All records of a partition from offset ``first`` to ``last``, both included, in order."""
+        batches = self._streams.get(partition)
+        if not batches or not (
+            batches[0][0][0].offset <= first and last <= batches[-1][0][-1].offset
+        ):
+            async for raw in self._log.scan(partition, first, last):
+                yield raw
+            return
+        for rows, _ in list(batches):
+            if rows[-1].offset < first or rows[0].offset > last:
+                continue
+            part = rows[
+                bisect_left(rows, first, key=_offset) : bisect_left(rows, last + 1, key=_offset)
+            ]
+            await self._log.seals.ready(part)
+            for row in part:
+                yield _raw(partition, row)
+
+    def _known(self, position: Position) -> Raw | None:
+        batches = self._streams.get(position.partition)
+        if not batches or position.offset < batches[0][0][0].offset:
+            return None
+        i = bisect_left(batches, position.offset, key=_last)
+        rows = batches[i][0] if i < len(batches) else ()
+        at = bisect_left(rows, position.offset, key=_offset)
+        return (
+            _raw(position.partition, rows[at])
+            if at < len(rows) and rows[at].offset == position.offset
+            else None
+        )
+
+    def _went_by(self, number: int, rows: Sequence[Row]) -> None:
+        size = sum([len(row.value or b"") for row in rows]) + ROW_BYTES * len(rows)
+        self._streams.setdefault(number, deque()).append((rows, size))
+        self._order.append(number)
+        self._streamed += size
+        self._shrink()
+
+    # -- rollbacks
+    # ------------------------------------------------------------------------------------------
 
     async def fetch(self, log: Log, window: Window, outcome: Outcome) -> History:
-        """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to; raises
-        ``KafkaUnavailable``.
+        """What an event needs of the log that the fold answered ``NEEDS_HISTORY`` to, as
+        :func:`streams.log.history.fetch_needed` answers it; raises ``KafkaUnavailable``.
         """
         if outcome.target is None:
             return await fetch_needed(log, window, outcome)
-        known = self._known.pop(window.key, None)
-        self._size -= 0 if known is None else known.size
+        place = (window.key, id(window.rules))
+        known = self._folds.pop(place, None)
+        self._folded -= 0 if known is None else known.size
         if known is None or known.upto > window.meta.position:
             # Where the fold went back to its checkpoint, what came later is not before this event.
-            known = _Known(
-                ReplayCheckpoints(window.key, window.partition, window.rules, self._copies)
-            )
-        await _read_on(log, window, known)
+            copies = min(COPIES_BYTES, self._most // 8)
+            known = _Known(ReplayCheckpoints(window.key, window.partition, window.rules, copies))
+        await self._read_on(log, window, known)
         history = known.fold.history(window, outcome.target)
-        self._keep(window.key, known)
+        self._folds[place] = known
+        self._folded += known.size
+        self._shrink()
         return history
 
-    def _keep(self, key: Key, known: _Known) -> None:
-        if known.size > self._most:
-            return
-        self._known[key] = known
-        self._size += known.size
-        while self._size > self._most:
-            self._size -= self._known.popitem(last=False)[1].size
+    async def _read_on(self, log: Log, window: Window, known: _Known) -> None:
+        """Fold on the events after ``known.upto`` and before the one at hand."""
+        wanted: set[int] = set()
+        async for piece in offsets_backwards(log, window, above=known.upto):
+            wanted.update(piece)
+        rows = await log.read(Position(window.partition, offset) for offset in wanted)
+        more: list[Logged] = []
+        for position in sorted(rows):
+            event = event_of(rows[position], window.key, log.seals)
+            if event is not None:
+                more.append((position.offset, event))
+                known.read += len(rows[position].value or b"") + ROW_BYTES
+        known.fold.extend(more)
+        known.upto = window.meta.position
+
+    def _shrink(self) -> None:
+        """Forget the folds used longest ago while they take more than half, then the records that
+        went by first; the batch at hand stays.
+        """
+        while self._folded > self._most // 2:
+            self._folded -= self._folds.popitem(last=False)[1].size
+        while self._streamed + self._folded > self._most and len(self._order) > 1:
+            batches = self._streams.get(self._order.popleft())
+            if batches:
+                self._streamed -= batches.popleft()[1]
 
 
-async def _read_on(log: Log, window: Window, known: _Known) -> None:
-    """Take in the events after ``known.upto`` and before the one at hand."""
-    wanted: set[int] = set()
-    async for piece in offsets_backwards(log, window, above=known.upto):
-        wanted.update(piece)
-    rows = await log.read(Position(window.partition, offset) for offset in wanted)
-    more: list[Logged] = []
-    for position in sorted(rows):
-        event = event_of(rows[position], window.key, log.seals)
-        if event is not None:
-            more.append((position.offset, event))
-            known.read += len(rows[position].value or b"") + EVENT_BYTES
-    known.fold.extend(more)
-    known.upto = window.meta.position
+def _last(batch: tuple[Sequence[Row], int]) -> int:
+    return batch[0][-1].offset
+
+
+def _raw(partition: int, row: Row) -> Raw:
+    return Raw(Position(partition, row.offset), row.key, row.value, row.timestamp)

@@ -33,7 +33,7 @@ from streams.log.log import Log, Raw
 from streams.log.retention import WHAT_TO_DO
 from streams.maintenance.repair import publish
 from streams.partition.effects import DeadLetter, Effects, EffectSink
-from streams.partition.partition import Fenced
+from streams.partition.owned import Fenced
 from streams.partition.step import (
     POISON,
     RECORD,
@@ -92,12 +92,12 @@ class DeadLetters:
         store: WindowStore,
         generation: int,
         rules: Rules,
-        voice: EffectSink,
+        sink: EffectSink,
         snapshots: SnapshotTopic | None = None,
         *,
         accept: bool = False,
     ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``voice`` says what a retry has to say,
+        """Args: ``letters`` is the dead-letters topic, ``sink`` gets the effects of a retry,
         ``snapshots`` gets the windows it gives; ``accept``: a retry goes on with what is left where
         the log lost its beginning.
         """
@@ -106,7 +106,7 @@ class DeadLetters:
         self.store = store
         self.generation = generation
         self.rules = rules
-        self.voice = voice
+        self.sink = sink
         self.snapshots = snapshots
         self.accept = accept
 
@@ -273,11 +273,11 @@ class DeadLetters:
                     f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
                     f" begins at offset {begin}, so what it would go on with is gone: {WHAT_TO_DO}"
                 )
-            told = StepResult()
-            now = await go_on(self.log, window, told, again=True)
+            result = StepResult()
+            now = await go_on(self.log, window, result, again=True)
             if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
                 return 0, now.meta.parked
-            await self._speak(number, key, told)
+            await self._publish(number, key, result)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
                 # parked window back. So this comes first.
@@ -288,32 +288,32 @@ class DeadLetters:
             if (
                 await self.store.apply(self.generation, number, checkpoint, [write])
             ).verdict is Verdict.APPLIED:
-                return len(told.outcomes), now.meta.parked
+                return len(result.outcomes), now.meta.parked
             await asyncio.sleep(0.01 * min(attempt, 10))
         raise Fenced(
             f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in"
             " between: try again"
         )
 
-    async def _speak(self, number: int, key: Key, told: StepResult) -> None:
+    async def _publish(self, number: int, key: Key, result: StepResult) -> None:
         """Say what the events have to say that were folded only now; as ever, before it is
         written.
         """
-        spoken = Effects()
-        for _, outcome in told.outcomes:
-            spoken.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-            spoken.accepted += [
+        effects = Effects()
+        for _, outcome in result.outcomes:
+            effects.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
+            effects.accepted += [
                 (key, summary.offset, summary.summary_id) for summary in outcome.accepted
             ]
             if outcome.loop is not None:
-                spoken.loops.append((key, outcome.offset, outcome.loop))
+                effects.loops.append((key, outcome.offset, outcome.loop))
         name = str(key).encode()
-        spoken.dead += [
+        effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)
-            for letter in told.letters
+            for letter in result.letters
         ]
-        if spoken:
-            await self.voice.speak(number, spoken, [])
+        if effects:
+            await self.sink.publish(number, effects, [])
 
     async def drop(self, position: Position, reason: str | None = None) -> tuple[Key, Position]:
         """Append the event that takes another one out; returns its conversation and position. The
@@ -382,7 +382,7 @@ def closing(position: Position) -> bytes:
 
 
 def decoded(found: object) -> dict[str, Any]:
-    """What can be told of an event without its payload."""
+    """What can be shown of an event without its payload."""
     if isinstance(found, InvalidRecord):
         return {}
     kind = found.type if isinstance(found, OtherEvent) else short_type(found.__struct_config__.tag)  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
 from streams.log.log import Log
 from streams.maintenance.compare import has_timer, is_due
-from streams.partition.partition import Fenced
+from streams.partition.owned import Fenced
 from streams.recovery.shadow_fold import ShadowFold
 from streams.recovery.snapshot_topic import SnapshotTopic
 

@@ -114,7 +114,7 @@ class _Verify:
             del tenant  # whoever opened the control topic knows the tenants
 
         return Partition(
-            number, self.number, self.store, self.log, self.rules, learn=learn, voice=NullSink()
+            number, self.number, self.store, self.log, self.rules, learn=learn, sink=NullSink()
         )
 
     async def _group(

@@ -1,6 +1,4 @@
-"""What folding a batch has to say to others, and who says it: the same words whoever folds, and
-silence where nobody is to hear them.
-"""
+"""What folding a batch changes for others (its effects), and the sink that they go to."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class Effects:
-    """What a batch has to say, in log order.
+    """What a batch changes for others, in log order.
 
     ``accepted``: summaries and where they stand. ``voided``: summaries that a rollback put out of
     force, and where it stands. ``again``: where a rollback stands, and where a summary does that is
@@ -52,10 +50,10 @@ class Effects:
 
 
 class EffectSink(Protocol):
-    """How a partition speaks: the live generation publishes, a candidate is silent."""
+    """Where effects go: the live generation publishes them, a candidate drops them."""
 
-    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
+    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
         """Publish, and return when it is safe."""
 
     def report(self, partition: int, key: Key, cut: Cut) -> None:
-        """Tell of a cut to whoever watches; nothing depends on it."""
+        """Report a cut to whoever watches; nothing depends on it."""

@@ -23,13 +23,14 @@ class FailureShare:
     events that wait are not among these.
     """
 
-    def __init__(self, most: float, spoken_before: Mapping[int, int]) -> None:
+    def __init__(self, most: float, announced_before: Mapping[int, int]) -> None:
         """Args:
-        most: the share that is allowed, 0 to 1; 1 allows all. spoken_before: for each partition the
-        offset from which on records are new: what was let pass once is not counted on a replay.
+        most: the share that is allowed, 0 to 1; 1 allows all.
+        announced_before: for each partition the offset from which on records are new. What passed
+        once is not counted on a replay.
         """
         self._most = most
-        self._spoken_before = spoken_before
+        self._announced_before = announced_before
         self._counted: dict[int, int] = {}
         self._recent: deque[bool] = deque(maxlen=WINDOW)
 
@@ -44,7 +45,7 @@ class FailureShare:
             TooMuchPoison: with it the share is too large; the batch is not to be written, and is
                 counted again by whoever starts next.
         """
-        since = max(self._spoken_before.get(partition, 0), self._counted.get(partition, 0))
+        since = max(self._announced_before.get(partition, 0), self._counted.get(partition, 0))
         bad = {letter.position.offset: letter for letter in dead if letter.kind != WAITING}
         for offset in offsets:
             if offset >= since:

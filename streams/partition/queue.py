@@ -12,8 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from streams.log.log import Log, Row
-from streams.partition.partition import Partition
+from streams.log.log import Row
 
 
 class PartitionQueue:
@@ -53,6 +52,11 @@ class PartitionQueue:
     def full(self) -> bool:
         """Whether no more should be put for now."""
         return self._count >= 2 * self._batch_rows or self._bytes >= 2 * self._batch_bytes
+
+    @property
+    def rows(self) -> int:
+        """How many rows are queued."""
+        return self._count
 
     @property
     def held(self) -> int:
@@ -116,14 +120,3 @@ def _within(rows: Sequence[Row], room: int) -> int:
         if room < 0:
             return n
     return len(rows)
-
-
-async def left_of(log: Log, partition: Partition, lag: int, feed: PartitionQueue | None) -> int:
-    """How much a partition has still to fold, of which ``lag`` is known; not 0 where that is not
-    known yet. Raises KafkaUnavailable.
-    """
-    if lag <= 0 or feed is None or feed.held:
-        return lag
-    # Nothing of it is queued: it may be marks of transactional producers, for which no record
-    # comes.
-    return (await log.last_records())[partition.number] - 1 - partition.checkpoint.offset

@@ -114,7 +114,7 @@ def belongs(found: AnyEvent | InvalidRecord) -> bool:
 
 
 async def step(
-    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, told: StepResult
+    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, result: StepResult
 ) -> Window:
     """Take one record of a conversation into its window; returns the window, which is another
     object where it went on after a drop.
@@ -123,20 +123,20 @@ async def step(
 
     Raises:
         FoldFailure: the fold failed: see :func:`refold`.
-        KafkaUnavailable, KeyUnusable: nothing can be said now; the window may be spoiled.
+        KafkaUnavailable, KeyUnusable: it is unknown now; the window may be spoiled.
     """
     meta = window.meta
     if offset <= meta.position:
         return window
     if meta.parked is None and not isinstance(found, InvalidRecord):
         outcome = await _fold(log, window, offset, found)
-        told.outcomes.append((found, outcome))
+        result.outcomes.append((found, outcome))
         return window
-    return await step_aside(log, window, offset, found, told)
+    return await step_aside(log, window, offset, found, result)
 
 
 async def step_aside(
-    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, told: StepResult
+    log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, result: StepResult
 ) -> Window:
     """The part of :func:`step` for a window that is parked, or is to be by what cannot be
     decoded.
@@ -148,28 +148,28 @@ async def step_aside(
             # before it.
             window.advance(offset)
         elif isinstance(found, InvalidRecord):
-            _park(window, offset, found.cause, told)
+            _park(window, offset, found.cause, result)
         return window
     if offset <= parked.last:
         return window
     if isinstance(found, ErasedEvent):
         # Nothing may hold an erasure up; it makes all windows of whatever came before alike.
-        told.outcomes.append((found, apply(window, offset, found)))
+        result.outcomes.append((found, apply(window, offset, found)))
         return window
     if (
         not isinstance(found, InvalidRecord)
         and dropped_offset(found, window.partition) == parked.offset
     ):
-        return await go_on(log, window, told, then=[(offset, found)])
+        return await go_on(log, window, result, then=[(offset, found)])
     window.add_waiting(offset)
-    told.letters.append(
+    result.letters.append(
         Letter(offset, WAITING, f"it waits behind {Position(window.partition, parked.offset)}")
     )
     return window
 
 
 async def go_on(
-    log: Log, window: Window, told: StepResult, *, again: bool = False, then: Sequence[Found] = ()
+    log: Log, window: Window, result: StepResult, *, again: bool = False, then: Sequence[Found] = ()
 ) -> Window:
     """Fold on what waits in a parked window, and ``then`` more; it may be parked again further on.
 
@@ -194,24 +194,24 @@ async def go_on(
     base.release()
     known: dict[int, str] = {}
     while True:
-        now, said = base.copy(), StepResult()
+        now, mine = base.copy(), StepResult()
         try:
             for offset, event in events:
                 cause = known.get(offset, event.cause if isinstance(event, InvalidRecord) else None)
                 if cause is not None and now.meta.parked is None:
                     if offset not in dropped:
-                        _park(now, offset, cause, said)
+                        _park(now, offset, cause, mine)
                 elif now.meta.parked is not None and not isinstance(event, ErasedEvent):
                     # What drops it is among these: it would have been passed over.
                     now.add_waiting(offset)
                 elif not isinstance(event, InvalidRecord):
-                    said.outcomes.append((event, await _fold(log, now, offset, event)))
+                    mine.outcomes.append((event, await _fold(log, now, offset, event)))
         except FoldFailure as spoiled:
             known[spoiled.offset] = spoiled.cause
             continue
         now.pop_cut()
-        told.outcomes += said.outcomes
-        told.letters += said.letters
+        result.outcomes += mine.outcomes
+        result.letters += mine.letters
         return now
 
 
@@ -224,17 +224,17 @@ async def refold(log: Log, base: Window, rows: Iterable[Found], known: dict[int,
     """
     rows = list(rows)
     while True:
-        window, told = base.copy(), StepResult()
+        window, result = base.copy(), StepResult()
         try:
             for offset, found in rows:
                 if offset in known and window.meta.parked is None and offset > window.meta.position:
                     window.quarantine(offset, known[offset])
                 else:
-                    window = await step(log, window, offset, found, told)
+                    window = await step(log, window, offset, found, result)
         except FoldFailure as spoiled:
             known[spoiled.offset] = spoiled.cause
             continue
-        # Whoever folded these before has told of their cuts.
+        # Whoever folded these before has reported their cuts.
         window.pop_cut()
         return window
 
@@ -295,9 +295,9 @@ def spoiled_by(error: BaseException, offset: int) -> FoldFailure:
     return spoiled
 
 
-def _park(window: Window, offset: int, cause: str, told: StepResult) -> None:
+def _park(window: Window, offset: int, cause: str, result: StepResult) -> None:
     window.quarantine(offset, cause)
-    told.letters.append(Letter(offset, POISON, cause))
+    result.letters.append(Letter(offset, POISON, cause))
 
 
 async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> list[Found]:

@@ -97,7 +97,7 @@ class Wanted:
         the live one any more.
 
         Raises:
-            Healing, CorruptWindow, RedisUnavailable: it cannot be told now; it is asked for again.
+            Healing, CorruptWindow, RedisUnavailable: it is unknown now; it is requested again.
         """
         if request.generation != self._live():
             return False

@@ -1,4 +1,4 @@
-"""What the live generation says: accepted and voided summaries, erasures, loops, compaction
+"""What the live generation publishes: accepted and voided summaries, erasures, loops, compaction
 requests and dead letters, each to its topic.
 
 Delivery is at least once: everything is published before the checkpoint moves past its cause, and a
@@ -29,42 +29,42 @@ from streams.projector.tracing import compaction_span
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
-_Said = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]
-"""What is published: as of which offset, to which topic, key, value and headers."""
+_Message = tuple[int, str, bytes, bytes, list[tuple[str, bytes]]]
+"""A message to publish: as of which offset, to which topic, key, value and headers."""
 
 
 class Publisher:
-    """One idempotent producer for everything the projector says."""
+    """One idempotent producer for everything the projector publishes."""
 
     def __init__(self, settings: Settings, log: Log) -> None:
         self.settings = settings
         self._log = log
         self._producer = SharedProducer(settings)
-        self.silent_before: dict[int, int] = {}
-        """For each partition the offset from which on events have not been spoken of yet (a replay
-        does not say things again).
+        self.announced_before: dict[int, int] = {}
+        """For each partition the offset from which on effects have not been published (a replay
+        publishes nothing again).
         """
 
     async def stop(self) -> None:
         """Flush and close."""
         await self._producer.stop()
 
-    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
-        """Publish what a batch had to say, in log order, and wait until it is safe.
+    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
+        """Publish the effects of a batch, in log order, and wait until it is safe.
 
         Raises:
-            KafkaUnavailable: unknown what is published; the batch must be spoken of again.
+            KafkaUnavailable: unknown what is published; the batch must be published again.
         """
-        since = self.silent_before.get(partition, 0)
+        since = self.announced_before.get(partition, 0)
         rows = {raw.position: raw for raw in batch}
-        said: list[_Said] = []
-        news = [(key, offset, offset) for key, offset, _ in spoken.accepted] + [
-            (key, offset, offset) for key, offset in spoken.erased
+        messages: list[_Message] = []
+        news = [(key, offset, offset) for key, offset, _ in effects.accepted] + [
+            (key, offset, offset) for key, offset in effects.erased
         ]
-        said += await self._records(partition, rows, news, spoken.by, since)
-        for key, offset, summary_id in spoken.voided:
-            if spoken.by.get(offset, offset) >= since:
-                said.append(
+        messages += await self._records(partition, rows, news, effects.by, since)
+        for key, offset, summary_id in effects.voided:
+            if effects.by.get(offset, offset) >= since:
+                messages.append(
                     (
                         offset,
                         "summaries",
@@ -74,24 +74,26 @@ class Publisher:
                     )
                 )
         # News of the rollback, however long ago the summary was announced the first time.
-        said += await self._records(partition, rows, spoken.again, spoken.by, since)
-        for dead in spoken.dead:
-            if spoken.by.get(dead.position.offset, dead.position.offset) >= since:
+        messages += await self._records(partition, rows, effects.again, effects.by, since)
+        for dead in effects.dead:
+            if effects.by.get(dead.position.offset, dead.position.offset) >= since:
                 letter = msgspec.json.encode(
                     {"position": str(dead.position), "cause": dead.cause, "kind": dead.kind}
                 )
-                said.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
-        for key, offset, loop in spoken.loops:
+                messages.append((dead.position.offset, "dead-letters", dead.key or b"", letter, []))
+        for key, offset, loop in effects.loops:
             value = (
                 await self._sealed(_loop(key, Position(partition, offset), loop))
-                if spoken.by.get(offset, offset) >= since
+                if effects.by.get(offset, offset) >= since
                 else None
             )
             if value is not None:
                 # To the log itself, and only sent: it is folded when it comes back as a record.
-                said.append((offset, "events", str(key).encode(), value, HEADERS))
-        said.sort(key=lambda item: item[0])
-        await self._send([(topic, key, value, headers) for _, topic, key, value, headers in said])
+                messages.append((offset, "events", str(key).encode(), value, HEADERS))
+        messages.sort(key=lambda item: item[0])
+        await self._send(
+            [(topic, key, value, headers) for _, topic, key, value, headers in messages]
+        )
 
     async def _records(
         self,
@@ -100,11 +102,11 @@ class Publisher:
         news: Sequence[tuple[Key, int, int]],
         by: dict[int, int],
         since: int,
-    ) -> list[_Said]:
-        """The records that stand at the last of these offsets, each said as of the one before it,
+    ) -> list[_Message]:
+        """The records that stand at the last of these offsets, each as of the offset before it,
         from ``since`` on.
         """
-        said: list[_Said] = []
+        messages: list[_Message] = []
         for key, at, offset in news:
             raw = (
                 await self._raw(rows, Position(partition, offset))
@@ -112,8 +114,8 @@ class Publisher:
                 else None
             )
             if raw is not None and raw.value is not None:
-                said.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
-        return said
+                messages.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
+        return messages
 
     async def _sealed(self, record: Record | None) -> bytes | None:
         """The value of an event of our own, as it may stand in the log; None where there is none,
@@ -128,7 +130,7 @@ class Publisher:
 
     def report(self, partition: int, key: Key, cut: Cut) -> None:
         """Report a cut as a span, unless it was made before."""
-        if cut.at >= self.silent_before.get(partition, 0):
+        if cut.at >= self.announced_before.get(partition, 0):
             compaction_span(key, cut.utilization, cut.steps, where="fold")
 
     async def _raw(self, rows: dict[Position, Raw], position: Position) -> Raw | None:
@@ -201,12 +203,12 @@ def _loop(key: Key, at: Position, loop: events.LoopDetected) -> Record | None:
 
 
 class NullSink:
-    """The voice of a candidate generation: it says nothing."""
+    """The sink of a candidate generation: it publishes nothing."""
 
-    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
-        """Say nothing."""
-        del partition, spoken, batch
+    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
+        """Publish nothing."""
+        del partition, effects, batch
 
     def report(self, partition: int, key: Key, cut: Cut) -> None:
-        """Tell nobody."""
+        """Report to nobody."""
         del partition, key, cut

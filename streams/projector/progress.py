@@ -37,7 +37,7 @@ class FoldProgress:
         """A look at each partition that is assigned; where none is, at all of them as one.
 
         Raises:
-            KafkaUnavailable, RedisUnavailable: it cannot be told now.
+            KafkaUnavailable, RedisUnavailable: it is unknown now.
         """
         ends, begins = await self._log.last_records(), await self._log.beginning_offsets()
         projector = self._projector
@@ -45,7 +45,7 @@ class FoldProgress:
         looks: dict[str, Look] = {}
         behind = 0
         marks: list[object] = []
-        assigned = projector.assignment()
+        assigned = projector.runtime.assignment()
         for number in assigned or ends:
             partition = assigned.get(number)
             # Of a partition that is being prepared, what is written and read for it counts as well.
@@ -62,7 +62,7 @@ class FoldProgress:
                 generation,
                 offset,
                 revision if partition is None else "",
-                projector.said[number],
+                projector.runtime.waits[number],
             )
             # What is gone with the log's beginning is nobody's to fold.
             lag = max(0, ends[number] - max(offset + 1, begins[number]))

@@ -18,10 +18,10 @@ from streams.control.follower import Control, Generation
 from streams.control.generations import known_generation
 from streams.log.log import Log
 from streams.log.rollback_cache import RollbackCache
-from streams.log.text_cache import TextCache
-from streams.partition.partition import Fenced, Partition
+from streams.partition.log_identity import why_other
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
-from streams.recovery.log_identity import why_other
 from streams.settings.settings import Settings
 
 ATTEMPTS = 5
@@ -64,7 +64,9 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class _Unwritten:
+class Unwritten:
+    """What was folded and is not written."""
+
     events: int = 0
     size: int = 0
     since: float = field(default_factory=time.monotonic)
@@ -79,9 +81,9 @@ class _Unwritten:
         )
 
 
-async def spoken(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
+async def announced(store: WindowStore, live: int, ends: dict[int, int]) -> dict[int, int]:
     """Where to stop: what the live generation has not folded has not been announced, and a rebuild
-    says nothing. The projector goes on.
+    publishes nothing. The projector goes on.
     """
     stops: dict[int, int] = {}
     for partition, end in ends.items():
@@ -96,7 +98,7 @@ async def left_to_fold(
     control: Control, log: Log, store: WindowStore, generation: int
 ) -> dict[int, int]:
     """For each partition how many records a build has before it now."""
-    stops = await spoken(store, control.state.live_generation.number, await log.end_offsets())
+    stops = await announced(store, control.state.live_generation.number, await log.end_offsets())
     found: dict[int, int] = {}
     for partition, stop in stops.items():
         checkpoint = await store.checkpoint(generation, partition)
@@ -105,8 +107,8 @@ async def left_to_fold(
 
 
 class Builder:
-    """Builds some partitions of a generation. ``told`` is called with the records of each batch; it
-    may raise to end the work.
+    """Builds some partitions of a generation. ``progress`` is called with the records of each
+    batch; it may raise to end the work.
     """
 
     def __init__(
@@ -119,18 +121,18 @@ class Builder:
         numbers: Iterable[int],
         *,
         bounds: Bounds | None = None,
-        told: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.events = 0
         self._control = control
         self._generation = generation
-        self._log = TextCache(log)
+        self._log = RollbackCache(log)
         self._store = store
         self._bounds = bounds or Bounds()
-        self._told = told
+        self._progress = progress
         self._stopping = stopping
-        rules, histories = control.state.rules(generation), RollbackCache()
+        rules = control.state.rules(generation)
         learn = control.learner(rules)
         self._partitions = {
             number: Partition(
@@ -140,9 +142,9 @@ class Builder:
                 self._log,
                 rules,
                 learn=learn,
-                voice=NullSink(),
+                sink=NullSink(),
                 cached_windows=settings.cached_windows,
-                fetch=histories.fetch,
+                fetch=self._log.fetch,
             )
             for number in numbers
         }
@@ -165,7 +167,7 @@ class Builder:
         """Fold up to where the live generation is now; again where it was when an erasure wrote
         beside it; raises like :meth:`run`.
         """
-        ends = await spoken(
+        ends = await announced(
             self._store, self._control.state.live_generation.number, await self._log.end_offsets()
         )
         left, reached = ATTEMPTS, -1
@@ -186,7 +188,7 @@ class Builder:
         for partition in partitions.values():
             await self._adopt(partition)
         bounds = self._bounds.of(len(partitions))
-        unwritten = {number: _Unwritten() for number in partitions}
+        unwritten = {number: Unwritten() for number in partitions}
         ranges = {
             number: (partition.checkpoint.offset + 1, ends[number] - 1)
             for number, partition in partitions.items()
@@ -196,13 +198,13 @@ class Builder:
                 partition = partitions[number]
                 await partition.fold(rows)
                 self.events += len(rows)
-                self._told(len(rows))
+                self._progress(len(rows))
                 mine = unwritten[number]
                 mine.events += len(rows)
                 mine.size += sum([len(row.value or b"") for row in rows])
                 if mine.over(bounds, partition.unwritten):
                     await partition.write()
-                    unwritten[number] = _Unwritten()
+                    unwritten[number] = Unwritten()
                 if self._stopping():
                     break
         for partition in partitions.values():

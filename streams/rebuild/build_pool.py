@@ -1,7 +1,7 @@
 """Building in several processes: each has a share of the partitions, this one starts them, hears of
 their progress, and ends them.
 
-A process is told its work and its end through its standard input. However this one goes, SIGKILL
+A process gets its work and its end through its standard input. However this one goes, SIGKILL
 included, the kernel closes that pipe, and the process exits when it reads the end: there are no
 orphans, on any system.
 """
@@ -68,10 +68,10 @@ async def build_in_processes(
     generation: int,
     parts: list[list[int]],
     bounds: Bounds,
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
 ) -> None:
     """Build a generation's partitions, a process for each of ``parts``; they share the bounds.
-    ``told`` is called with records folded.
+    ``progress`` is called with records folded.
 
     When one fails, or the caller is cancelled, the others write what they have folded and end,
     within :data:`GRACE` seconds.
@@ -94,14 +94,14 @@ async def build_in_processes(
                             mine.seconds,
                             mine.windows,
                         ),
-                        told,
+                        progress,
                     )
                 )
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
 
-async def _one(job: Job, told: Callable[[int], None]) -> None:
+async def _one(job: Job, progress: Callable[[int], None]) -> None:
     # What this process imports is what the other is to import; "-P": nothing is imported from the
     # folder one happens to stand in.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -123,7 +123,7 @@ async def _one(job: Job, told: Callable[[int], None]) -> None:
         process.stdin.write(msgspec.json.encode(job) + b"\n")
         async for line in process.stdout:
             said = msgspec.json.decode(line, type=Said)
-            told(said.folded)
+            progress(said.folded)
             if said.error:
                 raise BuildFailed(f"{where}: {said.error}; {GOES_ON}")
             if said.done:

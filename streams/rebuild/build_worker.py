@@ -42,8 +42,8 @@ def _say(said: Said) -> None:
     os.write(1, msgspec.json.encode(said) + b"\n")
 
 
-class _Told:
-    """Tells the parent of progress, now and then."""
+class _Progress:
+    """Reports progress to the parent, now and then."""
 
     def __init__(self) -> None:
         self._folded = 0
@@ -60,7 +60,7 @@ class _Told:
 
 
 async def _build(job: Job, stop: threading.Event) -> None:
-    told = _Told()
+    progress = _Progress()
     async with reach(job.settings) as stack:
         generation = known_generation(stack.control.state, job.generation)
         bounds = Bounds(job.events, job.size, job.seconds, job.windows)
@@ -73,11 +73,11 @@ async def _build(job: Job, stop: threading.Event) -> None:
             generation,
             job.partitions,
             bounds=bounds,
-            told=told,
+            progress=progress,
             stopping=stop.is_set,
         )
         await builder.run()
-        told.flush()
+        progress.flush()
 
 
 def main() -> int:

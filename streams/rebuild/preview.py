@@ -25,12 +25,11 @@ from streams.control.follower import Control
 from streams.log.history import event_of
 from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
-from streams.log.text_cache import TextCache
 
 SAMPLE = 1_000
 """Conversations compared where nothing else is said."""
 EXAMPLES = 3
-HISTORY_BYTES = 32 << 20
+CACHE_BYTES = 128 << 20
 _HASHES = 1 << 64
 NOTES = (
     (
@@ -95,13 +94,12 @@ class Preview:
         """Args: ``sample`` conversations at most are compared, chosen by their names' hashes;
         another ``seed`` gives others.
         """
-        self._log = TextCache(log)
+        self._log = RollbackCache(log, CACHE_BYTES)
         self._rules = (before, after)
         self._learn: tuple[Callable[[str], Awaitable[None]], ...] = (
             control.learner(before),
             control.learner(after),
         )
-        self._histories = (RollbackCache(HISTORY_BYTES), RollbackCache(HISTORY_BYTES))
         self._sample = sample
         self._examples = examples
         self._seed = seed.encode()
@@ -145,8 +143,8 @@ class Preview:
         pair.events += 1
         if isinstance(event, SummaryEvent) and event.data.cost is not None:
             self._costs.append(event.data.cost)
-        for i, side in enumerate((pair.before, pair.after)):
-            await self._fold(i, side, row.offset, event)
+        for side in (pair.before, pair.after):
+            await self._fold(side, row.offset, event)
 
     def _place(self, key: Key) -> int:
         return int.from_bytes(
@@ -171,10 +169,10 @@ class Preview:
         )
         return pair
 
-    async def _fold(self, i: int, side: _Side, offset: int, event: AnyEvent) -> None:
+    async def _fold(self, side: _Side, offset: int, event: AnyEvent) -> None:
         outcome = apply(side.window, offset, event)
         if outcome.status is Status.NEEDS_HISTORY:
-            history = await self._histories[i].fetch(self._log, side.window, outcome)
+            history = await self._log.fetch(self._log, side.window, outcome)
             outcome = apply(side.window, offset, event, history)
         side.taken.update(summary.summary_id for summary in outcome.accepted)
 
@@ -186,7 +184,7 @@ class Preview:
 
         Args:
             price: of a million tokens sent; the currency is the caller's. None: no cost of contexts
-                is told.
+                is reported.
         """
         sums = _Sums()
         for key in sorted(self._pairs):

@@ -137,7 +137,7 @@ class _Work:
             self._generation,
             numbers,
             bounds=bounds,
-            told=self._tell,
+            progress=self._tell,
         )
         await self.builder.run()
 

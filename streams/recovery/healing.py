@@ -44,7 +44,8 @@ from projections.window.window import Window
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, kid_of_body, open_body
 from streams.log.history import event_of
 from streams.log.log import Log, Raw
-from streams.partition.partition import Partition, identity
+from streams.partition.log_identity import identity
+from streams.partition.partition import Partition
 from streams.recovery.snapshot_topic import SnapshotTopic, find_marker
 
 logger = logging.getLogger(__name__)
@@ -74,24 +75,6 @@ class _Survey:
     end: int
     latest: dict[bytes, int] = field(default_factory=dict)
     reach: int = -1
-
-
-async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool:
-    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its
-    content and the broker's time.
-
-    The time tells a log that the same events were appended to once more. Raises KafkaUnavailable.
-    """
-    if checkpoint.offset < 0:
-        return True
-    if checkpoint.offset >= end:
-        return False
-    position = Position(number, checkpoint.offset)
-    raw = (await log.read([position])).get(position)
-    return raw is not None and (raw.timestamp, identity(raw)) == (
-        checkpoint.timestamp,
-        checkpoint.digest,
-    )
 
 
 async def heal_from_snapshots(

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 64
 """Records fetched in one go: with their text, some MB."""
 MOST_SLOW = 8
-"""Reads of one process that may wait for a fold of the log; more are told at once to try again."""
+"""Reads of one process that may wait for a fold of the log; more are refused at once."""
 Known = Callable[[int, set[str]], Awaitable[Rules]]
 """The rules of a generation, which know the policies of these tenants."""
 Place = tuple[int, Key, bytes]

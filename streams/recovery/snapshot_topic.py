@@ -18,7 +18,7 @@ from streams.log.clients import SharedProducer, kafka_errors
 from streams.log.log import KafkaLog, Log, Raw
 from streams.log.random_reads import RandomReads
 from streams.log.topics import partition_count
-from streams.partition.partition import identity
+from streams.partition.log_identity import identity
 from streams.settings.settings import Settings
 
 Row = tuple[bytes, bytes | None]

@@ -46,7 +46,8 @@ from projections.storage.snapshots import (
 from projections.window.window import Window
 from streams.encryption.payload_cipher import body_sealer
 from streams.log.log import Log
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.recovery.hibernation import put_to_sleep, sleepers
 from streams.recovery.snapshot_topic import Row, SnapshotTopic, find_marker
 

@@ -15,9 +15,11 @@ EVERY = 10.0
 MOST = 1_000
 """Different lines that are remembered; beyond, all begin anew."""
 OWN = (
+    "streams.partition.assignment",
+    "streams.partition.runtime",
     "streams.projector.projector",
     "streams.recovery.snapshot_writer",
-    "streams.recovery.log_identity",
+    "streams.partition.log_identity",
 )
 """Modules of ours that say it for each partition, each time they try again."""
 
@@ -26,7 +28,8 @@ class ThrottledLogs(logging.Filter):
     """Lets a warning or an error pass that was not said lately; tracebacks and what is critical
     always.
 
-    What is the same is told by the text, of aiokafka's by its form: its lines differ in numbers.
+    Two lines are the same if their texts are; of aiokafka's, if their formats are: their numbers
+    differ.
     """
 
     def __init__(self, *, by_form: bool) -> None:
@@ -54,9 +57,10 @@ class ThrottledLogs(logging.Filter):
 _THEIRS, _OURS = ThrottledLogs(by_form=True), ThrottledLogs(by_form=False)
 
 
-def damp() -> None:
-    """Damp aiokafka's loggers, as far as it is imported, and ours; to be called by a service that
-    begins, again at no cost.
+def throttle_logs() -> None:
+    """Throttle aiokafka's loggers, as far as it is imported, and ours.
+
+    A service that begins calls it; a further call costs nothing.
     """
     names = [
         name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "aiokafka"

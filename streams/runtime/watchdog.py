@@ -45,7 +45,7 @@ class Watchdog:
 
     def __init__(self, probe: Probe, limit: float, end: Callable[[str], None]) -> None:
         """Args: ``limit`` is how many seconds something may stand still. ``probe`` raises a
-        ThreadfoldError while it cannot be told.
+        ThreadfoldError while it is unknown.
         """
         self._probe = probe
         self._limit = limit

@@ -32,17 +32,18 @@ from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
-from streams.log.text_cache import TextCache
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import mend
 from streams.maintenance.verify import verify
-from streams.partition.partition import Fenced, Partition
+from streams.partition import log_identity
+from streams.partition.log_identity import find_start
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
-from streams.recovery import healing, hibernation, log_identity, revival, snapshot_writer
+from streams.recovery import healing, hibernation, revival, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.hydrating_store import HydratingStore
-from streams.recovery.log_identity import find_start
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.contract.partition.test_partition import NUMBER
@@ -195,7 +196,7 @@ class World:
         async def learn(tenant: str) -> None:
             assert tenant == "acme"
 
-        options = {"voice": AnyEar(), **options}
+        options = {"sink": AnyEar(), **options}
         log = options.pop("log", self.log)
         return Partition(NUMBER, generation, self.store, log, self.rules, learn=learn, **options)  # type: ignore[arg-type]
 
@@ -405,10 +406,10 @@ class World:
             number = self.latest = self.latest + 1
             self.generations.append(number)
             self.note("rebuilt")
-        recent = TextCache(self.log)
-        builder = self.partition(number, voice=NullSink(), log=recent, fetch=RollbackCache().fetch)
+        recent = RollbackCache(self.log)
+        builder = self.partition(number, sink=NullSink(), log=recent, fetch=recent.fetch)
         checkpoint = await self.store.checkpoint(number, NUMBER)
-        if checkpoint is not None and not await healing.is_of(
+        if checkpoint is not None and not await log_identity.is_of(
             self.log, NUMBER, checkpoint, len(self.rows)
         ):
             checkpoint = None

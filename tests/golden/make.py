@@ -37,7 +37,7 @@ from streams.encryption.key_table import Erasure, encode_key, key_place
 from streams.encryption.master_keys import master_keys_of
 from streams.encryption.payload_cipher import AESGCM, KEY_BYTES, KID_BYTES, seal_event
 from streams.log.log import Raw
-from streams.partition.partition import identity
+from streams.partition.log_identity import identity
 from streams.settings.quotas import ApiKey, Quota, Tenant, hash_key
 from streams.settings.settings import Settings
 from tests.golden.files import HERE, Golden, releases, text_of, valued, write_lines

@@ -15,7 +15,7 @@ from projections.errors import EventTooLarge, KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.log.log import KafkaLog, Log
-from streams.log.text_cache import TextCache
+from streams.log.rollback_cache import RollbackCache
 from streams.settings.settings import Settings
 from tests.support.ports import closed_port
 from threadfold.testing import MemoryLog
@@ -27,7 +27,7 @@ PARTITIONS = 4
 async def log(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Log]:
     if request.param != "real":
         memory = MemoryLog(PARTITIONS)
-        yield memory if request.param == "memory" else TextCache(memory)
+        yield memory if request.param == "memory" else RollbackCache(memory)
         return
     real = KafkaLog(settings, PARTITIONS)
     yield real

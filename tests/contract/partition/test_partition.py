@@ -20,7 +20,8 @@ from projections.window.window import Window
 from streams.log.clients import make_producer
 from streams.log.log import KafkaLog, Log, Raw
 from streams.partition.effects import Effects
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
 from tests.support.taken_over import take_over
@@ -33,7 +34,7 @@ _generations = itertools.count(1)
 
 @dataclass
 class Ear:
-    """A voice that keeps what was spoken."""
+    """A sink that keeps what was published."""
 
     accepted: list[tuple[Key, int, str]] = field(default_factory=list)
     voided: list[tuple[Key, int, str]] = field(default_factory=list)
@@ -42,13 +43,13 @@ class Ear:
     def report(self, *_: object) -> None:
         """Cuts are none of this test's business."""
 
-    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
+    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
         assert partition == NUMBER
         offsets = {raw.position.offset for raw in batch}
-        assert {letter.position.offset for letter in spoken.dead} <= offsets
-        self.accepted += spoken.accepted
-        self.voided += spoken.voided
-        self.dead += [(letter.position.offset, letter.cause) for letter in spoken.dead]
+        assert {letter.position.offset for letter in effects.dead} <= offsets
+        self.accepted += effects.accepted
+        self.voided += effects.voided
+        self.dead += [(letter.position.offset, letter.cause) for letter in effects.dead]
 
 
 class Parts:
@@ -99,7 +100,7 @@ class Parts:
             self.log,
             RULES,
             learn=learn,
-            voice=ear or Ear(),
+            sink=ear or Ear(),
             cached_windows=cached_windows,
         )
         made.adopt(Checkpoint(offset=self.first - 1))

@@ -22,7 +22,8 @@ from projections.window.window import Window
 from streams.log.log import Raw
 from streams.maintenance import dead_letters
 from streams.maintenance.repair import mend, whole_write
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
 from streams.recovery import snapshot_writer as rounds
 from streams.recovery.healing import heal_from_snapshots
@@ -214,8 +215,8 @@ def owner(parts: Parts, rules: Rules, ear: Ear | None = None, cached: int = 4096
 class AnyEar(Ear):
     """An ear for letters of events that waited, whose records are of earlier batches."""
 
-    async def speak(self, partition, spoken, batch) -> None:  # type: ignore[no-untyped-def]
-        self.dead += [(letter.position.offset, letter.kind) for letter in spoken.dead]
+    async def publish(self, partition, effects, batch) -> None:  # type: ignore[no-untyped-def]
+        self.dead += [(letter.position.offset, letter.kind) for letter in effects.dead]
 
 
 async def test_random_poison_parks_the_same_live_replayed_by_another_split_and_folded_by_itself(

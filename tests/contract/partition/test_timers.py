@@ -18,7 +18,8 @@ from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from projections.redis.store import RedisStore
 from streams.log.log import KafkaLog, Log, Raw
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.projector import timers
 from streams.projector.timers import AGAIN_MS, fire_timers
 from streams.settings.settings import Settings

@@ -20,7 +20,8 @@ from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
 from streams.log.log import KafkaLog, Log, Raw
-from streams.partition.partition import Fenced, Partition
+from streams.partition.owned import Fenced
+from streams.partition.partition import Partition
 from streams.recovery import healing, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
 from streams.recovery.snapshot_topic import KafkaSnapshots, SnapshotTopic, find_marker

@@ -119,10 +119,11 @@ async def test_a_worker_without_partitions_is_not_held_up_by_a_marker(settings: 
     ):
         await backend.caught_up(range(settings.partitions))
         assert runtime.projector is not None and runtime.log is not None
-        assignment, runtime.projector.assignment = runtime.projector.assignment, dict  # type: ignore[method-assign]
+        partitions = runtime.projector.runtime
+        assignment, partitions.assignment = partitions.assignment, dict  # type: ignore[method-assign]
         (look,) = (await FoldProgress(runtime.projector, runtime.log, runtime.store)()).values()
         assert look.lag == 0
-        runtime.projector.assignment = assignment  # type: ignore[method-assign]
+        partitions.assignment = assignment  # type: ignore[method-assign]
 
 
 async def test_what_an_aborted_transaction_wrote_counts_as_it_stands_in_the_log(

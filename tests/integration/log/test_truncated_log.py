@@ -31,7 +31,7 @@ from streams.log.clients import admin_client, make_producer
 from streams.log.log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import check_topics, create_topics
-from streams.projector import projector
+from streams.partition import assignment
 from streams.rebuild.rebuild import rebuild
 from streams.recovery import snapshot_writer
 from streams.recovery.snapshot_topic import KafkaSnapshots
@@ -57,7 +57,7 @@ async def settings(
 ) -> AsyncIterator[Settings]:
     """Two partitions; a partition that is held back is looked at again at once."""
     monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
-    monkeypatch.setattr(projector, "TRUNCATED_PAUSE", 0.2)
+    monkeypatch.setattr(assignment, "TRUNCATED_PAUSE", 0.2)
     made = fresh_settings(stack, snapshot_events=30, partitions=2)
     client = aredis.Redis.from_url(made.redis)
     await client.flushdb()

@@ -124,7 +124,9 @@ async def test_what_is_planted_is_found_from_snapshots_and_deep_and_mended_under
         projector = runtime.projector
         owned = projector.partitions.values()
         return all(
-            projector.rounds.covered(p.number) >= 0 for p in owned if p.checkpoint.offset >= 20
+            projector.snapshot_writer.covered(p.number) >= 0
+            for p in owned
+            if p.checkpoint.offset >= 20
         )
 
     await until(covered)

@@ -20,7 +20,8 @@ from projections.storage.protocol import Applied, Checkpoint, Write
 from streams.control.follower import Control
 from streams.log.log import KafkaLog
 from streams.log.topics import create_topics
-from streams.projector.projector import FETCH_ROWS, Projector
+from streams.partition.runtime import FETCH_ROWS
+from streams.projector.projector import Projector
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.contract.compaction.test_endpoints import POLICY as ENDPOINT_POLICY
@@ -91,7 +92,7 @@ async def test_a_slow_redis_slows_the_intake_and_what_waits_for_it_stays_bounded
     most, slow_until = 0, time.monotonic() + 4
     try:
         while time.monotonic() < slow_until:
-            most = max(most, sum(feed.held for feed in projector.feeds()))
+            most = max(most, sum(feed.held for feed in projector.runtime.queues()))
             await asyncio.sleep(0.01)
         done = sum(p.checkpoint.offset + 1 for p in projector.partitions.values())
         assert 0 < done < len(records), "it goes on, slowly"

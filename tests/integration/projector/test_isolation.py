@@ -75,8 +75,9 @@ async def test_a_partition_whose_writes_hang_holds_no_other_and_what_waits_for_i
             async with asyncio.timeout(5):
                 await until(lambda last=done[-1]: _reached(runtime, 1, last.offset))
         assert projector.partitions[0].checkpoint.offset == -1
-        queued = projector._feeds[0]._count
-        assert projector._feeds[0].full and queued < 20_000, "a fetch beyond the bound at most"
+        queues = list(projector.runtime.queues())
+        assert sum(queue.full for queue in queues) == 1
+        assert sum(queue.rows for queue in queues) < 20_000, "a fetch beyond the bound at most"
         go.set()
         ends = await log.end_offsets()
         await until(lambda: _reached(runtime, 0, ends[0] - 1))

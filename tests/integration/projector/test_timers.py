@@ -150,14 +150,14 @@ async def test_a_loop_is_told_in_the_log_and_said_again_it_is_a_duplicate(
     )
     loop = LoopDetected("search", "ab" * 32, 3)
     publisher = Publisher(settings, runtime.log)
-    spoken = Effects(loops=[(key, position.offset, loop)])
-    assert spoken
-    await publisher.speak(position.partition, spoken, [])
-    await publisher.speak(position.partition, spoken, [])
-    publisher.silent_before[position.partition] = position.offset + 1
-    await publisher.speak(position.partition, spoken, [])
-    publisher.silent_before.clear()
-    await publisher.speak(
+    effects = Effects(loops=[(key, position.offset, loop)])
+    assert effects
+    await publisher.publish(position.partition, effects, [])
+    await publisher.publish(position.partition, effects, [])
+    publisher.announced_before[position.partition] = position.offset + 1
+    await publisher.publish(position.partition, effects, [])
+    publisher.announced_before.clear()
+    await publisher.publish(
         position.partition,
         Effects(loops=[(key, position.offset, LoopDetected("\ud800", "", 3))]),
         [],

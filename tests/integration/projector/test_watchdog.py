@@ -40,27 +40,16 @@ WORKER = (
 )
 SILENT = f"""
 import asyncio
-from aiokafka import AIOKafkaConsumer
-from streams.log import clients
-from streams.settings.settings import Settings
+from streams.partition import runtime
 
-GROUP = Settings.load().group
-
-class Silent(AIOKafkaConsumer):
+async def silent(self):
     # What aiokafka was seen to do: the fetcher has ended, and whoever asks for records is given none, for ever.
-    def __init__(self, *topics, group_id=None, **options):
-        super().__init__(*topics, group_id=group_id, **options)
-        self.ends, self.fed = group_id == GROUP, False
+    if self.partitions and any(p.checkpoint.offset >= 0 for p in self.partitions.values()):
+        await asyncio.sleep(0.05)
+        return {{}}
+    return await heard(self)
 
-    async def getmany(self, *partitions, **options):
-        if self.ends and self.fed:
-            await asyncio.sleep(0.05)
-            return {{}}
-        found = await super().getmany(*partitions, **options)
-        self.fed = self.fed or bool(found)
-        return found
-
-clients.AIOKafkaConsumer = Silent
+heard, runtime.PartitionRuntime.fetch = runtime.PartitionRuntime.fetch, silent
 {WORKER}
 """
 

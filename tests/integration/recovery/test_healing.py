@@ -57,7 +57,7 @@ async def flush(settings: Settings) -> None:
 async def covered(runtime: Runtime, settings: Settings, ends: dict[int, int]) -> None:
     """Wait until every partition's marker is within a round of its end."""
     assert runtime.projector is not None
-    taken = runtime.projector.rounds
+    taken = runtime.projector.snapshot_writer
 
     async def reached() -> bool:
         return all(

@@ -18,7 +18,7 @@ from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Checkpoint, Verdict
 from streams.log.topics import create_topics
-from streams.projector import projector
+from streams.partition import runtime as partition_runtime
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
 from tests.support.gateway import serving
@@ -91,7 +91,7 @@ async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promote
     hit = names_where(lambda name: cluster.shard_of(state_key(settings, name)) == 1, 2)
     # Nothing is appended, and the worker looks this rarely: until it does, nothing else would tell
     # it.
-    monkeypatch.setattr(projector, "DUE_EVERY", 1.5)
+    monkeypatch.setattr(partition_runtime, "TICK", 1.5)
     async with serving(settings) as call, ConversationService(settings) as fresh:
         watched = Watched(call, fresh, hit, appends=False)
         for name in hit:

@@ -614,7 +614,7 @@ async def test_a_worker_that_meets_a_key_it_cannot_unwrap_stops_and_folds_nothin
             )
             projector = runtime.projector
             assert projector is not None
-            await until(lambda: asyncio.sleep(0, projector._failure is not None))
+            await until(lambda: asyncio.sleep(0, projector.runtime.failure is not None))
     async with stack(second) as (_, backend):
         await backend.caught_up(range(made.partitions), 30)
         window = await backend.window("sealed", "unknown-master")

@@ -34,7 +34,7 @@ async def _learn(_: str) -> None:
 async def test_a_held_range_is_summarised_without_what_was_taken_back() -> None:
     log = MemoryLog(1)
     rules = Rules({"working_budget": 200, "min_messages": 1, "keep_recent_tokens": 20})
-    part = Partition(0, 1, MemoryStore(), log, rules, learn=_learn, voice=_Quiet())
+    part = Partition(0, 1, MemoryStore(), log, rules, learn=_learn, sink=_Quiet())
     count = 0
 
     async def put(flat: dict[str, Any]) -> str:

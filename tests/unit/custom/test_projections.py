@@ -26,7 +26,8 @@ from streams.custom.result import Cell
 from streams.custom.verify import verify_view
 from streams.encryption.payload_cipher import seal_event
 from streams.log.log import Raw
-from streams.partition.partition import Fenced, identity
+from streams.partition.log_identity import identity
+from streams.partition.owned import Fenced
 from threadfold.custom import Event, Projection, Result
 from threadfold.testing import MemoryLog, MemoryProjection, MemoryProjectionStore
 

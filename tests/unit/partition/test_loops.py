@@ -33,7 +33,7 @@ SAYING = {"type": "message", "role": "user", "content": "again and again " * 10}
 
 
 class Ear:
-    """A voice that keeps what was spoken, and how far the store was then."""
+    """A sink that keeps what was published, and how far the store was then."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
@@ -45,15 +45,15 @@ class Ear:
         assert (partition, key) == (0, KEY)
         self.cuts.append(cut)
 
-    async def speak(self, partition: int, spoken: Effects, batch: Sequence[Raw]) -> None:
-        assert {offset for _, offset, _ in spoken.loops} <= {raw.offset for raw in batch}
-        self.heard += spoken.loops
+    async def publish(self, partition: int, effects: Effects, batch: Sequence[Raw]) -> None:
+        assert {offset for _, offset, _ in effects.loops} <= {raw.offset for raw in batch}
+        self.heard += effects.loops
         self.checkpoints.append(await self.store.checkpoint(1, partition))
 
 
 async def folded(
     store: MemoryStore,
-    voice: EffectSink,
+    sink: EffectSink,
     flats: Sequence[dict[str, Any]],
     rules: Rules | None = None,
 ) -> Partition:
@@ -66,7 +66,7 @@ async def folded(
     await log.append(
         [make_record(KEY, flat, where="e", now=now, new_id=f"e{i}") for i, flat in enumerate(flats)]
     )
-    made = Partition(0, 1, store, log, rules or Rules(), learn=learn, voice=voice)
+    made = Partition(0, 1, store, log, rules or Rules(), learn=learn, sink=sink)
     await made.process([raw async for raw in log.scan(0, 0, len(flats) - 1)])
     return made
 
@@ -79,7 +79,7 @@ def calling(arguments: str) -> dict[str, Any]:
 CALLS = [calling('{"a":1}'), calling('{ "a": 1 }'), calling('{"a":1}'), calling('{"a":2}')]
 
 
-async def test_a_loop_is_spoken_of_with_the_offset_of_its_message_before_the_checkpoint_moves() -> (
+async def test_a_loop_is_published_with_the_offset_of_its_message_before_the_checkpoint_moves() -> (
     None
 ):
     store = MemoryStore()
@@ -94,7 +94,7 @@ async def test_a_candidate_folds_the_same_and_says_nothing() -> None:
     assert made.checkpoint.offset == 3 and made.counts.applied == 4
 
 
-async def test_without_a_loop_nothing_is_spoken() -> None:
+async def test_without_a_loop_nothing_is_published() -> None:
     store = MemoryStore()
     ear = Ear(store)
     await folded(store, ear, [CALLS[0], CALLS[3]] * 3)

@@ -43,8 +43,8 @@ async def test_it_is_said_unless_the_rollback_itself_was_spoken_of_before(
     ]
     await log.append(records)
     publisher = Heard(log)
-    publisher.silent_before[0] = since
-    await publisher.speak(0, Effects(voided=[(KEY, 3, "other")], again=[(KEY, 3, 1)]), [])
+    publisher.announced_before[0] = since
+    await publisher.publish(0, Effects(voided=[(KEY, 3, "other")], again=[(KEY, 3, 1)]), [])
     assert [value for _, value in publisher.sent][1:] == ([records[1].value] if heard else [])
     assert len(publisher.sent) == (2 if heard else 0)
     assert all(topic == "summaries" for topic, _ in publisher.sent)

@@ -9,7 +9,7 @@ import msgspec
 from projections.storage.protocol import Checkpoint
 from streams.control.follower import Generation, State
 from streams.control.generations import candidate, heal_to_live, kept_rules
-from streams.rebuild.build import Bounds, _Unwritten, spoken
+from streams.rebuild.build import Bounds, Unwritten, announced
 from streams.rebuild.build_pool import shares
 from streams.settings.quotas import Tenant
 from threadfold.testing import MemoryStore
@@ -83,7 +83,7 @@ async def test_a_rebuild_folds_no_further_than_the_live_generation_has_spoken_of
     store = MemoryStore()
     await store.apply(1, 0, Checkpoint("", 4, 0, "d"), [])
     await store.apply(1, 1, Checkpoint("", 2, 0, "d", 8), [])
-    assert await spoken(store, 1, {0: 10, 1: 10, 2: 10}) == {0: 5, 1: 9, 2: 0}
+    assert await announced(store, 1, {0: 10, 1: 10, 2: 10}) == {0: 5, 1: 9, 2: 0}
 
 
 async def test_a_generation_heals_up_to_where_readers_of_the_live_one_have_been() -> None:
@@ -113,4 +113,4 @@ def test_the_bounds_of_what_is_unwritten_are_shared_by_the_processes() -> None:
 
 
 def test_many_windows_are_written_before_they_fill_the_memory() -> None:
-    assert [_Unwritten().over(Bounds(windows=5), n) for n in (4, 5)] == [False, True]
+    assert [Unwritten().over(Bounds(windows=5), n) for n in (4, 5)] == [False, True]

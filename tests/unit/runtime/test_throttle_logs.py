@@ -10,8 +10,8 @@ import sys
 import aiokafka  # noqa: F401 (its loggers)
 import pytest
 
-from streams.runtime import throttle_logs
-from streams.runtime.throttle_logs import ThrottledLogs, damp
+from streams.runtime import throttle_logs as module
+from streams.runtime.throttle_logs import ThrottledLogs, throttle_logs
 
 
 def line(
@@ -23,7 +23,7 @@ def line(
 
 def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(throttle_logs.time, "monotonic", lambda: now)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     one = ThrottledLogs(by_form=False)
     assert [one.filter(line("node %d is away", 1)) for _ in range(5)] == [
         True,
@@ -33,7 +33,7 @@ def test_the_same_is_said_once_and_later_with_how_often(monkeypatch: pytest.Monk
         False,
     ]
     assert one.filter(line("node %d is away", 2)), "another one"
-    now += throttle_logs.EVERY
+    now += module.EVERY
     again = line("node %d is away", 1)
     assert one.filter(again) and again.getMessage() == "node 1 is away (and 4 more like it)"
     assert not one.filter(line("node %d is away", 1))
@@ -63,8 +63,8 @@ def test_a_service_damps_the_loggers_there_are_once() -> None:
     loggers = [logging.getLogger(name) for name in ("aiokafka.conn", "streams.projector.projector")]
     before = [list(logger.filters) for logger in loggers]
     try:
-        damp()
-        damp()
+        throttle_logs()
+        throttle_logs()
         assert [len(logger.filters) for logger in loggers] == [1, 1]
     finally:
         for logger, filters in zip(loggers, before, strict=True):

@@ -11,9 +11,8 @@ from aiokafka.client import ConnectionGroup
 
 from projections.storage.protocol import Checkpoint
 from streams.log.log import Raw
-from streams.partition.partition import identity
-from streams.recovery import log_identity
-from streams.recovery.log_identity import Watch, settled_end, why_other
+from streams.partition import log_identity
+from streams.partition.log_identity import Watch, identity, settled_end, why_other
 from threadfold.testing import MemoryLog
 
 

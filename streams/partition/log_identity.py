@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
@@ -33,8 +34,6 @@ from projections.storage.protocol import Checkpoint
 from streams.log.clients import AIOKafkaConsumer, KafkaError, TopicPartition, route
 from streams.log.log import Log, Row
 from streams.log.topic_ids import refresh, topic_id
-from streams.partition.partition import identity
-from streams.recovery.healing import is_of
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +43,34 @@ SETTLE = 2.0
 """Seconds for which a log must be shorter than it was to be taken for another one."""
 
 
+def identity(raw: Row) -> str:
+    """What tells a record from another one at the same offset: the hex SHA-256 of key and value."""
+    return sha256((raw.key or b"") + b"\n" + (raw.value or b"")).hexdigest()
+
+
+async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool:
+    """Whether a checkpoint's record is in this log, which ends before offset ``end``, by its
+    content and the broker's time.
+
+    The time tells a log that the same events were appended to once more. Raises KafkaUnavailable.
+    """
+    if checkpoint.offset < 0:
+        return True
+    if checkpoint.offset >= end:
+        return False
+    position = Position(number, checkpoint.offset)
+    raw = (await log.read([position])).get(position)
+    return raw is not None and (raw.timestamp, identity(raw)) == (
+        checkpoint.timestamp,
+        checkpoint.digest,
+    )
+
+
 async def settled_end(log: Log, number: int, known: int) -> int:
     """Where a partition ends; ``known`` is where it ended once.
 
     A new leader may tell an earlier end until its followers have told it what they have, so an end
-    before ``known`` is believed only when it stays there for :data:`SETTLE` seconds. Raises
+    before ``known`` counts only when it stays there for :data:`SETTLE` seconds. Raises
     KafkaUnavailable.
     """
     deadline = time.monotonic() + SETTLE
@@ -115,7 +137,7 @@ async def find_start(
         accept: whether a log without its beginning is folded from what is left.
 
     Raises:
-        KafkaUnavailable: it cannot be told now.
+        KafkaUnavailable: it is unknown now.
     """
     begin = (await log.beginning_offsets())[number]
     end = await settled_end(
@@ -190,8 +212,8 @@ class Watch:
         return route(self._consumer, TopicPartition(self._topic, number))
 
     def begin(self, number: int, checkpoint: Checkpoint, begin: int, way: object) -> None:
-        """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` told before the
-        checkpoint's record was read.
+        """A partition is fed from after a checkpoint; ``way`` is what :meth:`way` returned before
+        the checkpoint's record was read.
         """
         known = checkpoint.offset >= max(0, begin)
         self._fed[number] = _Fed(
@@ -314,7 +336,7 @@ class Watch:
                     )
                     shorter(number)
             except (KafkaError, ThreadfoldError) as error:
-                logger.info("whether the log is still the same cannot be told now: %s", error)
+                logger.info("whether the log is still the same is unknown now: %s", error)
             except Exception:
                 logger.exception("looking at the log failed; it is tried again")
             await asyncio.sleep(LOOK_EVERY)

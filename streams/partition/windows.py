@@ -1,0 +1,246 @@
+"""One partition's windows of one generation, in a cache over the store: loaded when they are
+needed, written with the checkpoint, fenced by its revision.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from projections.names import Key, parse_key
+from projections.policy.policy import Rules
+from projections.storage.protocol import (
+    NOTHING,
+    Checkpoint,
+    Stored,
+    StoreMark,
+    Verdict,
+    WindowStore,
+    Write,
+    write_of,
+)
+from projections.window.window import Window
+from streams.log.log import Log, Row
+from streams.partition.owned import Fenced, OwnedPartition
+
+
+@dataclass(slots=True)
+class Slot:
+    """A cached window, what the store already has of it, and the source its events must name."""
+
+    window: Window
+    mark: StoreMark
+    source: str
+
+
+def _is_there(window: Window) -> bool:
+    """Whether anything was ever folded into a window, or it is parked: a slot is there before its
+    conversation has a window.
+    """
+    return window.meta.position >= 0 or window.meta.parked is not None
+
+
+class PartitionWindows(OwnedPartition):
+    """The windows of one partition under one generation, owned by one process (others are
+    fenced).
+    """
+
+    def __init__(
+        self,
+        number: int,
+        generation: int,
+        store: WindowStore,
+        log: Log,
+        rules: Rules,
+        learn: Callable[[str], Awaitable[None]],
+        cached_windows: int,
+    ) -> None:
+        super().__init__(number, f"partition {number} of generation {generation}")
+        self.generation = generation
+        self.store = store
+        self.log = log
+        self.rules = rules
+        self.changed: set[Key] | None = None
+        """Conversations written since whoever takes snapshots emptied it; None: nobody does."""
+        self._learn = learn
+        self._slots: OrderedDict[bytes, Slot] = OrderedDict()
+        """By the records' key as it is: a batch looks up each of its records here."""
+        self._cached = cached_windows
+        self._tenants: set[str] = set()
+        self._settled = True
+        self._last: Row | None = None
+        self._touched: dict[bytes, Slot] = {}
+        """The windows that were folded on and are not written."""
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Begin (again) at a checkpoint; nothing cached is kept."""
+        self.checkpoint = checkpoint
+        self._slots.clear()
+        self._last, self._touched, self._settled = None, {}, True
+
+    async def _load(self, names: set[bytes]) -> None:
+        """Have a slot for each of these records' keys that is one."""
+        keys = {
+            name: key
+            for name in sorted(names - self._slots.keys())
+            if (key := parse_key(name)) is not None
+        }
+        if not keys:
+            return
+        await self.known({key.tenant for key in keys.values()})
+        stored = await self.store.load(self.generation, self.number, list(keys.values()))
+        for (name, key), parts in zip(keys.items(), stored, strict=True):
+            opened = (
+                (Window(key, self.number, self.rules), NOTHING)
+                if parts is None
+                else parts.open(key, self.number, self.rules)
+            )
+            self._slots[name] = Slot(*opened, key.source)
+
+    async def set_target(self, target: int) -> None:
+        """Record up to where this partition heals (the windows stay as they are); raises
+        :class:`Fenced` like :meth:`process`.
+        """
+        await self.put_back(replace(self.checkpoint, target=target), [])
+
+    async def put_back(self, checkpoint: Checkpoint, windows: Sequence[Window]) -> None:
+        """Write windows that the store does not have, as they are, with a checkpoint; raises
+        :class:`Fenced` like :meth:`process`.
+
+        As many as the cache has room for stay in it. Their sessions close no earlier than if their
+        last messages had come now: when those came is not kept in a window.
+        """
+        checkpoint = replace(checkpoint, revision=self.checkpoint.revision)
+        at_ms = max(checkpoint.timestamp, int(time.time() * 1000))
+        writes = [write_of(window, NOTHING, at_ms) for window in windows]
+        verdict = await self._apply(checkpoint, writes)
+        if verdict is Verdict.DUPLICATE:
+            # The same record, but another's write: neither its target nor its windows are these.
+            raise self.written_by_another()
+        for window, write in zip(windows, writes, strict=True):
+            if len(self._slots) >= self._cached:
+                break
+            self._slots[str(window.key).encode()] = Slot(window, write.after, window.key.source)
+
+    async def known(self, tenants: set[str]) -> None:
+        """Make the rules know these tenants' policies."""
+        for tenant in tenants - self._tenants:
+            await self._learn(tenant)
+            self._tenants.add(tenant)
+
+    async def windows(self, keys: Sequence[Key]) -> list[Window | None]:
+        """The windows as of the checkpoint (None: the conversation has none), in the order of
+        ``keys``; nothing is cached for it.
+
+        They are the fold's own: whoever calls holds ``turn``, and does not keep them beyond it.
+
+        Raises:
+            Fenced: the windows, in the store or here, are not those of the checkpoint.
+            CorruptWindow: one of them cannot be read.
+        """
+        self._check_settled()
+        found = {
+            key: slot.window
+            for key in keys
+            if (slot := self._slots.get(str(key).encode())) is not None
+        }
+        missing = [key for key in keys if key not in found]
+        if missing:
+            stored = await self.stored(missing)
+            there = {
+                key: parts for key, parts in zip(missing, stored, strict=True) if parts is not None
+            }
+            await self.known({key.tenant for key in there})
+            found.update(
+                {key: parts.load(key, self.number, self.rules) for key, parts in there.items()}
+            )
+        return [
+            window if window is not None and _is_there(window) else None
+            for window in map(found.get, keys)
+        ]
+
+    async def stored(self, keys: Sequence[Key]) -> list[Stored | None]:
+        """The windows as they are stored at the checkpoint, in the order of ``keys``; raises like
+        :meth:`windows`.
+        """
+        self._check_settled()
+        checkpoint, stored = await self.store.read(self.generation, self.number, list(keys))
+        self.check_revision(checkpoint)
+        return stored
+
+    async def rest(self, writes: Sequence[Write]) -> None:
+        """Write what puts conversations to sleep (``projections.storage.protocol.stub_write``), and
+        keep nothing of them here.
+
+        Whoever calls holds ``turn``. Raises :class:`Fenced` like :meth:`process`.
+        """
+        self._check_settled()
+        if await self._apply(self.checkpoint, list(writes)) is Verdict.DUPLICATE:
+            raise self.written_by_another()
+        for write in writes:
+            self._slots.pop(str(write.key).encode(), None)
+
+    @property
+    def folding(self) -> bool:
+        """Whether it is in the middle of a batch."""
+        return not self._settled
+
+    def _check_settled(self) -> None:
+        if not self._settled:
+            # What was folded and not written may not have been published: nobody may take it for
+            # done.
+            raise Fenced(f"{self.label} stopped in the middle of a batch")
+
+    async def _apply(self, checkpoint: Checkpoint, writes: list[Write]) -> Verdict:
+        answer = await self.store.apply(self.generation, self.number, checkpoint, writes)
+        if answer.verdict is Verdict.FENCED:
+            raise self.written_by_another()
+        if answer.verdict is Verdict.DUPLICATE:
+            # Another owner may have written it before some of these windows were loaded: then they
+            # folded the batch twice.
+            self._slots.clear()
+        self.checkpoint = Checkpoint(
+            answer.revision,
+            checkpoint.offset,
+            checkpoint.timestamp,
+            checkpoint.digest,
+            checkpoint.target,
+        )
+        return answer.verdict
+
+    async def due_windows(self, now_ms: int, limit: int = 100) -> list[Window]:
+        """Windows whose compaction request should go out (again) now."""
+        keys = await self.store.due(self.generation, self.number, now_ms, limit)
+        names = [str(key).encode() for key in keys]
+        await self._load(set(names))
+        windows = [self._slots[name].window for name in names]
+        self._evict()
+        return [
+            window
+            for window in windows
+            if window.meta.due is not None and window.meta.parked is None
+        ]
+
+    def _evict(self) -> None:
+        """Forget the windows that were written longest ago, down to the number that may be kept."""
+        if not self._touched:
+            while len(self._slots) > self._cached:
+                self._slots.popitem(last=False)
+
+    async def stored_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint in the store."""
+        return await self.store.checkpoint(self.generation, self.number)
+
+    async def check(self) -> Checkpoint:
+        """Raise :class:`Fenced` when the store's checkpoint is not the one this object wrote last
+        (Redis was wiped, say).
+
+        Where it is, but on a server that was started anew or took over, it is written again: then
+        readers know, too.
+        """
+        stored = await super().check()
+        if stored.unverified:
+            await self.set_target(self.checkpoint.target)
+        return stored
