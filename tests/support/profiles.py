@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+
+SLOW = [HealthCheck.too_slow]
+"""Not checked: how fast examples are made says how busy the machine is."""
 
 
 def register() -> None:
     """Make the profiles known; pytest's ``--hypothesis-profile`` takes one, else it is thorough."""
-    settings.register_profile("thorough", max_examples=100, deadline=None)
-    settings.register_profile("fast", max_examples=20, deadline=None)
+    settings.register_profile(
+        "thorough", max_examples=100, deadline=None, suppress_health_check=SLOW
+    )
+    settings.register_profile("fast", max_examples=20, deadline=None, suppress_health_check=SLOW)
     settings.load_profile("thorough")
 
 
