@@ -20,7 +20,7 @@ from unittest import mock
 from threadfold.cli.main import main
 
 COMMAND = [sys.executable, "-m", "threadfold.cli"]
-PROCESSES = {"up", "worker", "gateway", "rebuild", "projection"}
+PROCESSES = {"up", "worker", "gateway", "rebuild", "generations", "projection"}
 """Commands that handle signals, which only a main thread may, or never end by themselves."""
 
 _one_at_a_time = asyncio.Lock()

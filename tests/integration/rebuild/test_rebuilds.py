@@ -35,7 +35,7 @@ from streams.rebuild.preview import Preview
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
 from streams.worker import Runtime
-from tests.integration.projector.test_outages import all_applied, messages
+from tests.integration.projector.test_outages import messages
 from tests.integration.projector.test_pipeline import sentence
 from tests.support.commands import cli, ok
 from tests.support.generations import open_generation
@@ -577,7 +577,7 @@ async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) ->
                     for r in messages(random.Random(7), 100 * part, 100)
                 ]
             )
-        await all_applied(settings, log, runtime.store)
+        await until(lambda: caught_up(runtime), limit=60)
     sizes: list[int] = []
     apply = store.apply
 

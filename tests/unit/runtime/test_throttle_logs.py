@@ -51,11 +51,12 @@ def test_tracebacks_what_is_critical_and_what_only_informs_pass() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle_logs, "MOST", 10)
+    monkeypatch.setattr(module, "MOST", 10)
     one = ThrottledLogs(by_form=False)
-    for n in range(1000):
-        assert one.filter(line("text %d", n))
-    assert len(one._said) <= 10
+    assert [one.filter(line("text %d", n)) for n in range(10)] == [True] * 10
+    assert not one.filter(line("text %d", 0)), "remembered: it is said already"
+    assert one.filter(line("text %d", 10)), "one more than there is room for"
+    assert one.filter(line("text %d", 0)), "forgotten with the others"
 
 
 def test_a_service_damps_the_loggers_there_are_once() -> None:
