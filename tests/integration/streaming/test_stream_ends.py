@@ -48,7 +48,8 @@ async def test_a_reader_that_takes_nothing_is_let_go_with_a_reason_and_the_other
                 positions += await pair.append(
                     "slow", *({"type": "acme.blob.v1", "blob": "x" * 20_000} for _ in range(25))
                 )
-                await quick.until(lambda: len(quick.events()) >= len(positions))
+                sent = len(positions)
+                await quick.until(lambda sent=sent: len(quick.events()) >= sent)
             assert [event.id for event in quick.events()] == positions
             # Its queue holds 4 MiB, the system's buffers some more: 16 MB were sent.
             await until(
