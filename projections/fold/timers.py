@@ -95,10 +95,10 @@ def changed_timer(before: Timed, now: Timed, at_ms: int) -> int | None:
     there is none (any more).
 
     Args:
-        before: what the stored time follows from. at_ms: no earlier than the window's last message,
-        by the broker's clock: the time of the record that the write ends with, or of the
-            write itself where that is not known (windows put back by healing). So a stored time may
-            be late by what lies between.
+        before: what the stored time follows from.
+        at_ms: no earlier than the window's last message, by the broker's clock: the time of the
+            record that the write ends with, or of the write itself where that is not known (windows
+            put back by healing). So a stored time may be late by what lies between.
 
     A stored time says when to *look*, not that anything happened: :func:`fired` is asked then, with
     the last message's true time. Where the message is the one from before (a suspension came, a
@@ -118,8 +118,10 @@ def fired(
 
     Args:
         last_ms: the last message's time by the broker's clock; None when it is not known: the
-        session is not closed then. now_ms: the present. turn_from_ms: the time from which on the
-        turn in force holds its lease; None when it is not known: it is not ended then.
+            session is not closed then.
+        now_ms: the present.
+        turn_from_ms: the time from which on the turn in force holds its lease; None when it is not
+            known: it is not ended then.
 
     Ids derive from the conversation, what ends (the last message, the suspension's event) and the
     last rollback, so an event that is said again is a duplicate, while one that a rollback took

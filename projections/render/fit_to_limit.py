@@ -1,9 +1,13 @@
 """How a render is fitted to a limit: what it gives up, step by step, when it is over its limit.
 
-1. Older groups, the oldest first, behind one line with their positions; the newest user's message,
-   groups that wait for somebody, and the last group stay. 2. Tool results, the oldest first,
-   shortened to stubs. 3. Pinned results. 4. At last the system lane but its newest message, and the
-   text of the messages that are left, evenly. What still does not fit is said, with the sizes.
+1. Older groups, the oldest first, make way for one line with their positions. The newest user
+   message, groups that wait for somebody, and the last group stay.
+2. Tool results, the oldest first, are shortened to stubs.
+3. Pinned results are shortened too.
+4. At last the system lane goes but its newest message, and the text of the messages that are left
+   is cut evenly.
+
+What still does not fit is refused, with the sizes.
 
 The fold's own cuts keep a window under the ceiling; this is for one reader's own limit
 (``max_tokens``), and for what cuts must not touch.

@@ -375,8 +375,9 @@ def stub_write(
     """The write that replaces a stored window by a stub; timer and lists stay as they are.
 
     Args:
-        recents: the names of the stored blocks of its recent ids. after: the write of the whole
-        window, where the store does not have it: of it, only due, timer and lists are written.
+        recents: the names of the stored blocks of its recent ids.
+        after: the write of the whole window, where the store does not have it: of it, only due,
+            timer and lists are written.
     """
     whole = after or rest_write(key)
     put = [(STUB, encode_stub(stub))]

@@ -176,7 +176,8 @@ def restore(
 
     Raises:
         KeyError: an event is not there: the log lost it, or the snapshot is of another incarnation
-        of the topic. ValueError: the snapshot cannot be read.
+            of the topic.
+        ValueError: the snapshot cannot be read.
     """
     parts = _parts.decode(snapshot)
     variants = Variants(lambda offset: str(Position(partition, offset)), "", rules.callables)

@@ -59,8 +59,9 @@ class Compactor:
 
         Args:
             summarizers: by name, raising ``InvalidPolicy`` for one it does not know; None: those of
-            the settings. wanted: tells before each answer of :meth:`answer_wanted` whether it is
-            still asked for; None: it always is.
+                the settings.
+            wanted: tells before each answer of :meth:`answer_wanted` whether it is still asked for;
+                None: it always is.
 
         Raises:
             InvalidSettings: a summariser of the settings lacks its key.

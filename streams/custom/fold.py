@@ -57,9 +57,11 @@ class ProjectionPartition(OwnedPartition):
         over.
 
         Raises:
-            Fenced: another process wrote; nothing was written. ProjectionFailed: ``apply`` raised;
-            nothing was written. RedisUnavailable, KafkaUnavailable: unknown whether it was; go on
-            from the stored checkpoint. CorruptWindow, KeyUnusable: as named.
+            Fenced: another process wrote; nothing was written.
+            ProjectionFailed: ``apply`` raised; nothing was written.
+            RedisUnavailable, KafkaUnavailable: unknown whether it was; go on from the stored
+                checkpoint.
+            CorruptWindow, KeyUnusable: as named.
         """
         rows = [row for row in rows if row.offset > self.checkpoint.offset]
         if not rows:

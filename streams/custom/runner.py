@@ -89,9 +89,11 @@ class ProjectionRunner(Folder[ProjectionPartition]):
 
         Raises:
             ProjectionFailed, InvalidProjection: the projection raised an error, or put what is no
-            value. LogTruncated: it has to be folded from the log's first event, which is gone; the
-            results there are stay as they are. KeyUnusable: a master key is missing, or is another
-            one. KafkaUnavailable: the brokers do not answer at the start.
+                value.
+            LogTruncated: it has to be folded from the log's first event, which is gone; the results
+                there are stay as they are.
+            KeyUnusable: a master key is missing, or is another one.
+            KafkaUnavailable: the brokers do not answer at the start.
         """
         self.generation = await self._choose()
         while not self._stopping.is_set():

@@ -60,9 +60,10 @@ async def pieces_backwards(
     (one scattered read each).
 
     Args:
-        below: only offsets less than this one. above: only offsets greater than this one. span_of:
-        begin with the span of the summary event at this offset: going on deep in a history costs no
-        more than at its top.
+        below: only offsets less than this one.
+        above: only offsets greater than this one.
+        span_of: begin with the span of the summary event at this offset: going on deep in a history
+            costs no more than at its top.
     """
     at = span_of
     if at is None:

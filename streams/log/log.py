@@ -156,9 +156,11 @@ class Log(Protocol):
 
         Raises:
             Erased, KeyUnusable: as ``streams.encryption.payload_cipher.PayloadCipher.seal`` says;
-            nothing was appended. EventTooLarge: one of them is over what Kafka takes in one
-            message; nothing was appended. Overloaded: too much is on its way already; nothing was
-            appended. KafkaUnavailable: unknown whether they are in; repeat with the same ids.
+                nothing was appended.
+            EventTooLarge: one of them is over what Kafka takes in one message; nothing was
+                appended.
+            Overloaded: too much is on its way already; nothing was appended.
+            KafkaUnavailable: unknown whether they are in; repeat with the same ids.
         """
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:

@@ -83,7 +83,8 @@ async def check_whole(log: Log, topic: str, *, accept: bool) -> None:
 
     Raises:
         LogTruncated: the first events of a partition are gone; the message names all such
-        partitions, and says what to do. KafkaUnavailable: it is unknown.
+            partitions, and says what to do.
+        KafkaUnavailable: it is unknown.
     """
     if not accept:
         for sentence in said_of_begins(topic, await log.beginning_offsets()):

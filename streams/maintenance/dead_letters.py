@@ -258,10 +258,12 @@ class DeadLetters:
             How many events were folded, and where it is parked now; None: nowhere.
 
         Raises:
-            InvalidPosition: it is not parked. LogTruncated: events that wait are gone with the
-            log's beginning, and that is not accepted. Healing, CorruptWindow, KafkaUnavailable,
-            RedisUnavailable, KeyUnusable: nothing was changed. Fenced: others wrote in between
-            every time.
+            InvalidPosition: it is not parked.
+            LogTruncated: events that wait are gone with the log's beginning, and that is not
+                accepted.
+            Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was
+                changed.
+            Fenced: others wrote in between every time.
         """
         for attempt in range(ATTEMPTS):
             number, checkpoint, window, mark = await self.window(key)
@@ -323,7 +325,8 @@ class DeadLetters:
 
         Raises:
             InvalidPosition: no conversation is parked at the position; nor does it wait in one, and
-            could not be read there. KafkaUnavailable: unknown whether it is in; drop it again.
+                could not be read there.
+            KafkaUnavailable: unknown whether it is in; drop it again.
         """
         raw = await self.record(position)
         role, parked = await self.role(position, raw)

@@ -59,9 +59,10 @@ async def mend(
             there.
 
     Raises:
-        Healing: the partition is being brought back from the log. Fenced: others wrote in between
-        every time. KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is
-        right, and mending may be repeated.
+        Healing: the partition is being brought back from the log.
+        Fenced: others wrote in between every time.
+        KafkaUnavailable, RedisUnavailable, KeyUnusable: as named; what was written is right, and
+            mending may be repeated.
     """
     folded = ShadowFold(log, partition, rules, set(keys))
     order = sorted(keys)

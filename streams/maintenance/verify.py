@@ -264,10 +264,11 @@ async def verify(
 
     Args:
         sample: how many conversations to compare, chosen at random; None for all. Windows too many
-        are looked for with all only. progress: called with offsets gone through and offsets in the
-        log. snapshots: the topic to begin from; None: every partition is folded from its first
-        event. deep: trust no snapshot, wherever there are some. repair: mend what differs by folds
-        from the log's first event, then compare it again.
+            are looked for with all only.
+        progress: called with offsets gone through and offsets in the log.
+        snapshots: the topic to begin from; None: every partition is folded from its first event.
+        deep: trust no snapshot, wherever there are some.
+        repair: mend what differs by folds from the log's first event, then compare it again.
 
     Raises:
         Healing: a partition was not brought back within 20 seconds; nothing can be said of it.

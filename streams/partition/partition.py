@@ -112,9 +112,10 @@ class Partition(PartitionWindows):
         Records at or before the checkpoint are passed over.
 
         Raises:
-            Fenced: nothing was written. RedisUnavailable, KafkaUnavailable: unknown whether it was;
-            adopt the stored checkpoint and go on from there. TooMuchPoison: nothing was published
-            or written.
+            Fenced: nothing was written.
+            RedisUnavailable, KafkaUnavailable: unknown whether it was; adopt the stored checkpoint
+                and go on from there.
+            TooMuchPoison: nothing was published or written.
         """
         await self.fold(rows)
         return await self.write()

@@ -70,9 +70,11 @@ class Projector(Folder[Partition]):
         """Project until :meth:`stop`; Kafka or Redis being away is waited out, never an end.
 
         Raises:
-            KafkaUnavailable: the brokers do not answer at the start. KeyUnusable: a master key is
-            missing, or is another one: windows folded without it would be wrong. TooMuchPoison:
-            more of what comes in cannot be applied than the setting ``max_poison_share`` allows.
+            KafkaUnavailable: the brokers do not answer at the start.
+            KeyUnusable: a master key is missing, or is another one: windows folded without it would
+                be wrong.
+            TooMuchPoison: more of what comes in cannot be applied than the setting
+                ``max_poison_share`` allows.
         """
         try:
             await self._check_snapshots()

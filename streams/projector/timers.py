@@ -41,9 +41,9 @@ async def fire_timers(partition: Partition, now_ms: int) -> None:
     not folded yet may be the message that keeps a session open.
 
     Raises:
-        Fenced: the partition is another's now; nothing was appended. CorruptWindow,
-        RedisUnavailable: as named; what rang rings again. Kafka being away is logged, and tried
-        again after ``AGAIN_MS``.
+        Fenced: the partition is another's now; nothing was appended.
+        CorruptWindow, RedisUnavailable: as named; what rang rings again. Kafka being away is
+            logged, and tried again after ``AGAIN_MS``.
     """
     if not await partition.store.timers(partition.generation, partition.number, now_ms, 1):
         return

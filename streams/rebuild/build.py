@@ -153,9 +153,11 @@ class Builder:
         """Fold in rounds, until a round has little to do.
 
         Raises:
-            Stopped: it was asked to end. Fenced: another process writes these windows.
-            UnknownGeneration: the generation was dropped meanwhile. KafkaUnavailable,
-            RedisUnavailable: as named; another builder goes on from what is written.
+            Stopped: it was asked to end.
+            Fenced: another process writes these windows.
+            UnknownGeneration: the generation was dropped meanwhile.
+            KafkaUnavailable, RedisUnavailable: as named; another builder goes on from what is
+                written.
         """
         for _ in range(ROUNDS):
             before = self.events

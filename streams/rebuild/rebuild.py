@@ -57,9 +57,11 @@ async def rebuild(
 
     Args:
         number: build this one instead, which was begun before: it is brought up to where the live
-        one is. jobs: how many processes fold; 1 is this one. Of what runs there only ``settings``
-        is known: another log or store is not. progress: called with the records folded, and how
-        many there were to fold when it began; more come while it runs.
+            one is.
+        jobs: how many processes fold; 1 is this one. Of what runs there only ``settings`` is known:
+            another log or store is not.
+        progress: called with the records folded, and how many there were to fold when it began;
+            more come while it runs.
 
     Raises:
         InvalidPolicy: the policy does not hold.

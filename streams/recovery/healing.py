@@ -84,8 +84,8 @@ async def heal_from_snapshots(
 
     Args:
         partition: with the stored checkpoint adopted (an empty one where the store has none);
-        nothing else may fold it meanwhile. target: the offset up to which it heals at least; it
-        grows to what is found in windows.
+            nothing else may fold it meanwhile.
+        target: the offset up to which it heals at least; it grows to what is found in windows.
 
     Returns:
         How many windows were put back; the checkpoint is at the marker then. None when snapshots
@@ -134,7 +134,8 @@ async def restored_at_marker(
 
     Args:
         partition: names number, generation and rules; neither its store nor its checkpoint is
-        looked at. wanted: the conversations that matter, None for all.
+            looked at.
+        wanted: the conversations that matter, None for all.
 
     Returns:
         The marker's offset, the offset up to which windows may be ahead of it, and the windows;

@@ -62,8 +62,9 @@ async def put_to_sleep(
     too large stays, and comes up again after its next write. What is asleep leaves ``changed``.
 
     Raises:
-        Fenced: the partition is another's now. KafkaUnavailable, RedisUnavailable: as named;
-        nothing is wrong then, call it again. CorruptWindow: as ``Partition.stored`` says.
+        Fenced: the partition is another's now.
+        KafkaUnavailable, RedisUnavailable: as named; nothing is wrong then, call it again.
+        CorruptWindow: as ``Partition.stored`` says.
     """
     async with partition.turn:
         at: Checkpoint = partition.checkpoint

@@ -29,7 +29,8 @@ async def refold(
 
     Raises:
         CorruptWindow: the log does not give what a stub says: it is not the log the windows were
-        folded from, or has lost events. KafkaUnavailable: as named.
+            folded from, or has lost events.
+        KafkaUnavailable: as named.
     """
     begin = time.perf_counter()
     ends = {key: stub.position for key, stub in stubs.items()}

@@ -67,7 +67,8 @@ def serve_app(
 
     Args:
         http: the parser of requests; `auto` is httptools (bounded) where it is installed, else h11
-        (docs/decisions/0018). uvloop: its event loop, where it is installed; else asyncio's own.
+            (docs/decisions/0018).
+        uvloop: its event loop, where it is installed; else asyncio's own.
 
     Raises:
         InvalidSettings: host and port cannot be listened on.

@@ -101,9 +101,10 @@ async def summaries(
     "next_before"}``.
 
     Raises:
-        InvalidRequest: ``limit`` is not 1 to 200. InvalidPosition: ``before`` is not a cursor of
-        this list. UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as
-        ``ConversationService.window`` says.
+        InvalidRequest: ``limit`` is not 1 to 200.
+        InvalidPosition: ``before`` is not a cursor of this list.
+        UnknownConversation, Erased, Healing, RedisUnavailable, KafkaUnavailable: as
+            ``ConversationService.window`` says.
     """
     _check_limit(limit)
     window = await backend.window(tenant, conversation)
