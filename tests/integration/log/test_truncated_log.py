@@ -162,6 +162,7 @@ async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(
     assert "has lost its beginning, in partition 0" in capsys.readouterr().err
 
 
+@pytest.mark.long
 async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_beginning_has(
     settings: Settings,
 ) -> None:
@@ -207,6 +208,7 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
     await log.stop()
 
 
+@pytest.mark.long
 async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(
     settings: Settings,
 ) -> None:
@@ -249,7 +251,7 @@ async def counted(view: views.View) -> int:
     return sum(day["events"] for day in (await view.all("acme")).values())
 
 
-@pytest.mark.parametrize("accept", [False, True])
+@pytest.mark.parametrize("accept", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
     settings: Settings, accept: bool
 ) -> None:
@@ -273,6 +275,7 @@ async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
     await log.stop()
 
 
+@pytest.mark.long
 async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_where_that_is_accepted(
     settings: Settings,
 ) -> None:
