@@ -35,7 +35,7 @@ from threadfold.gateway.openapi import openapi_document
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.quotas import Quotas, SharedBuckets
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live
 
