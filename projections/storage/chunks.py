@@ -156,8 +156,8 @@ def split_chunk(value: bytes, skip: int) -> Split:
         quick = _decode_bodies(value)
         if not quick.mixed:
             offsets = accumulate(quick.offsets)
-            shown = compress(offsets, quick.sizes) if 0 in quick.sizes else offsets
-            return Split((), quick.bodies, (), list(shown))
+            with_body = compress(offsets, quick.sizes) if 0 in quick.sizes else offsets
+            return Split((), quick.bodies, (), list(with_body))
     entries = entries_of(decode_chunk(value))[skip:]
     system = [e for e in entries if e.kind == Kind.SYSTEM]
     shown = [e for e in entries if e.kind <= LAST_RENDERED and e.body]
