@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from projections.errors import WaitTimedOut
 from projections.names import Position
-from projections.storage.protocol import WindowReader
+from projections.storage.protocol import Checkpoint
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -19,14 +20,21 @@ it stands still.
 """
 
 
-class Waiting:
+class Checkpoints(Protocol):
+    """The part of a window store that is read here."""
+
+    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
+        """The partition's checkpoint, None if the store has none."""
+
+
+class CheckpointWaits:
     """Callers that wait for the live generation's checkpoints.
 
     All callers share one read per partition and interval. Used within one event loop; :meth:`stop`
     ends all waits.
     """
 
-    def __init__(self, store: WindowReader, generation: Callable[[], int]) -> None:
+    def __init__(self, store: Checkpoints, generation: Callable[[], int]) -> None:
         """Args: ``generation`` returns the live one. It is called at every read, because a rebuild
         may switch it.
         """
@@ -35,7 +43,7 @@ class Waiting:
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
 
-    async def reach(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
+    async def wait_for(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
         """Return once the windows of the position's partition include it and may be read.
 
         Raises:
