@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from projections.errors import WaitTimedOut
 from projections.names import Position
-from projections.storage.protocol import WindowReader
+from projections.storage.protocol import Checkpoints
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -26,7 +26,7 @@ class Waiting:
     ends all waits.
     """
 
-    def __init__(self, store: WindowReader, generation: Callable[[], int]) -> None:
+    def __init__(self, store: Checkpoints, generation: Callable[[], int]) -> None:
         """Args: ``generation`` returns the live one. It is called at every read, because a rebuild
         may switch it.
         """
