@@ -33,12 +33,12 @@ from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
+from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, flat_event, page
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
-from threadfold.service.waiting import Waiting
 
 PATIENCE = 5.0
 """Seconds that a read waits for a window that has to be folded from the log. After that it raises
@@ -62,7 +62,9 @@ class ConversationReader:
         self.keys = KeyRing(settings, encrypting(self.control))
         self.store = RedisStore(settings.redis, settings.topic_prefix)
         self.store.reader = self._reader = HydratingReader(self.store)
-        self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
+        self._waiting = CheckpointWaits(
+            self.store, lambda: self.control.state.live_generation.number
+        )
         self._rules: Rules | None = None
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
@@ -123,11 +125,11 @@ class ConversationReader:
     ) -> None:
         await self.stop()
 
-    async def reach(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of the position's partition include it; raises like
         :meth:`caught_up`.
         """
-        await self._waiting.reach(position, timeout)
+        await self._waiting.wait_for(position, timeout)
 
     async def window(
         self,
@@ -149,7 +151,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await self.reach(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
             raise _unknown(key)
@@ -199,7 +201,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await self.reach(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout)
         if fmt == "openai":
             joined = await self.windows.context(key, max_tokens)
             if joined is not None:

@@ -29,7 +29,7 @@ from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
-from threadfold.service.erasure import Eraser, user_tag
+from threadfold.service.erasure import Eraser
 from threadfold.streaming import Live
 
 SMALL = {
@@ -492,7 +492,7 @@ async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(
         assert report.differing == []
 
 
-async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_again(
+async def test_all_conversations_of_a_user_are_erased_and_a_repeat_answers_the_same_receipts(
     made: Settings,
 ) -> None:
     async with stack(made) as (_, backend):
@@ -503,7 +503,7 @@ async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_
             )
         eraser = Eraser(backend, no_text)
         # One was erased before the rest: as if it had been cut off in between.
-        first = await eraser._erase(Key("sealed", "u1"), user_tag("sealed", "bob/1"))
+        first = await eraser.conversation("sealed", "u1", user="bob/1")
         receipts = await eraser.user("sealed", "bob/1")
         assert [receipt.conversation for receipt in receipts] == ["u1", "u2"]
         assert receipts[0] == first

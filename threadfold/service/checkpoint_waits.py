@@ -19,7 +19,7 @@ it stands still.
 """
 
 
-class Waiting:
+class CheckpointWaits:
     """Callers that wait for the live generation's checkpoints.
 
     All callers share one read per partition and interval. Used within one event loop; :meth:`stop`
@@ -35,7 +35,7 @@ class Waiting:
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
 
-    async def reach(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
+    async def wait_for(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
         """Return once the windows of the position's partition include it and may be read.
 
         Raises:
