@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from projections.redis.store import RedisStore
 from projections.storage.protocol import WindowStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log.log import KafkaLog
+from streams.control.state import Generation
+from streams.log.kafka_log import KafkaLog
 from streams.recovery.hydrating_store import HydratingStore
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots

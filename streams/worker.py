@@ -22,9 +22,9 @@ from faust.transport.drivers import aiokafka as driver
 from projections.errors import ThreadfoldError, TopicMismatch
 from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor, decode_request
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.compaction_scheduler import Wanted
 from streams.projector.progress import AnswerProgress, FoldProgress

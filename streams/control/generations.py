@@ -21,7 +21,8 @@ import msgspec
 from projections.errors import Conflict, Healing, ThreadfoldError
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Verdict, WindowStore
-from streams.control.follower import Control, Generation, State
+from streams.control.control_topic import Control
+from streams.control.state import Generation, State
 from streams.runtime.tasks import end_tasks
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from projections.errors import Erased, ThreadfoldError
 from projections.events.types import full_type
 from projections.events.validation import Record
-from streams.control.follower import Control, State
+from streams.control.control_topic import Control
+from streams.control.state import State
 from streams.encryption.key_table import ERASED, Erasure, KeyTable, encode_key, key_place
 from streams.encryption.master_keys import MasterKeys, master_keys_of
 from streams.encryption.payload_cipher import KEY_BYTES, KID_BYTES, MARK, kid_in, seal_event

@@ -21,8 +21,8 @@ from projections.errors import (
     ProjectionFailed,
 )
 from projections.storage.protocol import Checkpoint
+from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Control
 from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
@@ -162,7 +162,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
 
     @property
     def _record(self) -> ProjectionRecord:
-        return self.control.state.views.get(self.projection.name, ProjectionRecord())
+        return self.control.state.projections.get(self.projection.name, ProjectionRecord())
 
     def _moved(self) -> bool:
         """Whether another generation of this version has become live, which is the one to feed

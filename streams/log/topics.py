@@ -154,7 +154,7 @@ async def check_shapes(settings: Settings) -> list[str]:
     """What is wrong with the shape of the topics, one sentence each; empty when all is well.
 
     Partition counts must agree among the topics keyed by conversation; that the count never changed
-    is checked against the live generation's record (``streams.control.follower``).
+    is checked against the live generation's record.
     """
     async with admin_client(settings) as admin:
         existing = set(await admin.list_topics())

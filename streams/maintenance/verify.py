@@ -23,7 +23,7 @@ from projections.names import Key, Position, parse_key
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, Index, Stored, WindowStore
 from projections.storage.snapshots import stamp_of
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.maintenance.compare import TOO_MANY, UNREADABLE, difference, misplaced, named
 from streams.maintenance.repair import mend

@@ -19,7 +19,7 @@ from streams.log.clients import (
     start_client,
     stop_client,
 )
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.projector.projector import Projector
 from streams.runtime.watchdog import Look
 from streams.settings.settings import Settings

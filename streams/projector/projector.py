@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from projections.errors import CorruptWindow, KeyUnusable, TooMuchPoison
 from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.log import Log, Row
 from streams.log.retention import check_reach
 from streams.partition.failure_share import FailureShare

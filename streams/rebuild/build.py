@@ -14,8 +14,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from projections.storage.protocol import Checkpoint, WindowStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
 from streams.control.generations import known_generation
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.log.rollback_cache import RollbackCache
 from streams.partition.log_identity import why_other

@@ -16,8 +16,9 @@ import msgspec
 
 from projections.errors import KafkaUnavailable, RedisUnavailable
 from projections.storage.protocol import WindowStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
 from streams.control.generations import Hold, begin, known_generation, make_live
+from streams.control.state import Generation
 from streams.log.log import Log
 from streams.log.retention import check_whole
 from streams.rebuild.build import Bounds, Builder, left_to_fold

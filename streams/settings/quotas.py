@@ -92,8 +92,7 @@ class Tenant(msgspec.Struct, omit_defaults=True):
     """A tenant. ``next_policy`` waits for the next generation; ``policy`` is what it was first
     recorded with.
 
-    ``version`` counts its records: of two that were written at once, with the same one, the first
-    counts (``streams.control.follower``).
+    ``version`` counts its records: of two records with the same version the first counts.
     """
 
     name: str

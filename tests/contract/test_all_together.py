@@ -28,8 +28,8 @@ from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
+from streams.control.state import Generation
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.maintenance import dead_letters

@@ -13,7 +13,8 @@ from projections.errors import InvalidPosition, ThreadfoldError
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.window.meta import Parked
 from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, sequential_consumer
-from streams.log.log import KafkaLog, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Raw
 from streams.log.topics import partition_count
 from streams.maintenance.dead_letters import DeadLetters, closing, decoded
 from streams.partition.step import POISON, RECORD, read_row

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from streams.control.follower import Generation, State
 from streams.control.generations import candidate, drop
+from streams.control.state import Generation, State
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import SAMPLE, Preview
 from streams.rebuild.rebuild import RebuildReport

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from projections.errors import InvalidProjection
-from streams.control.follower import State
+from streams.control.state import State
 from streams.custom.projection import Projection, check_projection
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
@@ -135,7 +135,7 @@ def list_(data: Path | None) -> None:
         async with open_control(load_settings(data)) as control:
             return control.state
 
-    for name, record in sorted(run(read()).views.items()):
+    for name, record in sorted(run(read()).projections.items()):
         for number, generation in sorted(record.generations.items()):
             state = (
                 "live"

@@ -18,9 +18,10 @@ from aiokafka.admin import RecordsToDelete
 
 from projections.errors import RedisUnavailable
 from projections.redis.store import RedisStore
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.log.clients import admin_client, make_consumer
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.maintenance.verify import verify
 from streams.projector.progress import AnswerProgress, FoldProgress

@@ -27,8 +27,7 @@ from projections.errors import Conflict, TenantExists, UnknownProjection, Unknow
 from projections.names import check_name
 from projections.policy.policy import Rules
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.state import Generation as Generation
-from streams.control.state import State as State
+from streams.control.state import Generation, State
 from streams.log.compacted_topic import CompactedTopic, TopicRecord
 from streams.settings.callables import load_callables
 from streams.settings.quotas import (
@@ -273,7 +272,7 @@ class Control:
         """The record of a custom projection; raises :class:`UnknownProjection` when it has no
         results.
         """
-        found = self.state.views.get(name)
+        found = self.state.projections.get(name)
         if found is None or found.live is None:
             raise UnknownProjection(
                 f"projection {name} has no results yet: start it with `threadfold projection run`"
@@ -291,12 +290,12 @@ class Control:
             KafkaUnavailable: as named.
         """
         for _ in range(ATTEMPTS):
-            before = (await self.sync()).views.get(name, ProjectionRecord())
+            before = (await self.sync()).projections.get(name, ProjectionRecord())
             after = change(before)
             if after is None:
                 return before
             await self.write({f"view/{name}": after})
-            if self.state.views.get(name) == after:
+            if self.state.projections.get(name) == after:
                 return after
         raise Conflict(
             f"the record of projection {name} is changed by others all the time: try again"

@@ -1,5 +1,5 @@
-"""The offsets that whoever folds the log commits to its group: for lag tools, and to know
-how far effects were announced or readers have been.
+"""The consumer group of whoever folds the log: the offsets it commits, for lag tools and to know
+how far effects were announced, and the partitions it is assigned.
 
 Where a partition goes on is the checkpoint beside its windows. Losing one costs repeated
 announcements, never an event.
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from streams.log.clients import LAST_WORDS
@@ -58,3 +59,32 @@ class Commits:
             logger.warning(
                 "the last commit is left out: Kafka at %s does not answer", self._settings.kafka
             )
+
+
+class Owner(Protocol):
+    """Whoever owns the partitions that a group assigns."""
+
+    async def commit(self) -> None:
+        """Commit what is done."""
+
+    def revoked(self, numbers: Iterable[int]) -> None:
+        """Give partitions up."""
+
+    def assigned(self, numbers: Iterable[int]) -> None:
+        """Take partitions over."""
+
+
+class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Hands aiokafka's assignments on to an owner."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Commit what is done, then let go."""
+        await self._owner.commit()
+        self._owner.revoked(tp.partition for tp in revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Take over; reading starts when the partition is prepared."""
+        self._owner.assigned(tp.partition for tp in assigned)
