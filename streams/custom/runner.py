@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from projections.errors import (
-    CorruptWindow,
     InvalidProjection,
     KeyUnusable,
     LogTruncated,
@@ -29,7 +28,7 @@ from streams.custom.projection import Projection, check_projection
 from streams.log.log import Log, Row
 from streams.log.retention import check_reach, said_of_begins
 from streams.partition.folder import Folder, Prepared
-from streams.partition.log_identity import why_other
+from streams.partition.log_identity import stored_place
 from streams.partition.runtime import FETCH_ROWS, PartitionRuntime
 from streams.settings.settings import Settings
 
@@ -267,9 +266,13 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         partition = ProjectionPartition(
             self.projection, self.generation, number, self.store, self.log
         )
-        begin = (await self.log.beginning_offsets())[number]
-        end = (await self.log.last_records())[number]
-        stored = await self._stored_checkpoint(partition, begin, end)
+        stored, begin, end, _ = await stored_place(
+            self.log,
+            number,
+            partition.stored_checkpoint(),
+            recreated=number in self.runtime.recreated,
+            what=f"results of {self.name}",
+        )
         check_reach(
             self.runtime.topic,
             number,
@@ -292,26 +295,3 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         # A store that was set back is committed as it is.
         self.runtime.commits.known.pop(number, None)
         return Prepared(partition, begin)
-
-    async def _stored_checkpoint(
-        self, partition: ProjectionPartition, begin: int, end: int
-    ) -> Checkpoint | None:
-        """The checkpoint in the store, if it can be read and is of this log."""
-        number = partition.number
-        try:
-            stored = await partition.stored_checkpoint()
-        except CorruptWindow as error:
-            logger.error("%s", error)
-            return None
-        why = await why_other(self.log, number, stored, begin, end)
-        if why is None and stored is not None and number in self.runtime.recreated:
-            why = "its topic was made anew"
-        if why is not None:
-            logger.warning(
-                "partition %d: the log is not the one projection %s was folded from: %s",
-                number,
-                self.projection.name,
-                why,
-            )
-            return None
-        return stored

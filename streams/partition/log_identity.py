@@ -22,13 +22,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
-from projections.errors import ThreadfoldError
+from projections.errors import CorruptWindow, ThreadfoldError
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
 from streams.log.clients import AIOKafkaConsumer, KafkaError, TopicPartition, route
@@ -104,6 +104,63 @@ async def why_other(
     return None
 
 
+class StoredPlace(NamedTuple):
+    """What is stored of a partition, and the log there is now."""
+
+    checkpoint: Checkpoint | None
+    """None: there is none that can be read and is of this log."""
+    begin: int
+    end: int
+    """The log's first offset, and the one its next record gets."""
+    other: bool
+    """Whether the stored one is of another log, or the topic was made anew."""
+
+
+async def stored_place(
+    log: Log,
+    number: int,
+    stored: Awaitable[Checkpoint | None],
+    *,
+    committed: int = 0,
+    recreated: bool = False,
+    what: str = "windows",
+) -> StoredPlace:
+    """Read a partition's stored checkpoint, and look whether it is of the log there is now; what is
+    not is logged.
+
+    Args:
+        committed: the offset its group committed: the log ended there or later once.
+        recreated: the topic was made anew since, so no checkpoint is of it.
+        what: names in the log what was folded.
+
+    Raises:
+        KafkaUnavailable, RedisUnavailable: it is unknown now.
+    """
+    try:
+        checkpoint = await stored
+    except CorruptWindow as error:
+        logger.error("partition %d: %s", number, error)
+        checkpoint = None
+    begin = (await log.beginning_offsets())[number]
+    known = max(committed, 0 if checkpoint is None else checkpoint.offset + 1)
+    end = await settled_end(log, number, known)
+    why = (
+        "its topic was made anew"
+        if recreated
+        else await why_other(log, number, checkpoint, begin, end)
+    )
+    if why is not None:
+        logger.warning(
+            "partition %d: the log is not the one its %s were folded from, they are folded anew:"
+            " %s",
+            number,
+            what,
+            why,
+        )
+        checkpoint = None
+    return StoredPlace(checkpoint, begin, end, why is not None)
+
+
 class Start(NamedTuple):
     """Where a partition goes on."""
 
@@ -118,48 +175,25 @@ class Start(NamedTuple):
     """Whether this is another log than the one that was folded and announced."""
 
 
-async def find_start(
-    log: Log,
-    number: int,
-    stored: Checkpoint | None,
-    *,
-    committed: int,
-    served: int,
-    anew: bool,
-    accept: bool,
+def find_start(
+    number: int, place: StoredPlace, *, committed: int, served: int, accept: bool
 ) -> Start:
-    """Find where a partition goes on in the log there is now.
+    """Find where a partition goes on, and up to where it heals.
 
     Args:
         committed: the offset its group committed: what is before it was announced.
         served: the offset up to which it was served.
-        anew: the topic was made anew since, so no checkpoint is of it.
         accept: whether a log without its beginning is folded from what is left.
-
-    Raises:
-        KafkaUnavailable: it is unknown now.
     """
-    begin = (await log.beginning_offsets())[number]
-    end = await settled_end(
-        log, number, max(committed, stored.offset + 1 if stored is not None else 0)
-    )
-    why = "its topic was made anew" if anew else await why_other(log, number, stored, begin, end)
-    if why is not None:
-        logger.warning(
-            "partition %d: the log is not the one its windows were folded from, they are folded"
-            " anew: %s",
-            number,
-            why,
-        )
-        stored = None
-    elif committed > end:
+    stored, begin, end, other = place
+    if not other and committed > end:
+        other = True
         logger.warning(
             "partition %d: the log lost its tail: it was read up to offset %d and ends at %d",
             number,
             committed - 1,
             end,
         )
-    other = why is not None or committed > end
     # Where Redis lost it, was started anew or another one took over, nobody knows how far readers
     # have seen, but no farther than the end.
     unknown = committed > 0 if stored is None else stored.unverified

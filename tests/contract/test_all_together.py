@@ -37,7 +37,7 @@ from streams.maintenance.dead_letters import DeadLetters
 from streams.maintenance.repair import mend
 from streams.maintenance.verify import verify
 from streams.partition import log_identity
-from streams.partition.log_identity import find_start
+from streams.partition.log_identity import find_start, stored_place
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
@@ -205,15 +205,10 @@ class World:
         if self.owner is not None and self.rng.random() < 0.3:
             self.zombies = [*self.zombies[-2:], self.owner]
         self.rounds.forget([NUMBER])
-        stored = await self.store.checkpoint(self.generation, NUMBER)
-        start = await find_start(
-            self.log,
-            NUMBER,
-            stored,
-            committed=self.served + 1,
-            served=self.served,
-            anew=False,
-            accept=False,
+        stored = self.store.checkpoint(self.generation, NUMBER)
+        place = await stored_place(self.log, NUMBER, stored, committed=self.served + 1)
+        start = find_start(
+            NUMBER, place, committed=self.served + 1, served=self.served, accept=False
         )
         if start.other:
             self.served = start.end - 1
