@@ -37,7 +37,7 @@ class Stack:
 
 
 @asynccontextmanager
-async def reach(settings: Settings) -> AsyncIterator[Stack]:
+async def open_stack(settings: Settings) -> AsyncIterator[Stack]:
     """Open a stack that has a live generation, with its Redis reachable.
 
     Raises:

@@ -164,9 +164,9 @@ class Control:
         ):  # within a process they take turns
             for _ in range(ATTEMPTS):
                 known = self.state.tenants.get(name)
-                wanted = change(known)
-                if wanted == known or await self._counted(name, wanted.after(known)):
-                    return wanted.after(known) if wanted != known else wanted
+                changed = change(known)
+                if changed == known or await self._counted(name, changed.after(known)):
+                    return changed.after(known) if changed != known else changed
                 # The topic's last record of a tenant must be one that counts, whatever comes of the
                 # change.
                 while not await self._counted(
@@ -335,12 +335,12 @@ class Control:
             UnknownTenant: an id was given that none of its keys has.
         """
         mine = (await self.sync()).keys_of(tenant)
-        gone = [hashed for hashed in mine if key is None or key_id(hashed) == key]
-        if key is not None and not gone:
+        revoked = [hashed for hashed in mine if key is None or key_id(hashed) == key]
+        if key is not None and not revoked:
             raise UnknownTenant(
                 f"tenant {tenant} has no key {key[:40]!r}: its keys are"
                 f" {', '.join(map(key_id, mine)) or 'none'}"
             )
-        if gone:
-            await self.write({f"key/{hashed}": None for hashed in gone})
-        return len(gone)
+        if revoked:
+            await self.write({f"key/{hashed}": None for hashed in revoked})
+        return len(revoked)

@@ -1,4 +1,4 @@
-"""What the control topic says: generations, tenants, keys; taken in record by record, without any
+"""What the control topic holds: generations, tenants, keys; taken in record by record, without any
 I/O.
 """
 

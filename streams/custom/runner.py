@@ -26,7 +26,7 @@ from streams.custom.fold import ProjectionPartition
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.log.log import Log, Row
-from streams.log.retention import check_reach, said_of_begins
+from streams.log.retention import check_beginning, lost_beginnings
 from streams.partition.folder import Folder, Prepared
 from streams.partition.log_identity import stored_place
 from streams.partition.runtime import FETCH_ROWS, PartitionRuntime
@@ -89,8 +89,8 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         Raises:
             ProjectionFailed, InvalidProjection: the projection raised an error, or put what is no
                 value.
-            LogTruncated: it has to be folded from the log's first event, which is gone; the results
-                there are stay as they are.
+            LogTruncated: it has to be folded from the log's first event, which is missing; the
+                results there are stay as they are.
             KeyUnusable: a master key is missing, or is another one.
             KafkaUnavailable: the brokers do not answer at the start.
         """
@@ -112,7 +112,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
     async def _choose(self) -> int:
         """The generation to feed: the latest of this version, or a new one."""
         ends, version = await self.log.last_records(), self.projection.version
-        whole = said_of_begins(
+        whole = lost_beginnings(
             self.runtime.topic,
             {} if self.settings.accept_truncated_log else await self.log.beginning_offsets(),
         )
@@ -198,7 +198,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
             self.runtime.fail(
                 InvalidProjection(
                     f"projection {self.projection.name}: generation {number}, which this process"
-                    " kept up, was dropped: start it again if its results are wanted"
+                    " kept up, was dropped: start it again if its results are needed"
                 )
             )
             return
@@ -273,7 +273,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
             recreated=number in self.runtime.recreated,
             what=f"results of {self.name}",
         )
-        check_reach(
+        check_beginning(
             self.runtime.topic,
             number,
             -1 if stored is None else stored.offset,

@@ -84,8 +84,8 @@ class Brokers:
 
 
 class Load:
-    """How many bytes are on their way, so that what waits has a bound: beyond it callers are told
-    at once instead of queued.
+    """How many bytes are on their way, so that what waits has a bound: beyond it a call
+    fails at once and is not queued.
     """
 
     def __init__(self, most: int = MAX_UNDER_WAY, most_of_one: int = MAX_OF_A_PARTITION) -> None:
@@ -196,7 +196,7 @@ class Appender:
                 await self._brokers.turn(broker)
                 batch, aboard = self._fill(producer)
                 if not aboard:
-                    break  # all who waited are gone
+                    break  # nobody waits any more
                 self._brokers.begin(broker)
                 try:
                     acknowledged = await producer.send_batch(
@@ -209,7 +209,7 @@ class Appender:
                 except Exception as error:  # noqa: BLE001 (those who wait get it, and the next batch is tried)
                     self._fail([job for job, _ in aboard], error)
                 else:
-                    self._tell(aboard, offset)
+                    self._acknowledge(aboard, offset)
                 finally:
                     self._brokers.end(broker)
         finally:
@@ -253,7 +253,7 @@ class Appender:
         self._fail([*(job for job, _ in aboard), *self._jobs], ProducerClosed())
         self._jobs.clear()
 
-    def _tell(self, aboard: list[tuple[_Job, int]], offset: int) -> None:
+    def _acknowledge(self, aboard: list[tuple[_Job, int]], offset: int) -> None:
         for job, count in aboard:
             job.offsets.extend(range(offset, offset + count))
             offset += count

@@ -15,7 +15,7 @@ from typing import Protocol
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from streams.log.clients import LAST_WORDS
+from streams.log.clients import CLOSE_LIMIT
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ class Commits:
         self._topic = topic
         self.known: dict[int, int] = {}
 
-    async def commit(self, consumer: AIOKafkaConsumer, folded: Mapping[int, int]) -> None:
+    async def commit(self, consumer: AIOKafkaConsumer, done: Mapping[int, int]) -> None:
         """Commit partitions that are done up to these offsets; nothing is raised."""
         offsets = {
             TopicPartition(self._topic, number): offset + 1
-            for number, offset in folded.items()
+            for number, offset in done.items()
             if offset >= self.known.get(number, 0)
         }
         if not offsets:
@@ -50,11 +50,11 @@ class Commits:
             return
         self.known.update({tp.partition: offset for tp, offset in offsets.items()})
 
-    async def last(self, consumer: AIOKafkaConsumer, folded: Mapping[int, int]) -> None:
+    async def last(self, consumer: AIOKafkaConsumer, done: Mapping[int, int]) -> None:
         """Commit once more, in bounded time: aiokafka tries for as long as the brokers are away."""
         try:
-            async with asyncio.timeout(min(LAST_WORDS, self._settings.append_timeout)):
-                await self.commit(consumer, folded)
+            async with asyncio.timeout(min(CLOSE_LIMIT, self._settings.append_timeout)):
+                await self.commit(consumer, done)
         except TimeoutError:
             logger.warning(
                 "the last commit is left out: Kafka at %s does not answer", self._settings.kafka

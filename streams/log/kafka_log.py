@@ -39,14 +39,14 @@ from streams.runtime.tune_gc import Sweep
 from streams.settings.settings import Settings
 
 PAGE_FETCH = 256 << 10
-"""Bytes the broker answers with where a few records are wanted at their positions: what comes
+"""Bytes the broker answers with where a few records are read at their positions: what comes
 beyond them is dropped.
 """
 APPEND = "append (unknown whether it is in: repeat it with the same ids)"
 APPEND_SHARE = 0.85
 WHY_SHARE = 0.1
 """The parts of the append time-out in which the brokers have to acknowledge, and in which they may
-tell why they did not.
+report why they did not.
 """
 _NOWHERE = Position(-1, -1)
 # What Position(…) does, without a call of Python for each: half of what an answer costs.
@@ -171,12 +171,12 @@ class KafkaLog:
     # -- reading
 
     async def read(self, positions: Iterable[Position]) -> dict[Position, Raw]:
-        wanted: dict[int, list[int]] = {}
+        by_partition: dict[int, list[int]] = {}
         for position in set(positions):
             if 0 <= position.partition < self.partitions:
-                wanted.setdefault(position.partition, []).append(position.offset)
+                by_partition.setdefault(position.partition, []).append(position.offset)
         found = await asyncio.gather(
-            *(self._read_partition(p, sorted(offsets)) for p, offsets in wanted.items())
+            *(self._read_partition(p, sorted(offsets)) for p, offsets in by_partition.items())
         )
         return {raw.position: raw for part in found for raw in part}
 
@@ -184,11 +184,11 @@ class KafkaLog:
         """Fetch scattered offsets: neighbours come in one fetch, far ones cost a seek each."""
         rows: list[Raw] = []
         for run in _runs(offsets):
-            wanted = set(run)
+            run_offsets = set(run)
             rows += [
                 raw
                 async for raw in self.scan(partition, run[0], run[-1])
-                if raw.position.offset in wanted
+                if raw.position.offset in run_offsets
             ]
         return rows
 

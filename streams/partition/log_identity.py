@@ -69,8 +69,8 @@ async def is_of(log: Log, number: int, checkpoint: Checkpoint, end: int) -> bool
 async def settled_end(log: Log, number: int, known: int) -> int:
     """Where a partition ends; ``known`` is where it ended once.
 
-    A new leader may tell an earlier end until its followers have told it what they have, so an end
-    before ``known`` counts only when it stays there for :data:`SETTLE` seconds. Raises
+    A new leader may report an earlier end until its followers have reported what they have, so an
+    end before ``known`` counts only when it stays there for :data:`SETTLE` seconds. Raises
     KafkaUnavailable.
     """
     deadline = time.monotonic() + SETTLE
@@ -87,8 +87,8 @@ async def why_other(
     """Why the log, which has a partition's records from ``begin`` to before ``end``, is not the one
     a checkpoint was made of.
 
-    None: it is, as far as can be told: a record that is gone with the log's beginning
-    (:mod:`streams.log.retention`) tells nothing. Raises KafkaUnavailable.
+    None: it is, as far as is known: a record that was lost with the log's beginning
+    (:mod:`streams.log.retention`) proves nothing. Raises KafkaUnavailable.
     """
     if checkpoint is None or checkpoint.offset < begin:
         return None
@@ -205,7 +205,7 @@ def find_start(
     # All that another log has is new to readers and subscribers.
     target = end - 1 if other or unknown else max(committed - 1, served, known)
     if begin > checkpoint.offset + 1:
-        # Events are gone that were not folded: no reader is served before snapshots, or the
+        # Events are missing that were not folded: no reader is served before snapshots, or the
         # operator's word, bridge that.
         target = checkpoint.offset if accept and begin == end else end - 1
     return Start(checkpoint, begin, end, min(target, end - 1), other)
@@ -220,7 +220,7 @@ class _Fed:
     next: int
     mark: tuple[int, str] | None
     """The checkpoint's timestamp and digest; None where nothing was folded, or where that record is
-    gone.
+    missing.
     """
     last: Row | None
     """The record handed on last; None: the checkpoint's is the one before what comes next."""
@@ -281,7 +281,7 @@ class Watch:
             return False
         if first.offset > fed.next and (await self._log.beginning_offsets())[number] > fed.next:
             logger.warning(
-                "partition %d: the records from offset %d to %d are gone",
+                "partition %d: the records from offset %d to %d are missing",
                 number,
                 fed.next,
                 first.offset - 1,
@@ -301,27 +301,27 @@ class Watch:
         """Whether the record before those that came, and the last of them, are in the log as they
         were.
         """
-        wanted = {last.offset: (last.timestamp, identity(last))}
+        marks = {last.offset: (last.timestamp, identity(last))}
         before = fed.mark if fed.last is None else (fed.last.timestamp, identity(fed.last))
         if before is not None:
-            wanted[fed.next - 1] = before
-        found = await self._log.read(Position(number, offset) for offset in wanted)
+            marks[fed.next - 1] = before
+        found = await self._log.read(Position(number, offset) for offset in marks)
         there = {position.offset: (raw.timestamp, identity(raw)) for position, raw in found.items()}
-        # Where the log has lost its beginning, a record that is gone tells nothing.
+        # Where the log has lost its beginning, a missing record proves nothing.
         return all(
             there.get(offset, mark if offset < min(there, default=0) else None) == mark
-            for offset, mark in wanted.items()
+            for offset, mark in marks.items()
         )
 
     async def changed(self) -> bool:
         """Whether the topic is another one than at the first look; raises aiokafka's errors when
-        that cannot be told.
+        that is not known.
         """
         known, found = self._id, await topic_id(self._consumer, self._topic)
         missing, self._missing = self._missing, found is None
         if found is None and not missing and known is not None:
             logger.error(
-                "topic %s is gone: make it anew with `threadfold topics create`, or restore it",
+                "topic %s is missing: make it anew with `threadfold topics create`, or restore it",
                 self._topic,
             )
         if found in self._former:
@@ -347,10 +347,10 @@ class Watch:
         made_anew: Callable[[], None],
         shorter: Callable[[int], None],
     ) -> None:
-        """Look every second, until cancelled, and tell what is found.
+        """Look every second, until cancelled, and report what is found.
 
         Args:
-            folded: tells the offset up to which each partition is folded.
+            folded: gives the offset up to which each partition is folded.
             made_anew: called when the topic is another one.
             shorter: called with a partition whose log ends before that offset.
         """

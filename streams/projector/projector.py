@@ -18,7 +18,7 @@ from projections.policy.policy import Rules
 from projections.storage.protocol import Checkpoint, WindowStore
 from streams.control.control_topic import Control
 from streams.log.log import Log, Row
-from streams.log.retention import check_reach
+from streams.log.retention import check_beginning
 from streams.partition.failure_share import FailureShare
 from streams.partition.folder import Folder, Prepared
 from streams.partition.log_identity import Start, find_start, stored_place
@@ -176,7 +176,7 @@ class Projector(Folder[Partition]):
             async with self._one_heals:
                 await heal_from_snapshots(partition, self.log, self.snapshots, start.target)
         now = partition.checkpoint
-        check_reach(
+        check_beginning(
             self.runtime.topic,
             number,
             now.offset,

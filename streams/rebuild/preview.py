@@ -27,7 +27,7 @@ from streams.log.log import Log, Row
 from streams.log.rollback_cache import RollbackCache
 
 SAMPLE = 1_000
-"""Conversations compared where nothing else is said."""
+"""Conversations compared where nothing else is report."""
 EXAMPLES = 3
 CACHE_BYTES = 128 << 20
 _HASHES = 1 << 64

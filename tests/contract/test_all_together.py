@@ -34,7 +34,7 @@ from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
-from streams.maintenance.repair import mend
+from streams.maintenance.repair import repair_windows
 from streams.maintenance.verify import verify
 from streams.partition import log_identity
 from streams.partition.log_identity import find_start, stored_place
@@ -379,7 +379,7 @@ class World:
     async def mended(self) -> None:
         """Windows are mended that need not be."""
         await self.fold()
-        await mend(
+        await repair_windows(
             self.log,
             self.store,
             self.generation,
