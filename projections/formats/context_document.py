@@ -90,8 +90,10 @@ def piece_of(partition: int, value: bytes, skip: int) -> Piece:
 
 def _positions(partition: int, offsets: Sequence[int]) -> bytes:
     """The positions of offsets as JSON strings, joined by commas; see :class:`Position`."""
-    text = b'"%d-%%d"' % partition
-    return b",".join([text] * len(offsets)) % tuple(offsets)
+    if not offsets:
+        return b""
+    between = f'","{partition}-'
+    return f'"{partition}-{between.join(map(str, offsets))}"'.encode()
 
 
 def is_joined(head: Head, max_tokens: int | None) -> bool:

@@ -155,8 +155,9 @@ def split_chunk(value: bytes, skip: int) -> Split:
     if not skip:
         quick = _decode_bodies(value)
         if not quick.mixed:
-            offsets = list(compress(accumulate(quick.offsets), quick.sizes))
-            return Split((), quick.bodies, (), offsets)
+            offsets = accumulate(quick.offsets)
+            with_body = compress(offsets, quick.sizes) if 0 in quick.sizes else offsets
+            return Split((), quick.bodies, (), list(with_body))
     entries = entries_of(decode_chunk(value))[skip:]
     system = [e for e in entries if e.kind == Kind.SYSTEM]
     shown = [e for e in entries if e.kind <= LAST_RENDERED and e.body]

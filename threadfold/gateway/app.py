@@ -27,7 +27,7 @@ from streams.settings.settings import Settings
 from threadfold.gateway import problems
 from threadfold.gateway.access import Caller, Connection, GatewayState
 from threadfold.gateway.admission import Admission
-from threadfold.gateway.concurrency import LIMITS, Limits
+from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.metrics import Measured
@@ -35,7 +35,7 @@ from threadfold.gateway.openapi import openapi_document
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.quotas import Quotas, SharedBuckets
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live
 
@@ -59,6 +59,15 @@ class Gateway:
         self._settings = settings
         self._on_connected = on_connected
         self._measured = Measured(self._serve, self.state.metrics, ending=lambda: self.state.ending)
+
+    @classmethod
+    def on(cls, backend: ConversationService) -> Gateway:
+        """A gateway on a backend that runs already, for callers in this process: it has no limits,
+        and needs no lifespan.
+        """
+        made = cls(backend.settings, lambda: None, UNLIMITED)
+        made.state.connection.backend = backend
+        return made
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""

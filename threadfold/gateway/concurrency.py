@@ -8,6 +8,7 @@ of it takes some times as much. Idle connections hold no more than the server's 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
@@ -32,6 +33,7 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
 
 
 class UnderWay:

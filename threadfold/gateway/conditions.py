@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from projections.errors import Conflict, InvalidPosition, InvalidRequest
-from projections.names import parse_position
+from projections.names import make_key, parse_position
 from threadfold.gateway.parameters import Header, HeaderGroup, Parameter
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import UNCONDITIONED, Conditions
@@ -113,9 +113,9 @@ RequiredFence = Annotated[int, Header(_FENCED, 18, "Fencing-Token"), Meta(ge=0, 
 async def conflict(
     backend: ConversationService, tenant: str, conversation: str, conditions: Conditions
 ) -> Conflict:
-    """Why events with these conditions were rejected, as the window has it now."""
-    meta = (await backend.window(tenant, conversation)).meta
-    token = None if meta.turns is None else meta.turns.token
+    """The reason why the fold rejected events with these conditions, by the window as it is now."""
+    turns = (await backend.head(make_key(tenant, conversation))).turns
+    token = None if turns is None else turns.token
     if conditions.fence is not None and token != conditions.fence:
         return not_in_force(conditions.fence, token)
     reason = (

@@ -5,12 +5,12 @@ to Redis.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from projections.errors import Erased, InvalidPosition, KafkaUnavailable
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from streams.runtime.tasks import end_tasks
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.service.turns import not_in_force
 from threadfold.streaming.catchup import missed
@@ -161,7 +161,7 @@ class Live:
 
     async def conversation(
         self, tenant: str, conversation: str, after: str | None = None
-    ) -> AsyncIterator[SseEvent]:
+    ) -> AsyncGenerator[SseEvent, None]:
         """A conversation's stream for callers in this process, without comments. A caller that
         falls behind resumes where it was.
 
@@ -222,7 +222,7 @@ class Live:
 
     async def summaries(
         self, tenant: str, cursor: str | None = None, *, beginning: bool = False
-    ) -> AsyncIterator[SseEvent]:
+    ) -> AsyncGenerator[SseEvent, None]:
         """A tenant's summaries for callers in this process, without comments. A caller that falls
         behind resumes where it was.
 

@@ -59,7 +59,7 @@ class HttpTransport:
         try:
             response = await self._http.send(request)
         except httpx.LocalProtocolError as error:
-            raise _unsendable(call, error) from None
+            raise unsendable(call, error) from None
         except httpx.HTTPError as error:
             raise self._broken(error) from None
         if response.status_code >= 300:
@@ -101,7 +101,7 @@ class HttpTransport:
             finally:
                 await response.aclose()
         except httpx.LocalProtocolError as error:
-            raise _unsendable(call, error) from None
+            raise unsendable(call, error) from None
         except httpx.HTTPError as error:
             raise self._broken(error) from None
         except StreamTooLong as error:
@@ -118,7 +118,7 @@ class HttpTransport:
         headers: dict[str, str] = {"Accept": accept, **call.headers}
         content = None
         if call.body is not None:
-            content, headers["Content-Type"] = _encode(call.body), "application/json"
+            content, headers["Content-Type"] = encoded(call.body), "application/json"
         try:
             return self._http.build_request(
                 call.method,
@@ -128,7 +128,7 @@ class HttpTransport:
                 headers=headers,
             )
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
-            raise _unsendable(call, error) from None
+            raise unsendable(call, error) from None
 
     def _broken(self, error: httpx.HTTPError) -> Unavailable:
         # Without a connection it is certain that nothing was done.
@@ -145,12 +145,13 @@ class HttpTransport:
         return Unavailable(f"{self.url} {what}{words}{tail}", unknown=unknown)
 
 
-def _unsendable(call: Call, error: Exception) -> Invalid:
+def unsendable(call: Call, error: Exception) -> Invalid:
     """The error of a call that no attempt can send, like a header with a line break."""
     return Invalid(f"{call.method} {call.path} cannot be sent: {error}")
 
 
-def _encode(body: Any) -> bytes:
+def encoded(body: Any) -> bytes:
+    """A body as JSON; raises :class:`Invalid` if it cannot be written."""
     try:
         return msgspec.json.encode(body)
     except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:

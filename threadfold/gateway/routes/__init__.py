@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from threadfold.gateway.route_table import RouteTable
 from threadfold.gateway.routes import (
-    appending,
+    append,
     erasure,
     event_streams,
-    reading,
+    read,
     service,
     tenants,
     turns,
@@ -15,9 +15,9 @@ from threadfold.gateway.routes import (
 
 TABLE = RouteTable(
     [
-        *appending.routes,
+        *append.routes,
         *turns.routes,
-        *reading.routes,
+        *read.routes,
         *event_streams.routes,
         *tenants.routes,
         *erasure.routes,

@@ -30,8 +30,8 @@ from threadfold.gateway.routes.common import (
     answer,
 )
 from threadfold.service import lists
-from threadfold.service.conversations import MAX_PAGE
 from threadfold.service.documents import FORMATS
+from threadfold.service.pages import MAX_PAGE
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 routes = Routes("Reading")
