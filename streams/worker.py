@@ -24,6 +24,7 @@ from projections.redis.store import RedisStore
 from streams.compaction.compactor import Compactor, decode_request
 from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
+from streams.log.clients import stop_client
 from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.compaction_scheduler import StillDue
@@ -169,6 +170,14 @@ class StopsOnce:
 
 class _ConsumerThread(StopsOnce, driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread in which Faust reads the requests."""
+
+    async def on_thread_stop(self) -> None:
+        """Stop the consumer in bounded time, without the cancellation that aiokafka lets out while
+        its broker is away: it would end the thread with a traceback, and Faust would wait for ever.
+        """
+        await super(driver.AIOKafkaConsumerThread, self).on_thread_stop()
+        if self._consumer is not None:
+            await stop_client(self._consumer, self.app.runtime.settings)
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
