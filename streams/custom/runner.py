@@ -70,7 +70,8 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         """
         self._anew = anew
         self._stopping = asyncio.Event()
-        self._outdated = False
+        self.outdated = False
+        """Whether a newer version is live, so that nobody reads what this process keeps up."""
 
     @property
     def partitions(self) -> dict[int, ProjectionPartition]:
@@ -180,8 +181,8 @@ class ProjectionRunner(Folder[ProjectionPartition]):
         ):
             self.generation = record.live
             return True
-        if record.live > self.generation and not self._outdated:
-            self._outdated = True
+        if record.live > self.generation and not self.outdated:
+            self.outdated = True
             logger.warning(
                 "projection %s: another version is live, what this process keeps up nobody reads",
                 self.projection.name,

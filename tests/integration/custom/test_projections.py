@@ -289,7 +289,7 @@ async def test_a_raised_version_is_built_beside_the_old_one_which_serves_until_t
             }
             await append(open_, 5, "after")
             await until(caught_up(open_, new, 2))
-            await until(lambda: _truth(first._outdated))
+            await until(lambda: _truth(first.outdated))
             assert open_.control.state.projections["versions"].live == 2, (
                 "the old version switched back"
             )

@@ -390,7 +390,7 @@ async def test_commands_report_build_switch_and_go_back(
     back = await ok("generations", "switch", "1", *there)
     assert back.lines == ["generation 1 (continued): 0 events folded, live"]
     missing = await cli("generations", "switch", "99", *there)
-    assert (missing.code, missing.report) == (
+    assert (missing.code, missing.said) == (
         1,
         (
             "threadfold: there is no generation 99: `threadfold generations list` names those"
