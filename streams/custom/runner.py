@@ -272,7 +272,7 @@ class ProjectionRunner(Folder[ProjectionPartition]):
             number,
             partition.stored_checkpoint(),
             recreated=number in self.runtime.recreated,
-            what=f"results of {self.name}",
+            name=self.name,
         )
         check_beginning(
             self.runtime.topic,

@@ -123,7 +123,7 @@ async def stored_place(
     *,
     committed: int = 0,
     recreated: bool = False,
-    what: str = "windows",
+    name: str,
 ) -> StoredPlace:
     """Read a partition's stored checkpoint, and look whether it is of the log there is now; what is
     not is logged.
@@ -131,7 +131,7 @@ async def stored_place(
     Args:
         committed: the offset its group committed: the log ended there or later once.
         recreated: the topic was made anew since, so no checkpoint is of it.
-        what: names in the log what was folded.
+        name: who asks, for the log line.
 
     Raises:
         KafkaUnavailable, RedisUnavailable: it is unknown now.
@@ -139,7 +139,7 @@ async def stored_place(
     try:
         checkpoint = await stored
     except CorruptWindow as error:
-        logger.error("partition %d: %s", number, error)
+        logger.error("%s: partition %d: %s", name, number, error)
         checkpoint = None
     begin = (await log.beginning_offsets())[number]
     known = max(committed, 0 if checkpoint is None else checkpoint.offset + 1)
@@ -151,10 +151,9 @@ async def stored_place(
     )
     if why is not None:
         logger.warning(
-            "partition %d: the log is not the one its %s were folded from, they are folded anew:"
-            " %s",
+            "%s: partition %d: the log is not the one it was folded from, it is folded anew: %s",
+            name,
             number,
-            what,
             why,
         )
         checkpoint = None

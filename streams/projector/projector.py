@@ -201,6 +201,7 @@ class Projector(Folder[Partition]):
             self.store.checkpoint(generation, number),
             committed=committed,
             recreated=number in runtime.recreated,
+            name=self.name,
         )
         start = find_start(
             number,

@@ -221,7 +221,9 @@ class Builder:
         """
         number, generation = partition.number, partition.generation
         checkpoint = (
-            await stored_place(self._log, number, self._store.checkpoint(generation, number))
+            await stored_place(
+                self._log, number, self._store.checkpoint(generation, number), name="rebuild"
+            )
         ).checkpoint
         if checkpoint is None or checkpoint.offset < 0:
             # A drop that was cut off may have left windows of an earlier generation of this number,

@@ -206,7 +206,9 @@ class World:
             self.zombies = [*self.zombies[-2:], self.owner]
         self.rounds.forget([NUMBER])
         stored = self.store.checkpoint(self.generation, NUMBER)
-        place = await stored_place(self.log, NUMBER, stored, committed=self.served + 1)
+        place = await stored_place(
+            self.log, NUMBER, stored, committed=self.served + 1, name="owner"
+        )
         start = find_start(
             NUMBER, place, committed=self.served + 1, served=self.served, accept=False
         )
