@@ -11,13 +11,13 @@ from threadfold.gateway import create_gateway
 async def test_the_tables_that_count_tokens_are_made_before_it_is_connected_and_not_by_the_first_append() -> (
     None
 ):
-    tokenizer._fast_counter.cache_clear()
+    tokenizer.fast_counter.cache_clear()
     tokenizer.get_encoding.cache_clear()
     app = create_gateway(Settings.load(env={}, kafka="127.0.0.1:1", redis="redis://127.0.0.1:1/0"))
     async with app.router.lifespan_context(app):
 
         async def made() -> bool:
-            return tokenizer._fast_counter.cache_info().currsize == 1
+            return tokenizer.fast_counter.cache_info().currsize == 1
 
         await until(made)
         assert app.state.connection.backend is None
