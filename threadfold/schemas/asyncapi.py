@@ -10,7 +10,7 @@ import msgspec
 
 from projections.events.types import CONTENT_TYPE, full_type
 from streams.compaction.requests import CompactionRequest
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
 from streams.log.topics import SPECS, TopicSpec
 from streams.settings.quotas import ApiKey, Tenant

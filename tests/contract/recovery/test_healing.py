@@ -19,7 +19,8 @@ from projections.names import Key, Position
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.recovery import healing, partition_snapshots, snapshot_writer
@@ -29,6 +30,7 @@ from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.settings.settings import Settings
 from tests.contract.partition.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
+from tests.support.profiles import examples
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
@@ -126,7 +128,7 @@ def in_memory() -> Place:
 
 
 def repeats(place: Place, in_memory: int) -> int:
-    return in_memory if place.parts.settings is None else 2
+    return examples(in_memory) if place.parts.settings is None else 2
 
 
 async def filled(place: Place, n: int = 12) -> tuple[Talks, list[Raw]]:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from projections.errors import InvalidRequest
 from projections.names import check_name
-from streams.control.follower import State
+from streams.control.state import State
 from streams.settings.quotas import (
     BURSTS,
     COUNTS,
