@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
+from msgspec import UNSET, Struct, UnsetType
 
-from projections.window.turns import MAX_SECONDS
 from threadfold.gateway.access import Caller
 from threadfold.gateway.answers import Count, Position
 from threadfold.gateway.conditions import RequiredFence, TurnFence
@@ -16,31 +15,17 @@ from threadfold.gateway.parameters import Path
 from threadfold.gateway.request import Body
 from threadfold.gateway.routes.common import C, Conversation
 from threadfold.service import turns
+from threadfold.service.turns import NewTurn, Seconds
 
 routes = Routes("Turns")
 _TURNS = f"{C}/turns"
-_Seconds = Annotated[
-    int, Meta(ge=1, le=MAX_SECONDS, description="how long the lease lasts without a renewal")
-]
 TurnId = Annotated[str, Path(example="t-1")]
-
-
-class NewTurn(Struct, forbid_unknown_fields=True):
-    """A turn to begin. `policy` decides while another turn is active. `wait` is how many seconds to
-    wait for a queued turn.
-    """
-
-    turn_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
-    model: str | None = None
-    policy: Literal["queue", "reject", "interrupt"] = "reject"
-    seconds: _Seconds = turns.SECONDS
-    wait: Annotated[float, Meta(ge=0, le=turns.MAX_WAIT)] = 0
 
 
 class Renewal(Struct):
     """How long a lease lasts from now."""
 
-    seconds: _Seconds = turns.SECONDS
+    seconds: Seconds = turns.SECONDS
 
 
 class Turn(Struct):
@@ -101,9 +86,7 @@ async def post_turn(caller: Caller, body: NewTurn, conversation: Conversation) -
     to see its status, or give `wait` (up to 30 s). The lease lasts `seconds` (60) unless it is
     renewed.
     """
-    return await turns.begin(
-        caller.backend, caller.tenant, conversation, to_builtins(body), caller.charge
-    )
+    return await turns.begin(caller.backend, caller.tenant, conversation, body, caller.charge)
 
 
 @routes.add(
