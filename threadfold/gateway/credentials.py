@@ -1,4 +1,6 @@
-"""Who sent a request, by its headers: an API key, a signed token, or (with ``auth = "off"``) nothing."""
+"""The sender of a request, by its headers: an API key, a signed token, or (with ``auth = "off"``)
+nothing.
+"""
 
 from __future__ import annotations
 

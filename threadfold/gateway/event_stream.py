@@ -1,5 +1,5 @@
-"""A response of server-sent events. It ends when the stream ends, when the client leaves, or when the
-client stops reading.
+"""A response of server-sent events. It ends when the stream ends, the client leaves, or the client
+stops reading.
 """
 
 from __future__ import annotations

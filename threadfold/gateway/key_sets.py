@@ -155,9 +155,7 @@ class KeySet:
 
 
 def _keys_of(raw: bytes) -> dict[str | None, list[SigningKey]]:
-    """The public keys for signatures in a document; raises ValueError if there are none, or if it is
-    no key set.
-    """
+    """The public keys for signatures in a document; raises ValueError if it has none."""
     document = msgspec.json.decode(raw)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):

@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from threadfold.gateway.problems import problem
 
 MAX_HEAD = 64 << 10
-"""At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in one
-read of the socket (256 KiB at most) is accepted.
+"""At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
+one read of the socket (256 KiB at most) is accepted.
 """
 HEAD_SECONDS = 30.0
 """Seconds from the start of a connection, or the first byte of a head, to the end of the head."""

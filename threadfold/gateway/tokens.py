@@ -1,4 +1,6 @@
-"""Signed tokens (JWT): the principal they name, if signature, issuer, audience and times are valid."""
+"""Signed tokens (JWT): the principal of a token, if its signature, issuer, audience and times are
+valid.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ class _Verified(NamedTuple):
 
 
 class Tokens:
-    """Verifies tokens by the settings ``jwt_*``. A valid token stays in a cache, by its hash, until it
-    expires or the key set changes.
+    """Verifies tokens by the settings ``jwt_*``. A valid token stays in a cache, by its hash, until
+    it expires or the key set changes.
     """
 
     def __init__(
@@ -108,9 +110,7 @@ class Tokens:
                 f" (for {algorithm})"
             )
         if kid is None and len(keys) > 1:
-            raise Unauthorized(
-                "the token does not name the key it is signed with (kid), and the key set has several"
-            )
+            raise Unauthorized("the token does not name its key (kid), and the key set has several")
         return self._checked(token, keys[0], algorithm)
 
     def _checked(self, token: str, key: SigningKey, algorithm: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Tokens:
         except jwt.MissingRequiredClaimError as error:
             raise Unauthorized(f"the token lacks the claim {error.claim!r}") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
-            reasons = {
+            reasons: dict[type[Exception], str] = {
                 jwt.ExpiredSignatureError: "the token has expired: get a new one",
                 jwt.InvalidAudienceError: f"the token is for another audience than {audience!r}",
                 jwt.InvalidIssuerError: f"the token is from another issuer than {issuer!r}",
@@ -171,7 +171,7 @@ def _digest(token: str) -> bytes:
 
 
 def _fits(key: SigningKey, algorithm: str) -> bool:
-    """Whether a key may be used with an algorithm: the algorithm is of the key's kind, and it is the
-    one that the key names, if any.
+    """Whether a key may be used with an algorithm: it is of the key's kind, and the key names this
+    one or none.
     """
     return algorithm in FITTING.get(key.kind, ()) and key.algorithm in (None, algorithm)
