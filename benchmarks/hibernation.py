@@ -263,7 +263,7 @@ class _Ward:
     async def _event(self, key: Key) -> float:
         position = await self._append(key, "is anybody there?")
         begin = time.perf_counter()
-        await self.backend.reach(position)
+        await self.backend.wait_for(position)
         return time.perf_counter() - begin
 
     async def _scattered(self, key: Key) -> float:

@@ -26,7 +26,7 @@ from benchmarks.support.gateways import until_applied
 from benchmarks.support.meters import Meter
 from benchmarks.support.stacks import Bench, filled_log, running_stack
 from benchmarks.support.texts import TENANT, conversation, text
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 
 LIST = 50

@@ -11,7 +11,7 @@ from threadfold.gateway.credentials import Credentials
 from threadfold.gateway.metrics import Metrics
 from threadfold.gateway.problems import NotConnected
 from threadfold.quotas import Quotas
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live
 

@@ -36,7 +36,7 @@ from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
 from threadfold.quotas import Quotas, SharedBuckets
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming import Live
 

@@ -10,12 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from projections.errors import (
-    Erased,
-    InvalidPosition,
-    InvalidRequest,
-    UnknownConversation,
-)
+from projections.errors import Erased, InvalidPosition, InvalidRequest, UnknownConversation
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
@@ -29,16 +24,16 @@ from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.tracing import compaction_span
-from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
+from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.ledger import Ledger
 from threadfold.service.pages import MAX_PAGE, flat_event, page
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
-from threadfold.service.waiting import Waiting
 
 PATIENCE = 5.0
 """Seconds that a read waits for a window that has to be folded from the log. After that it raises
@@ -60,11 +55,14 @@ class ConversationReader:
         self.settings = settings
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
-        self.store = HydratingStore(RedisStore(settings.redis, settings.topic_prefix))
-        self._waiting = Waiting(self.store, lambda: self.control.state.live_generation.number)
+        self.store = RedisStore(settings.redis, settings.topic_prefix)
+        self.store.reader = self._reader = HydratingReader(self.store)
+        self._waiting = CheckpointWaits(
+            self.store, lambda: self.control.state.live_generation.number
+        )
         self._rules: Rules | None = None
         self.windows = StoredWindows(
-            self.store, self.control, lambda: self.log, settings.read_cache_bytes
+            self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
@@ -93,7 +91,7 @@ class ConversationReader:
         self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
-        self.store.revival = Revival(
+        self._reader.revival = Revival(
             self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE
         )
         return self
@@ -103,13 +101,13 @@ class ConversationReader:
         await self._waiting.stop()
         if hasattr(self, "log"):
             await self.ledger.stop()
-            if self.store.revival is not None:
-                await self.store.revival.stop()
+            if self._reader.revival is not None:
+                await self._reader.revival.stop()
             await self.snapshots.stop()
             await self.log.stop()
         await self.keys.stop()
         await self.control.stop()
-        await self.store.inner.close()
+        await self.store.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -122,11 +120,11 @@ class ConversationReader:
     ) -> None:
         await self.stop()
 
-    async def reach(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         """Wait until the windows of the position's partition include it; raises like
         :meth:`caught_up`.
         """
-        await self._waiting.reach(position, timeout)
+        await self._waiting.wait_for(position, timeout)
 
     async def window(
         self,
@@ -148,7 +146,7 @@ class ConversationReader:
         key = make_key(tenant, conversation)
         self._refuse_erased(key)
         if after is not None:
-            await self.reach(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
             raise _unknown(key)
@@ -198,7 +196,7 @@ class ConversationReader:
         check_format(fmt)
         self._refuse_erased(key)
         if after is not None:
-            await self.reach(self._own_position(key, after), timeout)
+            await self.wait_for(self._own_position(key, after), timeout)
         if fmt == "openai":
             joined = await self.windows.context(key, max_tokens)
             if joined is not None:
@@ -290,8 +288,8 @@ class ConversationReader:
         if key is None:
             return
         self.windows.forget(key)
-        if self.store.revival is not None:
-            self.store.revival.forget(key)
+        if self._reader.revival is not None:
+            self._reader.revival.forget(key)
 
     def _refuse_erased(self, key: Key) -> None:
         """Raise :class:`Erased` for a conversation that was erased, or is being erased."""

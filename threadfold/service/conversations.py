@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from projections.errors import (
-    KafkaUnavailable,
-)
+from projections.errors import KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Position, make_key
 from projections.window.recent_ids import RecentIds
 from streams.settings.settings import Settings
-from threadfold.service.appended import Appended, Applied, applied_of, make_appended
+from threadfold.service.append_result import Appended, Applied, applied_of, make_appended
 from threadfold.service.conversation_reader import ConversationReader, head_of
 from threadfold.service.drafts import UNCONDITIONED, Conditions, Drafter, is_heavy
-from threadfold.service.pages import MAX_PAGE as MAX_PAGE  # an old place of the name
 from threadfold.service.spill import append_drafts
 
 
@@ -128,7 +125,7 @@ class ConversationService(ConversationReader):
         if not appended:
             return []
         key = make_key(tenant, conversation)
-        await self.reach(max(item.position for item in appended), timeout)
+        await self.wait_for(max(item.position for item in appended), timeout)
         _, stored = await self.windows.head(key)
         if stored is None:
             return [applied_of(item, RecentIds()) for item in appended]
@@ -144,5 +141,5 @@ class ConversationService(ConversationReader):
         """
         ends = await self.log.last_records()
         await asyncio.gather(
-            *(self.reach(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p])
+            *(self.wait_for(Position(p, ends[p] - 1), timeout) for p in partitions if ends[p])
         )

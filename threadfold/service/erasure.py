@@ -79,9 +79,14 @@ class Eraser:
         self._keys = backend.keys
         self._forget_partial = forget_partial
 
-    async def conversation(self, tenant: str, conversation: str) -> Receipt:
+    async def conversation(
+        self, tenant: str, conversation: str, *, user: str | None = None
+    ) -> Receipt:
         """Erase a conversation and return the receipt. A conversation that is erased already
         answers its receipt again.
+
+        Args:
+            user: on whose behalf; :meth:`user` returns this receipt, too.
 
         Raises:
             UnknownConversation: nothing was appended to it. Its text in progress is deleted.
@@ -89,7 +94,33 @@ class Eraser:
                 has begun, and the conversation is refused everywhere: repeat the call.
             Healing, KafkaUnavailable, RedisUnavailable: repeat the call.
         """
-        return await self._erase(make_key(tenant, conversation), None)
+        key = make_key(tenant, conversation)
+        name = str(key).encode()
+        await self._keys.sync()
+        erasure = self._keys.table.erasure(name)
+        if erasure is None:
+            try:
+                verdict = await self._verdict(key)
+            except UnknownConversation:
+                # Its text in progress would become its first message.
+                await self._forget_partial(key)
+                raise
+            tag = None if user is None else _user_tag(tenant, user)
+            erasure = Erasure("begun", _now(), verdict, user=tag)
+            await self._keys.put_erasure(name, erasure)
+        if erasure.state == "begun":
+            position = await self._append(key)
+            await self._elsewhere(key, position)
+            erasure = msgspec.structs.replace(
+                erasure, state="done", position=position, done_at=_now()
+            )
+            await self._keys.put_erasure(name, erasure)
+            erasure = self._keys.table.erasure(name) or erasure
+        else:
+            await self._elsewhere(key, erasure.position or "")
+            await self._keys.wipe(name)
+        await self._forget_partial(key)
+        return await self._receipt(key, erasure)
 
     async def user(self, tenant: str, user: str) -> list[Receipt]:
         """Erase all conversations that a user opened (``user`` of ``conversation.opened``), and
@@ -105,17 +136,16 @@ class Eraser:
         """
         backend, done = self._backend, dict[str, Receipt]()
         await self._keys.sync()
-        tag = user_tag(tenant, user)
         await backend.caught_up(range(backend.log.partitions))
         names = sorted(
             {
-                *self._keys.table.erased_for(tenant, tag),
+                *self._keys.table.erased_for(tenant, _user_tag(tenant, user)),
                 *await of_user(backend, tenant, user, USER_PAGE),
             }
         )
         while names:
             for name in names:
-                done[name] = await self._erase(make_key(tenant, name), tag)
+                done[name] = await self.conversation(tenant, name, user=user)
             names = [
                 name for name in await of_user(backend, tenant, user, USER_PAGE) if name not in done
             ]
@@ -125,34 +155,6 @@ class Eraser:
 
     # -- the steps
     # ------------------------------------------------------------------------------------------
-
-    async def _erase(self, key: Key, user: str | None) -> Receipt:
-        name = str(key).encode()
-        await self._keys.sync()
-        erasure = self._keys.table.erasure(name)
-        if erasure is None:
-            try:
-                verdict = await self._verdict(key)
-            except UnknownConversation:
-                # It may be spoken in for the first time now: that text would become its first
-                # message.
-                await self._forget_partial(key)
-                raise
-            erasure = Erasure("begun", _now(), verdict, user=user)
-            await self._keys.put_erasure(name, erasure)
-        if erasure.state == "begun":
-            position = await self._append(key)
-            await self._elsewhere(key, position)
-            erasure = msgspec.structs.replace(
-                erasure, state="done", position=position, done_at=_now()
-            )
-            await self._keys.put_erasure(name, erasure)
-            erasure = self._keys.table.erasure(name) or erasure
-        else:
-            await self._elsewhere(key, erasure.position or "")
-            await self._keys.wipe(name)
-        await self._forget_partial(key)
-        return await self._receipt(key, erasure)
 
     async def _verdict(self, key: Key) -> Literal["opaque", "kept"]:
         """What becomes of the log: opaque where all of the conversation's events are sealed; raises
@@ -192,7 +194,7 @@ class Eraser:
         (appended,) = await self._backend.append(
             key.tenant, [(key.conversation, flat)], operator=True
         )
-        await self._backend.reach(appended.position)
+        await self._backend.wait_for(appended.position)
         return str(appended.position)
 
     async def _elsewhere(self, key: Key, position: str) -> None:
@@ -224,11 +226,11 @@ class Eraser:
         """
         backend = self._backend
         try:
-            checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
+            checkpoint, (stored,) = await backend.store.reader.read(generation, partition, [key])
         except (CorruptWindow, Healing):
             # It sleeps there, and its snapshot gave way to the live generation's: what an erasure
             # leaves does not depend on it.
-            checkpoint, (stored,) = await backend.store.inner.read(generation, partition, [key])
+            checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
         if checkpoint is None or stored is None:
             return True
         rules = backend.control.state.rules(backend.control.state.generations[generation])
@@ -264,7 +266,7 @@ class Eraser:
 
 def _stores(opaque: bool, since: datetime, configs: dict[str, dict[str, str]]) -> dict[str, Store]:
     payloads: Outcome = "opaque" if opaque else "kept"
-    sealed = "sealed with a key that is gone"
+    sealed = "sealed with a key that is deleted"
     lag = _after(since, configs.get("keys", {}).get("max.compaction.lag.ms"), CLEANER)
     renders, compactions, letters = (
         _after(since, configs.get(name, {}).get("retention.ms"))
@@ -339,9 +341,9 @@ def _after(since: datetime, ms: str | None, more: timedelta = timedelta()) -> st
     return _time(since + timedelta(milliseconds=int(ms)) + more)
 
 
-def user_tag(tenant: str, user: str) -> str:
-    """What is kept of a user on whose behalf was erased: 32 hex digits of a SHA-256. Who can guess
-    the user can tell it.
+def _user_tag(tenant: str, user: str) -> str:
+    """The hash of a user that an erasure keeps: 32 hex digits of a SHA-256. Whoever guesses the
+    user can check the guess.
     """
     return sha256(f"user\n{tenant}\n{user}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

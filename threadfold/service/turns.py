@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from projections.errors import Conflict, InvalidEvent, InvalidName
 from projections.names import check_name, make_key
 from projections.window.turns import MAX_SECONDS, NONE, Turns
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.service.drafts import Conditions, new_id
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from projections.errors import Erased, InvalidPosition, KafkaUnavailable
 from projections.names import Key, Position, check_name, make_key, parse_position, partition_of
 from streams.runtime.tasks import end_tasks
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.service.turns import not_in_force
 from threadfold.streaming.catchup import missed

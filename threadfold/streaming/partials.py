@@ -27,7 +27,7 @@ from projections.events.types import full_type
 from projections.events.validation import Record
 from projections.names import Key, Position, partition_of
 from streams.runtime.tasks import end_tasks
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.streaming.channel import Channel
 from threadfold.streaming.channels import Channels

@@ -73,7 +73,7 @@ class Windows:
         position = Position(partition_of(key, self._backend.log.partitions), offset)
         while True:
             try:
-                await self._backend.reach(position)
+                await self._backend.wait_for(position)
                 _, stored = await self._backend.windows.head(key)
                 if stored is None:
                     return False
@@ -98,7 +98,7 @@ class Windows:
         """Return once the windows include the position, however long that takes."""
         while True:
             try:
-                return await self._backend.reach(position)
+                return await self._backend.wait_for(position)
             except ThreadfoldError as error:
                 logger.debug(
                     "the windows of partition %d are waited for: %s", position.partition, error

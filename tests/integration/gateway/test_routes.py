@@ -275,7 +275,7 @@ async def test_an_erased_conversation_is_410_for_every_read(call: Client) -> Non
     appended = await call.backend.append(
         "acme", [("gone", say("secret")), ("gone", {"type": "conversation.erased"})], operator=True
     )
-    await call.backend.reach(appended[-1].position)
+    await call.backend.wait_for(appended[-1].position)
     for path in ("context", "history", f"events/{appended[0].position}"):
         is_problem(await call("GET", f"/v1/conversations/gone/{path}"), 410, "gone")
 

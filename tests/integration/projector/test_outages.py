@@ -124,7 +124,7 @@ async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -
             if isinstance(event, SummaryEvent):
                 accepted.add(event.data.summary_id)
         keys = [key for key in KEYS if log_partition(key, settings) == partition]
-        for key, parts in zip(keys, await store.load(1, partition, keys), strict=True):
+        for key, parts in zip(keys, (await store.read(1, partition, keys))[1], strict=True):
             if parts is None:
                 continue
             window = parts.load(key, partition, Rules(POLICY))
@@ -150,6 +150,7 @@ def log_partition(key: Key, settings: Settings) -> int:
     return partition_of(key, settings.partitions)
 
 
+@pytest.mark.long
 async def test_workers_killed_mid_run_lose_and_double_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:

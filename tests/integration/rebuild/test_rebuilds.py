@@ -84,7 +84,7 @@ async def images(runtime: Runtime, number: int) -> list[bytes | None]:
     found = []
     for key in KEYS:
         partition = partition_of(key, runtime.log.partitions)
-        (stored,) = await runtime.store.load(number, partition, [key])
+        _, (stored,) = await runtime.store.read(number, partition, [key])
         found.append(None if stored is None else stored.load(key, partition, rules).image())
     return found
 
@@ -101,6 +101,7 @@ async def forgotten(settings: Settings, runtime: Runtime, number: int) -> None:
     await drop(runtime.control, runtime.store, number)
 
 
+@pytest.mark.long
 async def test_rebuilds_begun_in_the_same_moment_never_share_a_number(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -149,6 +150,7 @@ async def test_processes_build_the_same_windows_side_by_side(
     await forgotten(settings, runtime, report.generation)
 
 
+@pytest.mark.long
 async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_checkpoints(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -209,6 +211,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -249,6 +252,7 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(
     await forgotten(settings, runtime, number)
 
 
+@pytest.mark.long
 async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_its_processes(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -319,6 +323,8 @@ async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
     }
     assert found["differing"]["windows"] == sum(differing) > 0
     assert found["events"] == EVENTS
+    refused = found["compactions"]
+    assert sum(refused["refusals_after"].values()) == refused["refused_after"]
     assert found["tokens"]["after"]["sum"] < found["tokens"]["before"]["sum"]
     assert found["cost"]["before"] == pytest.approx(found["tokens"]["before"]["sum"] / 1e6 * 2.0)
     assert len(found["examples"]) == 3
@@ -375,6 +381,7 @@ async def test_commands_report_build_switch_and_go_back(
         "tokens of contexts: ",
         "at 3 a million tokens",
         "compactions due at once",
+        "stop applying",
         "note: ",
     ):
         assert part in built.out
@@ -442,6 +449,7 @@ async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_an
     await control.stop()
 
 
+@pytest.mark.long
 async def test_readers_see_one_generation_or_the_other_through_switches_there_and_back(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -560,6 +568,7 @@ async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_ha
     )
 
 
+@pytest.mark.long
 async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) -> None:
     from streams.rebuild.build import Bounds
     from streams.rebuild.rebuild import rebuild

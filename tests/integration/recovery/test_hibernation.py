@@ -100,7 +100,7 @@ class Bedroom:
         self.redis = aredis.Redis.from_url(settings.redis)
 
     async def stored(self, key: Key) -> Stored | None:
-        return (await self.store.load(1, partition_of(key, self.settings.partitions), [key]))[0]
+        return (await self.store.read(1, partition_of(key, self.settings.partitions), [key]))[1][0]
 
     async def sleeps(self, *keys: Key) -> bool:
         found = [await self.stored(key) for key in keys]
@@ -207,6 +207,7 @@ async def no_due(backend: ConversationService) -> bool:
     )
 
 
+@pytest.mark.long
 async def test_sleeping_conversations_come_back_asleep_when_redis_is_lost_and_from_the_log_when_snapshots_are(
     settings: Settings, bedroom: Bedroom
 ) -> None:
@@ -312,6 +313,7 @@ async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
         assert await differing(backend) == []
 
 
+@pytest.mark.long
 async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(
     settings: Settings, bedroom: Bedroom
 ) -> None:

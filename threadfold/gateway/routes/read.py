@@ -23,8 +23,8 @@ from threadfold.gateway.examples import CURSOR, EVENT, POSITION, RENDER, example
 from threadfold.gateway.parameters import Path, Query
 from threadfold.gateway.routes.common import Before, C, Conversation
 from threadfold.service import lists
-from threadfold.service.conversations import MAX_PAGE
 from threadfold.service.documents import FORMATS
+from threadfold.service.pages import MAX_PAGE
 from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 routes = Routes("Reading")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from projections.errors import WaitTimedOut
 from projections.names import Position
-from projections.storage.protocol import WindowReader
+from projections.storage.protocol import Checkpoints
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -19,14 +19,14 @@ it stands still.
 """
 
 
-class Waiting:
+class CheckpointWaits:
     """Callers that wait for the live generation's checkpoints.
 
     All callers share one read per partition and interval. Used within one event loop; :meth:`stop`
     ends all waits.
     """
 
-    def __init__(self, store: WindowReader, generation: Callable[[], int]) -> None:
+    def __init__(self, store: Checkpoints, generation: Callable[[], int]) -> None:
         """Args: ``generation`` returns the live one. It is called at every read, because a rebuild
         may switch it.
         """
@@ -35,7 +35,7 @@ class Waiting:
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._pollers: dict[int, asyncio.Task[None]] = {}
 
-    async def reach(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
+    async def wait_for(self, position: Position, timeout: float) -> None:  # noqa: ASYNC109 (a bound, with an error of its own)
         """Return once the windows of the position's partition include it and may be read.
 
         Raises:

@@ -10,7 +10,7 @@ import pytest
 from projections.errors import RedisUnavailable, WaitTimedOut
 from projections.names import Position
 from projections.storage.protocol import Checkpoint
-from threadfold.service.waiting import Waiting
+from threadfold.service.checkpoint_waits import CheckpointWaits
 
 
 class Checkpoints:
@@ -30,10 +30,10 @@ class Checkpoints:
 
 async def test_each_waiter_returns_when_its_own_position_is_reached_and_looks_are_shared() -> None:
     store = Checkpoints()
-    waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
+    waiting = CheckpointWaits(store, lambda: 1)
     store.at[1, 0] = Checkpoint(offset=4)
-    early = [asyncio.create_task(waiting.reach(Position(0, 5), 5)) for _ in range(50)]
-    late = asyncio.create_task(waiting.reach(Position(0, 6), 5))
+    early = [asyncio.create_task(waiting.wait_for(Position(0, 5), 5)) for _ in range(50)]
+    late = asyncio.create_task(waiting.wait_for(Position(0, 6), 5))
     await asyncio.sleep(0.02)
     assert store.looks[1, 0] < 20
     store.at[1, 0] = Checkpoint(offset=5)
@@ -48,10 +48,10 @@ async def test_each_waiter_returns_when_its_own_position_is_reached_and_looks_ar
 
 async def test_a_healing_partition_has_reached_nothing() -> None:
     store = Checkpoints()
-    waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
+    waiting = CheckpointWaits(store, lambda: 1)
     store.at[1, 0] = Checkpoint(offset=7, target=9)
     with pytest.raises(WaitTimedOut, match="0-5"):
-        await waiting.reach(Position(0, 5), 0.05)
+        await waiting.wait_for(Position(0, 5), 0.05)
     await asyncio.sleep(0.1)
     looks = store.looks[1, 0]
     await asyncio.sleep(0.1)
@@ -61,9 +61,9 @@ async def test_a_healing_partition_has_reached_nothing() -> None:
 async def test_waiters_follow_a_switch_of_the_live_generation() -> None:
     store = Checkpoints()
     live = [1]
-    waiting = Waiting(store, lambda: live[0])  # type: ignore[arg-type]
+    waiting = CheckpointWaits(store, lambda: live[0])
     store.at[2, 3] = Checkpoint(offset=8)
-    task = asyncio.create_task(waiting.reach(Position(3, 8), 5))
+    task = asyncio.create_task(waiting.wait_for(Position(3, 8), 5))
     await asyncio.sleep(0.02)
     assert not task.done()
     live[0] = 2
@@ -73,19 +73,19 @@ async def test_waiters_follow_a_switch_of_the_live_generation() -> None:
 async def test_a_store_that_is_away_is_told_to_all_and_the_next_caller_tries_again() -> None:
     store = Checkpoints()
     store.broken = True
-    waiting = Waiting(store, lambda: 1)  # type: ignore[arg-type]
+    waiting = CheckpointWaits(store, lambda: 1)
     results = await asyncio.gather(
-        *(waiting.reach(Position(0, 1), 5) for _ in range(3)), return_exceptions=True
+        *(waiting.wait_for(Position(0, 1), 5) for _ in range(3)), return_exceptions=True
     )
     assert [type(result) for result in results] == [RedisUnavailable] * 3
     store.broken = False
     store.at[1, 0] = Checkpoint(offset=1)
-    await waiting.reach(Position(0, 1), 5)
+    await waiting.wait_for(Position(0, 1), 5)
 
 
 async def test_stopping_tells_those_who_wait() -> None:
-    waiting = Waiting(Checkpoints(), lambda: 1)  # type: ignore[arg-type]
-    task = asyncio.create_task(waiting.reach(Position(0, 1), 5))
+    waiting = CheckpointWaits(Checkpoints(), lambda: 1)
+    task = asyncio.create_task(waiting.wait_for(Position(0, 1), 5))
     await asyncio.sleep(0)
     await waiting.stop()
     with pytest.raises(WaitTimedOut, match="stopping"):
