@@ -15,7 +15,8 @@ from projections.errors import KafkaUnavailable, TopicMismatch
 from projections.names import Position
 from projections.storage.snapshots import MARKER_KEY, Marker, Stamp, decode_marker
 from streams.log.clients import SharedProducer, kafka_errors
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.log.random_reads import RandomReads
 from streams.log.topics import partition_count
 from streams.partition.log_identity import identity

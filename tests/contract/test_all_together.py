@@ -28,16 +28,16 @@ from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for
-from streams.control.follower import Generation
 from streams.control.generations import heal_to_live
+from streams.control.state import Generation
 from streams.log.log import Raw
 from streams.log.rollback_cache import RollbackCache
 from streams.maintenance import dead_letters
 from streams.maintenance.dead_letters import DeadLetters
-from streams.maintenance.repair import mend
+from streams.maintenance.repair import repair_windows
 from streams.maintenance.verify import verify
 from streams.partition import log_identity
-from streams.partition.log_identity import find_start
+from streams.partition.log_identity import find_start, stored_place
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
@@ -205,15 +205,12 @@ class World:
         if self.owner is not None and self.rng.random() < 0.3:
             self.zombies = [*self.zombies[-2:], self.owner]
         self.rounds.forget([NUMBER])
-        stored = await self.store.checkpoint(self.generation, NUMBER)
-        start = await find_start(
-            self.log,
-            NUMBER,
-            stored,
-            committed=self.served + 1,
-            served=self.served,
-            anew=False,
-            accept=False,
+        stored = self.store.checkpoint(self.generation, NUMBER)
+        place = await stored_place(
+            self.log, NUMBER, stored, committed=self.served + 1, name="owner"
+        )
+        start = find_start(
+            NUMBER, place, committed=self.served + 1, served=self.served, accept=False
         )
         if start.other:
             self.served = start.end - 1
@@ -384,7 +381,7 @@ class World:
     async def mended(self) -> None:
         """Windows are mended that need not be."""
         await self.fold()
-        await mend(
+        await repair_windows(
             self.log,
             self.store,
             self.generation,

@@ -32,7 +32,7 @@ from projections.storage.snapshots import (
 )
 from projections.window.meta import VERSION as FOLD
 from streams.control.custom_projections import ProjectionGeneration, ProjectionRecord
-from streams.control.follower import Generation, State
+from streams.control.state import Generation, State
 from streams.encryption.key_table import Erasure, encode_key, key_place
 from streams.encryption.master_keys import master_keys_of
 from streams.encryption.payload_cipher import AESGCM, KEY_BYTES, KID_BYTES, seal_event
@@ -293,7 +293,7 @@ def state_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, Any]:
         "live": state.live,
         "tenants": state.tenants,
         "keys": state.keys,
-        "views": state.views,
+        "views": state.projections,
     }
     return {name: valued(part) for name, part in held.items()}
 

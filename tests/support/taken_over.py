@@ -4,6 +4,7 @@ server.
 
 from __future__ import annotations
 
+from projections.redis.router import RedisRouter
 from projections.redis.store import RedisStore
 from projections.storage.protocol import WindowStore
 from threadfold.testing import MemoryStore
@@ -17,5 +18,7 @@ async def take_over(store: WindowStore, generation: int, partition: int = 0) -> 
         store.take_over()
     else:
         assert isinstance(store, RedisStore)
-        state = store._state(generation, partition)
-        await store._servers.run(state, lambda node: node.redis.hset(state, "server", "another"))
+        state = f"{store.prefix}:{{{generation}:{partition}}}:state"
+        router = RedisRouter(store.url)
+        await router.run(state, lambda node: node.redis.hset(state, "server", "another"))
+        await router.close()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from projections.errors import InvalidSettings, Unauthorized
-from streams.control.follower import State
+from streams.control.state import State
 from streams.settings.quotas import SCOPES, moment
 from streams.settings.settings import Settings
 from threadfold.gateway.key_sets import KeySet

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from projections.events.types import CONTENT_TYPE, full_type
 from streams.compaction.requests import CompactionRequest
-from streams.control.follower import Generation
+from streams.control.state import Generation
 from streams.encryption.key_table import Erasure, KeyRecord
 from streams.log.topics import SPECS, TopicSpec
 from streams.settings.quotas import ApiKey, Tenant

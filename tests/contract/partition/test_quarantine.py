@@ -21,7 +21,7 @@ from projections.storage.protocol import Checkpoint
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.maintenance import dead_letters
-from streams.maintenance.repair import mend, whole_write
+from streams.maintenance.repair import repair_windows, whole_write
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.partition.step import FoldFailure, StepResult, go_on, spoiled_by, with_history
@@ -412,7 +412,9 @@ async def test_mending_writes_what_the_log_says_fences_the_owner_and_lets_it_go_
     await parts.store.apply(
         parts.generation, NUMBER, stored, [*writes, whole_write(parts.keys[1], None, 1)]
     )
-    await mend(parts.log, parts.store, parts.generation, rules, NUMBER, [*parts.keys, strange])
+    await repair_windows(
+        parts.log, parts.store, parts.generation, rules, NUMBER, [*parts.keys, strange]
+    )
     assert await same(parts, writer, rules) == 1
     assert await parts.store.conversations(parts.generation, NUMBER) == set(parts.keys[:2])
     after = await parts.store.index(parts.generation, NUMBER)

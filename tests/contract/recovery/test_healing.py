@@ -19,7 +19,8 @@ from projections.names import Key, Position
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
 from projections.storage.snapshots import MARKER_KEY, decode_marker, decode_snapshot, stamp_of
-from streams.log.log import KafkaLog, Log, Raw
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log, Raw
 from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.recovery import healing, snapshot_writer

@@ -21,7 +21,8 @@ from projections.storage.layout import HEAD
 from projections.storage.protocol import Stored, WindowStore
 from projections.storage.snapshots import MARKER_KEY, body_of
 from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
-from streams.log.log import KafkaLog, Row
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Row
 from streams.partition.partition import Partition
 from streams.recovery import healing, revival, snapshot_writer
 from streams.recovery.hibernation import sleepers

@@ -26,9 +26,9 @@ from projections.storage.snapshots import (
     snapshot_offsets,
     stamp_of,
 )
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.clients import admin_client, make_producer
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import check_topics, create_topics
 from streams.partition import assignment

@@ -17,8 +17,8 @@ from projections.events.validation import Record, make_record
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.partition.runtime import FETCH_ROWS
 from streams.projector.projector import Projector

@@ -14,8 +14,8 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, partition_of
 from projections.redis.store import RedisStore
 from projections.storage.protocol import Applied, Checkpoint, Write
-from streams.control.follower import Control
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import check_topics, create_topics
 from streams.maintenance.verify import verify
 from streams.rebuild.rebuild import rebuild

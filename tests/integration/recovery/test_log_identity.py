@@ -20,7 +20,8 @@ from projections.events.types import SummaryEvent, decode_event
 from projections.events.validation import Record, make_record
 from projections.names import partition_of
 from streams.log.clients import admin_client
-from streams.log.log import KafkaLog, Row
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Row
 from streams.log.topic_ids import topic_id
 from streams.log.topics import create_topics
 from streams.recovery import snapshot_writer

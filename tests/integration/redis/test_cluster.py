@@ -16,8 +16,9 @@ from projections.errors import RedisUnavailable
 from projections.names import Key, make_key
 from projections.redis.store import RedisStore
 from projections.storage.protocol import NOTHING, Checkpoint, DueChange, Write
-from streams.control.follower import Control, Generation
-from streams.log.log import KafkaLog
+from streams.control.control_topic import Control
+from streams.control.state import Generation
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import create_topics
 from streams.rebuild.rebuild import rebuild
 from streams.settings.settings import Settings
