@@ -30,6 +30,7 @@ from streams.recovery.snapshot_writer import SnapshotWriter
 from streams.settings.settings import Settings
 from tests.contract.partition.test_partition import NUMBER, Parts, split
 from tests.support.histories import RULES
+from tests.support.profiles import examples
 from tests.support.snapshots import MemorySnapshots
 from tests.support.talks import Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
@@ -124,7 +125,7 @@ def in_memory() -> Place:
 
 
 def repeats(place: Place, in_memory: int) -> int:
-    return in_memory if place.parts.settings is None else 2
+    return examples(in_memory) if place.parts.settings is None else 2
 
 
 async def filled(place: Place, n: int = 12) -> tuple[Talks, list[Raw]]:

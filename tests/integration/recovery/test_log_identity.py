@@ -179,13 +179,15 @@ async def changed(
     settings: Settings, log: KafkaLog, reader: Reader, again: list[Record], old: str
 ) -> None:
     """The topic is made anew under a running worker."""
-    former = sum((await log.end_offsets()).values())
+    former = await log.end_offsets()
     await make_anew(settings)
 
     async def another() -> bool:
-        # Until the broker has dropped the former log it takes appends to that, and they go with it.
+        # Until the broker has dropped a partition's former log it takes appends to that, and they
+        # go with it.
         try:
-            return sum((await log.end_offsets()).values()) < former
+            ends = await log.end_offsets()
+            return all(ends[number] < end for number, end in former.items() if end > 0)
         except KafkaUnavailable:
             return False
 

@@ -21,6 +21,8 @@ from projections.events import tokenizer
 from tests.support.profiles import examples
 
 ENCODINGS = ("cl100k_base", "o200k_base")
+ONE_AND_ALL = (pytest.param(ENCODINGS[0], marks=pytest.mark.long), ENCODINGS[1])
+"""The default encoding, and in a long run the other one."""
 ROOT = Path(tokenizer.__file__).resolve().parents[2]
 
 # Mixed text: words, digits, blanks, CJK, marks, emoji, contractions, code.
@@ -172,7 +174,7 @@ PATHOLOGICAL = {
 }
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", ONE_AND_ALL)
 @pytest.mark.parametrize("kind", PATHOLOGICAL)
 def test_pathological_texts_are_counted_in_bounded_time(kind: str, name: str) -> None:
     text = PATHOLOGICAL[kind]
@@ -186,7 +188,7 @@ def test_pathological_texts_are_counted_in_bounded_time(kind: str, name: str) ->
     assert tokenizer.plausible(measured.count, n_bytes)
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", ONE_AND_ALL)
 @pytest.mark.parametrize(
     "unit", [" ", "\n", "a", "ab", "A", "abc", "7", "!", "字", "=-", "\u0301", "\t ", "👍"]
 )
