@@ -7,6 +7,7 @@ Other rooms import the names of aiokafka that they need from here (``X as X`` be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,15 +32,16 @@ from aiokafka.errors import (
 )
 from aiokafka.errors import IllegalStateError as IllegalStateError
 from aiokafka.errors import KafkaError as KafkaError
+from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from projections.errors import EventTooLarge, KafkaUnavailable, TopicMismatch
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 
 logger = logging.getLogger(__name__)
-LAST_WORDS = 5.0
-"""Seconds that a client has to flush and to take its leave; a service that ends closes several, and
-is killed if it takes too long.
+CLOSE_LIMIT = 5.0
+"""Seconds that a client has to flush and to close; a service that ends closes several, and is
+killed if it takes too long.
 """
 
 MAX_REQUEST = 16 << 20
@@ -47,7 +49,7 @@ MAX_REQUEST = 16 << 20
 
 REQUEST_SHARE = 0.2
 """The part of the append time-out that one request may take: a broker that hangs, or whose machine
-is gone, does not say so, and what was sent to it has to go to the partition's next leader within
+is lost, does not say so, and what was sent to it has to go to the partition's next leader within
 the time that an append has.
 """
 
@@ -137,7 +139,7 @@ class SharedProducer:
         task.add_done_callback(self._leaving.discard)
 
     async def stop(self) -> None:
-        """Flush and close it; what Kafka does not take within :data:`LAST_WORDS` stays unknown."""
+        """Flush and close it; what Kafka does not take within :data:`CLOSE_LIMIT` stays unknown."""
         await end_tasks(list(self._leaving))
         if self._producer is not None:
             producer, self._producer = self._producer, None
@@ -182,6 +184,24 @@ def route(consumer: AIOKafkaConsumer, tp: TopicPartition) -> object:
     return leader, client._conns.get((leader, ConnectionGroup.DEFAULT))
 
 
+async def end_offset(consumer: AIOKafkaConsumer, tp: TopicPartition) -> int:
+    """The offset that the partition's next record will get.
+
+    It is asked over a connection of its own: on the consumer's, the answer waits until the broker
+    answers the fetch before it.
+    """
+    client: Any = consumer._client
+    leader = client.cluster.leader_for_partition(tp)
+    if leader not in (None, -1):
+        request = OffsetRequest(-1, 0, [(tp.topic, [(tp.partition, OffsetResetStrategy.LATEST)])])
+        with contextlib.suppress(KafkaError):
+            response = await client.send(leader, request, group=ConnectionGroup.COORDINATION)
+            _, code, *_, offset = response.topics[0][1][0]
+            if code == 0:
+                return int(offset)
+    return int((await consumer.end_offsets([tp]))[tp])  # which tries until there is a leader
+
+
 @asynccontextmanager
 async def admin_client(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     """An admin client, closed at the end."""
@@ -208,13 +228,13 @@ async def start_client(client: Any, settings: Settings, limit: float | None = No
 
 
 async def stop_client(client: Any, settings: Settings) -> None:
-    """Stop an aiokafka client within :data:`LAST_WORDS` (or the append time-out, if that is less):
-    by itself it tries for ever to say its last to brokers that are away.
+    """Stop an aiokafka client within :data:`CLOSE_LIMIT` (or the append time-out, if that is less):
+    by itself it tries for ever to reach brokers that are away.
     """
     task = asyncio.ensure_future(client.stop())
     # Not a time-out around it: aiokafka's own wait_for can swallow a cancellation (Python 3.11),
     # and go on waiting.
-    done, _ = await asyncio.wait({task}, timeout=min(LAST_WORDS, settings.append_timeout))
+    done, _ = await asyncio.wait({task}, timeout=min(CLOSE_LIMIT, settings.append_timeout))
     if task.cancelled():
         logger.info(
             "a fetch was under way while its client stopped"
@@ -224,7 +244,8 @@ async def stop_client(client: Any, settings: Settings) -> None:
     else:
         task.cancel()
         logger.warning(
-            "Kafka at %s does not answer: a client is closed without its leave", settings.kafka
+            "Kafka at %s does not answer: a client is closed without being stopped in order",
+            settings.kafka,
         )
 
 

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from projections.errors import TopicMismatch, UnknownProjection
+from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Control
 from streams.control.key_ring import KeyRing, encrypting
 from streams.custom.memory_store import MemoryProjectionStore
 from streams.custom.persistence import place_of
@@ -20,7 +20,7 @@ from streams.custom.projection import Projection, check_projection
 from streams.custom.runner import ProjectionRunner
 from streams.custom.store import RedisProjectionStore
 from streams.custom.verify import ProjectionReport, verify_view
-from streams.log.log import KafkaLog
+from streams.log.kafka_log import KafkaLog
 from streams.log.retention import check_whole
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
@@ -139,7 +139,7 @@ async def drop(settings: Settings, name: str, *, everything: bool = False) -> li
         UnknownProjection: no projection of that name has results.
     """
     async with opened(settings) as parts:
-        if not parts.control.state.views.get(name, ProjectionRecord()).generations:
+        if not parts.control.state.projections.get(name, ProjectionRecord()).generations:
             raise UnknownProjection(
                 f"no projection {name} has results here: see `threadfold projection list`"
             )

@@ -12,8 +12,8 @@ import msgspec
 from projections.errors import Healing
 from projections.names import check_name
 from projections.storage.protocol import Checkpoint
+from streams.control.control_topic import Control
 from streams.control.custom_projections import ProjectionRecord
-from streams.control.follower import Control
 from streams.custom.persistence import ProjectionStore, place_of
 from streams.custom.projection import Projection, check_projection
 from streams.custom.result import Cell

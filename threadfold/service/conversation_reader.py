@@ -19,9 +19,10 @@ from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.protocol import stored_form
 from projections.storage.stubs import STUB
 from projections.window.window import Window
-from streams.control.follower import Control, State
+from streams.control.control_topic import Control
 from streams.control.key_ring import KeyRing, encrypting
-from streams.log.log import KafkaLog
+from streams.control.state import State
+from streams.log.kafka_log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.tracing import compaction_span
 from streams.recovery.hydrating_reader import HydratingReader

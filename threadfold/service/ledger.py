@@ -18,9 +18,10 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.window.window import Window
 from streams.compaction.requests import policy_version
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.history import event_of, pieces_backwards, read_events
-from streams.log.log import KafkaLog, Log
+from streams.log.kafka_log import KafkaLog
+from streams.log.log import Log
 from streams.log.topics import partition_count
 from streams.settings.settings import Settings
 from threadfold.service.documents import Messages, document, messages_of

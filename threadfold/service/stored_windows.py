@@ -11,7 +11,7 @@ from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.storage.layout import HEAD, decode_head
 from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
-from streams.control.follower import Control
+from streams.control.control_topic import Control
 from streams.log.log import Log
 from threadfold.service.window_cache import WindowCache
 

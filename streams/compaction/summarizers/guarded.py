@@ -153,8 +153,8 @@ class _Run:
             self.cost = round((self.cost or 0.0) + cost, 9)
 
     def counts(self, error: SummaryAttemptFailed) -> bool | None:
-        """What the breaker is told of a failure: False, or None for a further one that the input
-        may be to blame for.
+        """What is reported to the breaker of a failure: False, or None for a further one that the
+        input may be to blame for.
         """
         if error.faulty:
             return False
@@ -162,14 +162,12 @@ class _Run:
         return False if first else None
 
 
-_BACK_OFF = wait_random_exponential(multiplier=PAUSE, max=LONGEST_PAUSE)
-
-
 def _pause(state: RetryCallState) -> float:
     """Exponential with full jitter, and no less than the endpoint asked for."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, SummaryAttemptFailed) else None
-    return max(_BACK_OFF(state), asked or 0.0)
+    back_off = wait_random_exponential(multiplier=PAUSE, max=LONGEST_PAUSE)
+    return max(back_off(state), asked or 0.0)
 
 
 class _NoTime(stop_base):

@@ -15,7 +15,8 @@ import httpx
 import orjson
 import pytest
 
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from tests.support.commands import cli, ok
 from tests.support.gateway import Client, is_problem, say

@@ -12,7 +12,8 @@ import pytest
 from projections.errors import EventTooLarge, InvalidEvent, InvalidPosition
 from projections.names import Key, Position
 from projections.window.window import Window
-from streams.control.follower import Control, Generation
+from streams.control.control_topic import Control
+from streams.control.state import Generation
 from streams.settings.settings import Settings
 from threadfold.service.ledger import Ledger
 from threadfold.service.model_call import read_called, read_id, write_id
