@@ -31,7 +31,7 @@ def _conditions_of(headers: Mapping[str, str]) -> Conditions:
     fence = headers.get("fencing-token")
     if absent is not None:
         if expect is not None:
-            raise InvalidRequest("header If-None-Match: give either this or If-Match")
+            raise InvalidRequest("header If-None-Match: it excludes If-Match")
         if absent.strip() != "*":
             raise InvalidRequest(
                 "header If-None-Match: only * is known, for a conversation that must be new"
