@@ -1,4 +1,4 @@
-"""One subscriber of a conversation: first the events that it missed, then those of its channel, each
+"""One subscriber of a conversation: the events that it missed, then those of its channel, each
 once.
 """
 
