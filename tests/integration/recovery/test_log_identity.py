@@ -24,7 +24,7 @@ from streams.log.kafka_log import KafkaLog
 from streams.log.log import Row
 from streams.log.topic_ids import topic_id
 from streams.log.topics import create_topics
-from streams.recovery import snapshot_writer
+from streams.recovery import partition_snapshots
 from streams.runtime.tasks import end_tasks
 from streams.settings.settings import Settings
 from tests.conftest import fresh_settings
@@ -51,7 +51,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStac
 
 
 async def prepared(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(snapshot_writer, "EVENTS_A_WINDOW", 0)
+    monkeypatch.setattr(partition_snapshots, "EVENTS_A_WINDOW", 0)
     made = fresh_settings(stack, snapshot_events=30, partitions=2, append_timeout=5.0)
     await create_topics(made)
     await open_generation(made, POLICY, acme=None)
@@ -141,7 +141,7 @@ async def digest(reader: Reader) -> str:
 @pytest.mark.parametrize(
     ("count", "running"),
     [
-        pytest.param(40, False, id="shorter-stopped"),
+        pytest.param(40, False, marks=pytest.mark.long, id="shorter-stopped"),
         pytest.param(600, False, marks=pytest.mark.long, id="longer-stopped"),
         pytest.param(40, True, marks=pytest.mark.long, id="shorter-running"),
         pytest.param(600, True, id="longer-running"),
