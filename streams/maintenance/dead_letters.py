@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -82,36 +82,25 @@ class _Letter(msgspec.Struct):
 _letter = msgspec.json.Decoder(_Letter)
 
 
+@dataclass(slots=True)
 class DeadLetters:
-    """The dead letters of one generation."""
+    """The dead letters of one generation.
 
-    def __init__(
-        self,
-        log: Log,
-        letters: Log,
-        store: WindowStore,
-        generation: int,
-        rules: Rules,
-        sink: EffectSink,
-        snapshots: SnapshotTopic | None = None,
-        *,
-        accept: bool = False,
-    ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``sink`` gets the effects of a retry,
-        ``snapshots`` gets the windows it gives; ``accept``: a retry goes on with what is left where
-        the log lost its beginning.
-        """
-        self.log = log
-        self.letters = letters
-        self.store = store
-        self.generation = generation
-        self.rules = rules
-        self.sink = sink
-        self.snapshots = snapshots
-        self.accept = accept
+    ``letters`` is the dead-letters topic. ``sink`` gets the effects of a retry, ``snapshots`` the
+    windows it gives. ``accept``: a retry goes on with what is left where the log lost its
+    beginning.
+    """
+
+    log: Log
+    letters: Log
+    store: WindowStore
+    generation: int
+    rules: Rules
+    sink: EffectSink
+    snapshots: SnapshotTopic | None = None
+    accept: bool = field(default=False, kw_only=True)
 
     # -- looking
-    # ------------------------------------------------------------------------------------------
 
     async def parked(self, tenant: str | None = None) -> list[QuarantinedHere]:
         """The parked conversations (of one tenant), by position. Raises like :meth:`window`."""
@@ -238,7 +227,6 @@ class DeadLetters:
         return ""
 
     # -- acting
-    # ------------------------------------------------------------------------------------------
 
     def check_place(self, key: Key, position: Position) -> None:
         """Raises :class:`InvalidPosition` where a conversation's record lies in another partition
@@ -304,12 +292,7 @@ class DeadLetters:
         """
         effects = Effects()
         for _, outcome in result.outcomes:
-            effects.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-            effects.accepted += [
-                (key, summary.offset, summary.summary_id) for summary in outcome.accepted
-            ]
-            if outcome.loop is not None:
-                effects.loops.append((key, outcome.offset, outcome.loop))
+            effects.add(key, outcome)
         name = str(key).encode()
         effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)

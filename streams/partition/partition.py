@@ -55,6 +55,7 @@ from streams.partition.step import (
     with_history,
 )
 from streams.partition.windows import PartitionWindows, Slot
+from streams.runtime.log_fields import about
 
 logger = logging.getLogger(__name__)
 
@@ -240,7 +241,8 @@ class Partition(PartitionWindows):
         """
         key, offset = slot.window.key, spoiled.offset
         # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
-        logger.error("%s is parked at %s: %s", key, Position(self.number, offset), spoiled.cause)
+        at = Position(self.number, offset)
+        logger.error("%s is quarantined at %s: %s", key, at, spoiled.cause, extra=about(key, at))
         _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
@@ -293,19 +295,7 @@ class Partition(PartitionWindows):
             self.counts.duplicate += 1
         else:
             self.counts.rejected += 1
-        self._note(window, outcome, effects)
-
-    def _note(self, window: Window, outcome: Outcome, effects: Effects) -> None:
-        effects.voided += [
-            (window.key, outcome.offset, summary_id) for summary_id in outcome.voided
-        ]
-        for summary in outcome.accepted:
-            if summary.offset == outcome.offset:
-                effects.accepted.append((window.key, summary.offset, summary.summary_id))
-            else:
-                effects.again.append((window.key, outcome.offset, summary.offset))
-        if outcome.loop is not None:
-            effects.loops.append((window.key, outcome.offset, outcome.loop))
+        effects.add(window.key, outcome)
 
     @property
     def unwritten(self) -> int:
