@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -64,8 +64,9 @@ class Publisher:
         def new(offset: int) -> bool:
             return effects.by.get(offset, offset) >= since
 
-        news = [(key, offset, offset) for key, offset, *_ in (*effects.accepted, *effects.erased)]
-        messages += await self._records(partition, rows, [one for one in news if new(one[1])])
+        news = [(key, offset, offset) for key, offset, _ in effects.accepted]
+        news += [(key, offset, offset) for key, offset in effects.erased]
+        messages += await self._records(partition, rows, news, new)
         for key, offset, summary_id in effects.voided:
             if new(offset):
                 value = _voided(key, summary_id, Position(partition, offset))
@@ -96,11 +97,14 @@ class Publisher:
         partition: int,
         rows: dict[Position, Raw],
         news: Iterable[tuple[Key, int, int]],
+        new: Callable[[int], bool],
     ) -> list[_Message]:
-        """The records that stand at the last of these offsets, each as of the offset before it."""
+        """The records that stand at the last of these offsets, each as of the offset before it if
+        that is new.
+        """
         messages: list[_Message] = []
         for key, at, offset in news:
-            raw = await self._raw(rows, Position(partition, offset))
+            raw = await self._raw(rows, Position(partition, offset)) if new(at) else None
             if raw is not None and raw.value is not None:
                 messages.append((at, "summaries", str(key).encode(), raw.value, HEADERS))
         return messages
