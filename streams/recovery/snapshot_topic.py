@@ -2,7 +2,7 @@
 
 It is key-compacted and has as many partitions as the events topic; a conversation's snapshot has
 its events' partition. Reading it never decides what is true: see ``streams.recovery.healing`` for
-what is believed, ``streams.recovery.snapshot_writer`` for what makes that safe.
+what is trusted, ``streams.recovery.partition_snapshots`` for what makes that safe.
 """
 
 from __future__ import annotations

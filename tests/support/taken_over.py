@@ -4,7 +4,6 @@ server.
 
 from __future__ import annotations
 
-from projections.redis.router import RedisRouter
 from projections.redis.store import RedisStore
 from projections.storage.protocol import WindowStore
 from threadfold.testing import MemoryStore
@@ -19,6 +18,4 @@ async def take_over(store: WindowStore, generation: int, partition: int = 0) -> 
     else:
         assert isinstance(store, RedisStore)
         state = f"{store.prefix}:{{{generation}:{partition}}}:state"
-        router = RedisRouter(store.url)
-        await router.run(state, lambda node: node.redis.hset(state, "server", "another"))
-        await router.close()
+        await store.servers.run(state, lambda node: node.redis.hset(state, "server", "another"))

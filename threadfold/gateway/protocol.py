@@ -1,9 +1,9 @@
-"""The server's HTTP protocol, with bounds: what of a request is neither body nor a finished head,
-and how long a head may take.
+"""The server's HTTP protocol, with limits on the size of a request's head and on the time that it
+takes.
 
-Without them whoever reaches the port fills the process' memory with one header that does not end,
-no key needed: uvicorn bounds the heads of h11 (https://www.uvicorn.org/settings/,
-``--h11-max-incomplete-event-size``), not those of httptools. Needs httptools.
+Without them, anybody who reaches the port can fill the process' memory with one endless header,
+without a key. uvicorn limits the heads of h11 (https://www.uvicorn.org/settings/,
+``--h11-max-incomplete-event-size``), not those of httptools. This module needs httptools.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from threadfold.gateway.problems import problem
 
 MAX_HEAD = 64 << 10
-"""Bytes of a head, or of what follows a body (trailers, chunks' extensions), beyond which no more
-is read. A head that comes whole in a single read of the socket (256 KiB at most) is accepted.
+"""At most so many bytes of a head, or of trailers and chunk extensions. A head that comes whole in
+one read of the socket (256 KiB at most) is accepted.
 """
 HEAD_SECONDS = 30.0
-"""Seconds from a connection's begin, or a head's first byte, to the head's end."""
+"""Seconds from the start of a connection, or the first byte of a head, to the end of the head."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection; httptools' protocol with bounds."""
+    """One connection: httptools' protocol with limits."""
 
     _quiet = 0
     _progress = False
@@ -69,7 +69,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is no request of HTTP that can be read")
+        self._refuse(400, "this is not a valid HTTP request")
 
     def _in_time(self) -> None:
         if self._late is not None:

@@ -189,7 +189,7 @@ def make_spilled(
     }
     if preview.parts is not None:
         spill["parts"] = preview.parts
-    total = len(_with_spill(record, spill, [Position(999_999_999, 10**18 - 1)] * len(pieces)).value)
+    total = len(with_spill(record, spill, [Position(999_999_999, 10**18 - 1)] * len(pieces)).value)
     if total > max_bytes:
         raise EventTooLarge(
             f"{where}: {total} bytes are over the limit of {max_bytes} bytes for one event"
@@ -222,11 +222,11 @@ async def append_drafts(log: Log, drafts: Drafts) -> list[Position]:
         await log.append([chunk for spilled in drafts.spilled for chunk in spilled.chunks])
     )
     for at, chunks, spill in drafts.spilled:
-        records[at] = _with_spill(records[at], spill, [next(positions) for _ in chunks])
+        records[at] = with_spill(records[at], spill, [next(positions) for _ in chunks])
     return await log.append(records)
 
 
-def _with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Position]) -> Record:
+def with_spill(record: Record, spill: dict[str, Any], positions: Sequence[Position]) -> Record:
     event = orjson.loads(record.value)
     event["data"]["spill"] = {**spill, "chunks": [str(position) for position in positions]}
     return Record(record.key, record.id, record.type, orjson.dumps(event))

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 
 from projections.errors import Conflict, InvalidEvent, InvalidName
-from projections.events.validation import explain
 from projections.names import check_name, make_key
 from projections.window.turns import MAX_SECONDS, NONE, Turns
 from threadfold.service.append_result import Appended
@@ -36,40 +35,28 @@ def _free(appended: Sequence[Appended]) -> None:
     del appended
 
 
-class TurnRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request for a turn; ``wait``: seconds to wait until a queued turn is active."""
+Seconds = Annotated[
+    int, Meta(ge=1, le=MAX_SECONDS, description="how long the lease lasts without a renewal")
+]
 
-    turn_id: str | None = None
+
+class NewTurn(Struct, forbid_unknown_fields=True):
+    """A turn to begin. `policy` decides while another turn is active. `wait` is how many seconds to
+    wait for a queued turn.
+    """
+
+    turn_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     model: str | None = None
     policy: Literal["queue", "reject", "interrupt"] = "reject"
-    seconds: int = SECONDS
-    wait: float = 0
-
-
-def read_request(body: object) -> TurnRequest:
-    """Decode the body of a request for a turn; None stands for a request without a body.
-
-    Raises:
-        InvalidEvent: a field is invalid.
-    """
-    try:
-        request = msgspec.convert({} if body is None else body, TurnRequest)
-    except msgspec.ValidationError as error:
-        raise InvalidEvent(f"turn: {explain(str(error), 'a turn')}") from None
-    if not 1 <= request.seconds <= MAX_SECONDS:
-        raise InvalidEvent(f"turn: field seconds: it must be 1 to {MAX_SECONDS}")
-    if not 0 <= request.wait <= MAX_WAIT:
-        raise InvalidEvent(f"turn: field wait: it must be 0 to {MAX_WAIT} seconds")
-    if request.turn_id is not None and not 1 <= len(request.turn_id) <= 256:
-        raise InvalidEvent("turn: field turn_id: it must have 1 to 256 characters")
-    return request
+    seconds: Seconds = SECONDS
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = 0
 
 
 async def begin(
     backend: ConversationService,
     tenant: str,
     conversation: str,
-    body: object,
+    request: NewTurn,
     charge: Charge = _free,
 ) -> dict[str, Any]:
     """Begin a turn, or wait in the queue for it.
@@ -80,13 +67,12 @@ async def begin(
     present status: repeat a request whose answer was lost, or to follow a queued turn.
 
     Raises:
-        InvalidEvent, InvalidName: the body is invalid.
+        InvalidName: the turn's id is invalid.
         Conflict: another turn is active and the policy is to reject, too many turns wait, or this
             one was interrupted at once.
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have begun; repeat
             the request with the same ``turn_id``.
     """
-    request = read_request(body)
     turn_id = new_id() if request.turn_id is None else _named(request.turn_id)
     flat = {
         "type": "turn.started",
@@ -120,7 +106,7 @@ async def renew(
     """Let the lease of the active turn run ``seconds`` from now; answers and raises like
     :func:`begin`.
     """
-    read_request({"turn_id": turn_id, "seconds": seconds})
+    _check_length(turn_id)
     flat = {
         "type": "turn.started",
         "turn_id": turn_id,
@@ -151,7 +137,7 @@ async def end(
         KafkaUnavailable, WaitTimedOut, Healing, RedisUnavailable: the turn may have ended; end it
             again.
     """
-    read_request({"turn_id": turn_id})
+    _check_length(turn_id)
     flat = {"type": "turn.ended", "turn_id": turn_id}
     _, position = await _appended(
         backend, tenant, conversation, flat, Conditions(fence=fence), charge, may_fail=False
@@ -200,6 +186,11 @@ async def _appended(
             f" way{_holder(turns)}"
         )
     return turns, str(applied.position)
+
+
+def _check_length(turn_id: str) -> None:
+    if len(turn_id) > 256:
+        raise InvalidEvent("turn: field turn_id: it must have 1 to 256 characters")
 
 
 def _named(turn_id: str) -> str:

@@ -221,6 +221,13 @@ class MemoryStore:
             if there.checkpoint is not None:
                 there.checkpoint = replace(there.checkpoint, unverified=True)
 
+    def replace(self, generation: int, partition: int, key: Key, stored: Stored | None) -> None:
+        """Put something else in place of a stored window, as a fault would; None: nothing."""
+        windows = self._of(generation, partition).windows
+        windows.pop(key, None)
+        if stored is not None:
+            windows[key] = stored
+
     def _of(self, generation: int, partition: int) -> _Partition:
         return self._partitions.get((generation, partition)) or _Partition()
 
