@@ -72,9 +72,7 @@ class Publisher:
                 value = _voided(key, summary_id, Position(partition, offset))
                 messages.append((offset, "summaries", str(key).encode(), value, HEADERS))
         # News of the rollback, however long ago the summary was announced the first time.
-        messages += await self._records(
-            partition, rows, [one for one in effects.again if new(one[1])]
-        )
+        messages += await self._records(partition, rows, effects.again, new)
         for dead in effects.dead:
             if new(dead.position.offset):
                 letter = msgspec.json.encode(
