@@ -159,9 +159,7 @@ class MemoryStore:
         )
 
     async def drop_partition(self, generation: int, partition: int) -> int:
-        """Delete everything of one partition of a generation; returns the number of keys that Redis
-        would have.
-        """
+        """Delete a partition of a generation; returns the number of keys that Redis would have."""
         return _size(self._partitions.pop((generation, partition), _Partition()))
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
