@@ -16,7 +16,13 @@ from streams.log.clients import SharedProducer, TopicPartition, kafka_errors, se
 from streams.log.kafka_log import KafkaLog
 from streams.log.log import Raw
 from streams.log.topics import partition_count
-from streams.maintenance.dead_letters import DeadLetters, closing, decoded
+from streams.maintenance.dead_letters import (
+    DeadLetters,
+    OpenRecord,
+    QuarantinedHere,
+    closing,
+    decoded,
+)
 from streams.partition.step import POISON, RECORD, read_row
 from streams.projector.effect_sink import Publisher
 from streams.settings.settings import Settings
@@ -78,40 +84,24 @@ def list_(tenant: str | None, as_json: bool, data: Path | None) -> None:
     A conversation is listed while it is parked, a record while the topic keeps its letter.
     """
 
-    async def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    async def look() -> tuple[list[QuarantinedHere], list[OpenRecord]]:
         async with opened(load_settings(data)) as (_, letters):
-            parked = [
-                {
-                    "kind": "parked",
-                    "position": str(one.position),
-                    "conversation": str(one.key),
-                    "waiting": one.waiting,
-                    "cause": one.cause,
-                }
-                for one in await letters.parked(tenant)
-            ]
-            records = [
-                {
-                    "kind": RECORD,
-                    "position": str(one.position),
-                    "key": one.key.decode("utf-8", "backslashreplace"),
-                    "cause": one.cause,
-                }
-                for one in await letters.records(tenant)
-            ]
-            return parked, records
+            return await letters.parked(tenant), await letters.records(tenant)
 
     parked, records = run(look())
-    for one in (*parked, *records):
+    for one in parked:
+        at, name, waiting, cause = str(one.position), str(one.key), one.waiting, one.cause
         if as_json:
-            print_json(one)
-        elif one["kind"] == RECORD:
-            print_line(f"{one['position']}  record  key {one['key']!r}: {one['cause']}")
+            whole = {"conversation": name, "waiting": waiting, "cause": cause}
+            print_json({"kind": "parked", "position": at, **whole})
         else:
-            print_line(
-                f"{one['position']}  parked  {one['conversation']}, {one['waiting']} waiting:"
-                f" {one['cause']}"
-            )
+            print_line(f"{at}  parked  {name}, {waiting} waiting: {cause}")
+    for record in records:
+        at, key = str(record.position), record.key.decode("utf-8", "backslashreplace")
+        if as_json:
+            print_json({"kind": RECORD, "position": at, "key": key, "cause": record.cause})
+        else:
+            print_line(f"{at}  record  key {key!r}: {record.cause}")
     if not as_json:
         print_line(f"parked: {len(parked)}, records: {len(records)}")
 
@@ -217,9 +207,7 @@ def retry(ctx: click.Context, what: str | None, everything: bool, data: Path | N
 
 
 async def _every(letters: DeadLetters) -> list[Key]:
-    """The parked conversations that can be retried; prints those in a wrong partition, which
-    cannot.
-    """
+    """The parked conversations that can be retried; prints those in a wrong partition."""
     keys: list[Key] = []
     for one in await letters.parked():
         try:
@@ -241,8 +229,8 @@ async def _meant(letters: DeadLetters, what: str) -> Key:
     key = parse_key(raw.key) if raw.key is not None else None
     if role == RECORD or key is None:
         raise InvalidPosition(
-            f"the record at {at} belongs to no conversation, so there is nothing to retry: take it"
-            f" off the list with `threadfold dead-letters drop {at}`"
+            f"the record at {at} belongs to no conversation, so there is nothing to retry: remove"
+            f" it from the list with `threadfold dead-letters drop {at}`"
         )
     letters.check_place(key, at)
     return key
@@ -286,8 +274,8 @@ def drop(
     """Drop the event at POSITION by another event in the log. The fold skips it and continues with
     the waiting events.
 
-    The record stays in the log. A record that belongs to no conversation is only taken off the
-    list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
+    The record stays in the log. A record that belongs to no conversation is only removed from
+    the list. Exit 1 if the conversation is parked again, or no worker folds the drop in time.
     """
     at = parse_position(position)
 

@@ -201,9 +201,7 @@ def _print_result(
 
 
 async def _report(stack: Stack, generation: Generation, options: _Options) -> dict[str, Any] | None:
-    """What the generation's rules change for a sample of conversations; None if they equal the
-    live generation's.
-    """
+    """The report on a sample of conversations; None if the rules equal the live generation's."""
     state = stack.control.state
     before, after = state.rules(state.live_generation), state.rules(generation)
     if (before.deployment, before.tenants) == (after.deployment, after.tenants):

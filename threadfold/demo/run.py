@@ -1,7 +1,7 @@
 """The demo from end to end: play, look, wipe Redis, and compare every window byte for byte.
 
-The demo reads all it shows from Kafka and Redis, as any other reader would. A promise that does not
-hold ends the run with :class:`~threadfold.demo.watch.PromiseBroken`.
+The demo reads all it shows from Kafka and Redis, as any other reader would. A broken promise ends
+the run with :class:`~threadfold.demo.watch.PromiseBroken`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ CALM = 1.5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run works: its settings, generation number, scratch folder, and whether Kafka and
-    Redis are its own.
-    """
+    """The settings, generation number and folder of a run, and which servers are its own."""
 
     settings: Settings
     generation: int
@@ -156,9 +154,7 @@ class Demo:
     # ------------------------------------------------------------------------------------------
 
     async def _play(self) -> float:
-        """Play all scripts and wait until the pipeline has settled; returns the seconds it took to
-        apply them.
-        """
+        """Play all scripts until the pipeline has settled; returns the seconds to apply them."""
         self.progress.began = began = time.monotonic()
         playing = asyncio.create_task(self.player.play(interleave(self.scripts, self.seed)))
         try:
@@ -170,9 +166,7 @@ class Demo:
         return applied_at - began
 
     async def _follow(self, playing: asyncio.Task[None]) -> float:
-        """Observe until everything is applied and nothing moves; returns when the last event was
-        applied.
-        """
+        """Observe until all is applied and nothing moves; returns the time of the last apply."""
         moved = calm = time.monotonic()
         applied_at, before, last_ends = 0.0, (-1,) * 5, {-1: -1}
         while True:
@@ -183,10 +177,8 @@ class Demo:
             p, now = self.progress, time.monotonic()
             if not applied_at and p.applied == p.total:
                 applied_at = now
-            state, ends = (
-                (p.appended, p.applied, p.due, p.accepted, p.received),
-                await self.log.end_offsets(),
-            )
+            state = (p.appended, p.applied, p.due, p.accepted, p.received)
+            ends = await self.log.end_offsets()
             moved = now if state != before else moved
             calm = now if ends != last_ends or state != before else calm
             before, last_ends = state, ends
@@ -239,7 +231,7 @@ class Demo:
         p.rate = (p.applied - applied) / (now - since) if now > since else 0.0
         self.show.update(p)
 
-    # -- what came of it
+    # -- the report
     # ------------------------------------------------------------------------------------------
 
     async def _report(self, seconds: float) -> None:
@@ -261,53 +253,24 @@ class Demo:
         renders = sum(gauge.render for gauge in self.watch.gauges.values())
         big = self.watch.biggest
         p, player = self.progress, self.player
+        speed = f"{player.appended / seconds:,.0f} events/s"
+        received = f"{len(self.subscriber.received):,} accepted and received by the subscriber"
+        within = f"{self.watch.within:,} of {len(windows):,} within their working budget"
+        tenants = len({key.tenant for key in windows})
         rows = [
-            (
-                "conversations",
-                f"{len(windows):,} of {len({key.tenant for key in windows})} tenants",
-            ),
-            (
-                "events",
-                (
-                    f"{player.appended:,} played and applied in {seconds:.1f} s"
-                    f" ({player.appended / seconds:,.0f} events/s)"
-                ),
-            ),
-            (
-                "compactions",
-                (
-                    f"{written:,} summaries in the log, {len(self.subscriber.received):,} accepted"
-                    " and received by the subscriber"
-                ),
-            ),
-            (
-                "summaries voided",
-                f"{len(self.subscriber.voided):,}, by rollbacks into what they covered",
-            ),
+            ("conversations", f"{len(windows):,} of {tenants} tenants"),
+            ("events", f"{player.appended:,} played and applied in {seconds:.1f} s ({speed})"),
+            ("compactions", f"{written:,} summaries in the log, {received}"),
+            ("summaries voided", f"{len(self.subscriber.voided):,}, by rollbacks into their spans"),
             ("tokens in the log", f"{player.tokens:,}"),
             ("tokens in the windows", f"{renders:,} ({renders / player.tokens:.1%})"),
-            (
-                "renders judged",
-                (
-                    f"{p.renders:,} while playing and at the end: every one valid, none above its"
-                    " ceiling"
-                ),
-            ),
+            ("renders judged", f"{p.renders:,}: every one valid, none above its ceiling"),
+            ("windows at the end", f"{within}, {player.due} wait for a summary"),
         ]
-        rows.append(
-            (
-                "windows at the end",
-                (
-                    f"{self.watch.within:,} of {len(windows):,} within their working budget,"
-                    f" {player.due} wait for a summary"
-                ),
-            )
-        )
         if big is not None:
-            rows.append(
-                ("biggest render", f"{big.render:,} tokens, its ceiling is {big.ceiling:,}")
-            )
-        self.show.table("What came of it", rows)
+            size = f"{big.render:,} tokens, its ceiling is {big.ceiling:,}"
+            rows.append(("biggest render", size))
+        self.show.table("Results", rows)
         if not written:
             raise PromiseBroken("no compaction happened")
 
@@ -362,7 +325,7 @@ class Demo:
         )
 
     async def _heal(self, marks: list[Checkpoint | None], before: dict[Key, bytes]) -> None:
-        """Wait until each partition has healed; what it answers must be what it held before."""
+        """Wait until each partition has healed. Its windows must equal those before the wipe."""
         left = {p: mark.offset for p, mark in enumerate(marks) if mark is not None}
         deadline = time.monotonic() + STALL_LIMIT + len(before) * 0.5
         while left:

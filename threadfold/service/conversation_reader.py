@@ -37,9 +37,7 @@ from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
 
 PATIENCE = 5.0
-"""Seconds that a read waits for a window that has to be folded from the log. After that it raises
-Healing.
-"""
+"""Seconds that a read waits while a window is folded from the log; then it raises Healing."""
 
 
 class ConversationReader:
@@ -122,8 +120,11 @@ class ConversationReader:
         await self.stop()
 
     async def wait_for(self, position: Position, timeout: float = 10.0) -> None:  # noqa: ASYNC109
-        """Wait until the windows of the position's partition include it; raises like
-        :meth:`caught_up`.
+        """Wait until the windows of the position's partition include it.
+
+        Raises:
+            WaitTimedOut: they do not within ``timeout`` seconds.
+            RedisUnavailable: the checkpoint cannot be read.
         """
         await self._waiting.wait_for(position, timeout)
 
@@ -256,8 +257,8 @@ class ConversationReader:
         check_page(offset, limit)
         self._refuse_erased(key)
         at = self._own_position(key, position)
-        # An erased conversation is refused. One that is not folded yet may be read; one that sleeps
-        # is not woken.
+        # An erased conversation is refused. One that is not folded yet can be read; one that sleeps
+        # stays asleep.
         fields = await self.windows.fields(key, [HEAD, STUB])
         if HEAD in fields:
             head_of(key, fields)
@@ -295,7 +296,7 @@ class ConversationReader:
     def _refuse_erased(self, key: Key) -> None:
         """Raise :class:`Erased` for a conversation that was erased, or is being erased."""
         if self.keys.is_erased(str(key).encode()):
-            # A read that was under way at its erasure may have cached something since.
+            # A read that ran during the erasure may have cached something.
             self._forget_window(str(key).encode())
             raise Erased(f"conversation {key.conversation} was erased")
 

@@ -1,8 +1,7 @@
-"""Turns: begin, renew and end a run on a conversation, with a fencing token for what it appends.
+"""Turns: begin, renew and end a run on a conversation, with a fencing token for its appends.
 
-A turn is an event like any other. The fold decides in the log's order which turn is active
-(``projections.window.turns``). Here the event is appended, and the fold's decision is awaited and
-returned.
+A turn is an event. The fold decides in the log's order which turn is active
+(``projections.window.turns``). Here the event is appended, and the fold's decision is returned.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ async def begin(
     """Begin a turn, or wait in the queue for it.
 
     Returns ``{"turn_id", "status": "started" | "queued", "fencing_token", "position", "place"}``:
-    the token is an integer that grows with every turn of the conversation, None while it waits;
-    ``place`` is how many turns are before it. A repeat with the same ``turn_id`` returns the
-    present status: repeat a request whose answer was lost, or to follow a queued turn.
+    the token is an integer that grows with every turn of the conversation, None while the turn
+    waits; ``place`` counts the turns before it. A repeat with the same ``turn_id`` returns the
+    present status: repeat the request if its answer was lost, or to follow a queued turn.
 
     Raises:
         InvalidName: the turn's id is invalid.
@@ -74,11 +73,8 @@ async def begin(
             the request with the same ``turn_id``.
     """
     turn_id = new_id() if request.turn_id is None else _named(request.turn_id)
-    flat = {
-        "type": "turn.started",
-        "turn_id": turn_id,
-        "lease": {"policy": request.policy, "seconds": request.seconds},
-    }
+    lease = {"policy": request.policy, "seconds": request.seconds}
+    flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
     if request.model is not None:
         flat["model"] = request.model
     deadline = time.monotonic() + request.wait
@@ -103,15 +99,10 @@ async def renew(
     fence: int,
     charge: Charge = _free,
 ) -> dict[str, Any]:
-    """Let the lease of the active turn run ``seconds`` from now; answers and raises like
-    :func:`begin`.
-    """
+    """Renew the active turn's lease by ``seconds`` from now; like :func:`begin`."""
     _check_length(turn_id)
-    flat = {
-        "type": "turn.started",
-        "turn_id": turn_id,
-        "lease": {"policy": "reject", "seconds": seconds},
-    }
+    lease = {"policy": "reject", "seconds": seconds}
+    flat = {"type": "turn.started", "turn_id": turn_id, "lease": lease}
     turns, position = await _appended(
         backend, tenant, conversation, flat, Conditions(fence=fence), charge
     )
@@ -129,7 +120,7 @@ async def end(
     fence: int | None = None,
     charge: Charge = _free,
 ) -> dict[str, Any]:
-    """End a turn, or take it out of the queue; the next one that waits becomes active. Returns
+    """End a turn, or remove it from the queue; the next waiting turn becomes active. Returns
     ``{"turn_id", "position"}``.
 
     Raises:
@@ -146,7 +137,7 @@ async def end(
 
 
 async def shown(backend: ConversationService, tenant: str, conversation: str) -> dict[str, Any]:
-    """The active turn and those that wait: ``{"live": {"turn_id", "fencing_token", "seconds"} |
+    """The active turn and the waiting ones: ``{"live": {"turn_id", "fencing_token", "seconds"} |
     None, "waiting": [turn ids]}``.
     """
     turns = await standing(backend, tenant, conversation)
@@ -194,7 +185,7 @@ def _check_length(turn_id: str) -> None:
 
 
 def _named(turn_id: str) -> str:
-    """The id of a turn that begins. The other routes must be able to name it in their path."""
+    """The id of a turn that begins; a URL's path must be able to name it."""
     check_name("turn_id", turn_id)
     if turn_id in (".", ".."):
         raise InvalidName(
@@ -204,9 +195,7 @@ def _named(turn_id: str) -> str:
 
 
 def not_in_force(fence: int, token: int | None) -> Conflict:
-    """The error for the fencing token ``fence`` while ``token`` is the current one (None: there is
-    no turn).
-    """
+    """The error for token ``fence`` if ``token`` is the current one (None: no turn)."""
     now = "no turn is" if token is None else f"that of token {token} is"
     return Conflict(
         f"header Fencing-Token: the turn of token {fence} is not in force, {now}: nothing was"
@@ -215,22 +204,16 @@ def not_in_force(fence: int, token: int | None) -> Conflict:
 
 
 def _standing(turns: Turns, turn_id: str) -> dict[str, Any] | None:
+    place, token = 0, None
     if turns.live is not None and turns.live.turn_id == turn_id:
-        return {
-            "turn_id": turn_id,
-            "status": "started",
-            "fencing_token": turns.live.token,
-            "place": 0,
-        }
-    names = [turn.turn_id for turn in turns.waiting]
-    if turn_id not in names:
-        return None
-    return {
-        "turn_id": turn_id,
-        "status": "queued",
-        "fencing_token": None,
-        "place": names.index(turn_id) + 1,
-    }
+        token = turns.live.token
+    else:
+        names = [turn.turn_id for turn in turns.waiting]
+        if turn_id not in names:
+            return None
+        place = names.index(turn_id) + 1
+    status = "queued" if place else "started"
+    return {"turn_id": turn_id, "status": status, "fencing_token": token, "place": place}
 
 
 def _holder(turns: Turns) -> str:

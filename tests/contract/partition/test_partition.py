@@ -25,6 +25,7 @@ from streams.partition.owned import Fenced
 from streams.partition.partition import Partition
 from streams.settings.settings import Settings
 from tests.support.histories import RULES
+from tests.support.profiles import examples
 from tests.support.taken_over import take_over
 from tests.support.talks import Row, Talks, random_talks
 from threadfold.testing import MemoryLog, MemoryStore
@@ -162,7 +163,7 @@ async def drive(partition: Partition, batches: list[list[Raw]]) -> None:
 
 
 def rounds(parts: Parts, in_memory: int) -> int:
-    return in_memory if parts.settings is None else 2
+    return examples(in_memory) if parts.settings is None else 2
 
 
 async def test_batches_of_any_split_give_the_windows_of_the_replay(parts: Parts) -> None:

@@ -121,7 +121,9 @@ async def test_the_process_says_where_it_listens_serves_and_exits_0_on_a_signal(
     url = await asyncio.to_thread(process.url)
     async with (
         running_worker(settings),
-        httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as http,
+        httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30
+        ) as http,
     ):
         assert (await http.get("/healthz")).json() == {"status": "ok"}
         await is_ready(http)
