@@ -1,16 +1,16 @@
-"""Dead letters for operators: which conversations are parked and which records are nobody's, and
-how each is tried again or taken out.
+"""Dead letters for operators: which conversations are quarantined and which records are nobody's,
+and how each is tried again or taken out.
 
-What is parked now stands in the windows themselves (the store lists the parked ones); the topic
-tells of records that are nobody's event, as far back as it is kept. It is written at least once, so
-a letter may be there several times.
+What is quarantined now stands in the windows themselves (the store lists the quarantined ones); the
+topic tells of records that are nobody's event, as far back as it is kept. It is written at least
+once, so a letter may be there several times.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,14 +46,15 @@ from streams.recovery.snapshot_topic import SnapshotTopic
 
 PAGE = 500
 WAITING = "waiting"
-"""What an event is, besides poison, that comes after the one at which its conversation is parked.
+"""What an event is, besides poison, that comes after the one at which its conversation is
+quarantined.
 """
 ATTEMPTS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedHere:
-    """A parked conversation, at which event and why, and how many later ones wait."""
+    """A quarantined conversation, at which event and why, and how many later ones wait."""
 
     key: Key
     position: Position
@@ -82,39 +83,28 @@ class _Letter(msgspec.Struct):
 _letter = msgspec.json.Decoder(_Letter)
 
 
+@dataclass(slots=True)
 class DeadLetters:
-    """The dead letters of one generation."""
+    """The dead letters of one generation.
 
-    def __init__(
-        self,
-        log: Log,
-        letters: Log,
-        store: WindowStore,
-        generation: int,
-        rules: Rules,
-        sink: EffectSink,
-        snapshots: SnapshotTopic | None = None,
-        *,
-        accept: bool = False,
-    ) -> None:
-        """Args: ``letters`` is the dead-letters topic, ``sink`` gets the effects of a retry,
-        ``snapshots`` gets the windows it gives; ``accept``: a retry goes on with what is left where
-        the log lost its beginning.
-        """
-        self.log = log
-        self.letters = letters
-        self.store = store
-        self.generation = generation
-        self.rules = rules
-        self.sink = sink
-        self.snapshots = snapshots
-        self.accept = accept
+    ``letters`` is the dead-letters topic. ``sink`` gets the effects of a retry, ``snapshots`` the
+    windows it gives. ``accept``: a retry goes on with what is left where the log lost its
+    beginning.
+    """
+
+    log: Log
+    letters: Log
+    store: WindowStore
+    generation: int
+    rules: Rules
+    sink: EffectSink
+    snapshots: SnapshotTopic | None = None
+    accept: bool = field(default=False, kw_only=True)
 
     # -- looking
-    # ------------------------------------------------------------------------------------------
 
     async def parked(self, tenant: str | None = None) -> list[QuarantinedHere]:
-        """The parked conversations (of one tenant), by position. Raises like :meth:`window`."""
+        """Quarantined conversations (of one tenant), by position. Raises like :meth:`window`."""
         found: list[QuarantinedHere] = []
         for number in range(self.log.partitions):
             before: Found | None = None
@@ -196,11 +186,11 @@ class DeadLetters:
 
     async def role(self, position: Position, raw: Raw) -> tuple[str, Parked | None]:
         """What a record is now: ``poison``, ``waiting``, ``record`` (nobody's) or ``folded``; and
-        where its conversation is parked.
+        where its conversation is quarantined.
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
-        if key is None or (isinstance(found, InvalidRecord) and not found.parks):
+        if key is None or (isinstance(found, InvalidRecord) and not found.quarantines):
             return RECORD, None
         _, _, window, _ = await self.window(key, position.partition)
         parked = None if window is None else window.meta.parked
@@ -209,8 +199,8 @@ class DeadLetters:
         return (POISON if position.offset == parked.offset else WAITING), parked
 
     async def why(self, position: Position, raw: Raw) -> str:
-        """Why the fold fails on the event at which a conversation is parked, in the error's own
-        words; "" where it does not (any more).
+        """Why the fold fails on the event at which a conversation is quarantined, in the error's
+        own words; "" where it does not (any more).
         """
         key = parse_key(raw.key) if raw.key is not None else None
         found = read_row(self.log.seals, raw)
@@ -238,7 +228,6 @@ class DeadLetters:
         return ""
 
     # -- acting
-    # ------------------------------------------------------------------------------------------
 
     def check_place(self, key: Key, position: Position) -> None:
         """Raises :class:`InvalidPosition` where a conversation's record lies in another partition
@@ -251,14 +240,14 @@ class DeadLetters:
             )
 
     async def retry(self, key: Key) -> tuple[int, Parked | None]:
-        """Fold a parked conversation on from the event at which it is parked, with the code at
-        hand, and write it.
+        """Fold a quarantined conversation on from the event at which it is quarantined, with the
+        code at hand, and write it.
 
         Returns:
-            How many events were folded, and where it is parked now; None: nowhere.
+            How many events were folded, and where it is quarantined now; None: nowhere.
 
         Raises:
-            InvalidPosition: it is not parked.
+            InvalidPosition: it is not quarantined.
             LogTruncated: events that wait were lost with the log's beginning, and that is not
                 accepted.
             Healing, CorruptWindow, KafkaUnavailable, RedisUnavailable, KeyUnusable: nothing was
@@ -283,7 +272,7 @@ class DeadLetters:
             await self._publish(number, key, result)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
-                # parked window back. So this comes first.
+                # quarantined window back. So this comes first.
                 await publish(
                     self.log, self.rules, self.generation, number, checkpoint, [now], self.snapshots
                 )
@@ -304,12 +293,7 @@ class DeadLetters:
         """
         effects = Effects()
         for _, outcome in result.outcomes:
-            effects.voided += [(key, outcome.offset, summary_id) for summary_id in outcome.voided]
-            effects.accepted += [
-                (key, summary.offset, summary.summary_id) for summary in outcome.accepted
-            ]
-            if outcome.loop is not None:
-                effects.loops.append((key, outcome.offset, outcome.loop))
+            effects.add(key, outcome)
         name = str(key).encode()
         effects.dead += [
             DeadLetter(Position(number, letter.offset), name, letter.cause, letter.kind)
@@ -325,8 +309,8 @@ class DeadLetters:
         It may be repeated: its id follows from the position.
 
         Raises:
-            InvalidPosition: no conversation is parked at the position; nor does it wait in one, and
-                could not be read there.
+            InvalidPosition: no conversation is quarantined at the position; nor does it wait in
+                one, and could not be read there.
             KafkaUnavailable: unknown whether it is in; drop it again.
         """
         raw = await self.record(position)
@@ -360,7 +344,7 @@ class DeadLetters:
         self, key: Key, dropped: Position, at: Position, seconds: float
     ) -> tuple[bool, Parked | None]:
         """Wait until the fold has come to a drop at ``at``: whether it has in ``seconds``, and
-        where the conversation is parked then.
+        where the conversation is quarantined then.
         """
         deadline = time.monotonic() + seconds
         while True:

@@ -1,11 +1,11 @@
 """One step of the fold with all that can go wrong in it: live projection, rebuild, verify and
 mending share it, so that they agree.
 
-What stands under a well-formed key and cannot be decoded, or what the fold fails on, parks its
-conversation: the window stays as before that event, later events wait in the log. ``event.dropped``
-that names it makes the fold pass it over and go on with what waits. A record whose key is
-malformed, that names another source than its key, or that has no value, is nobody's event: it parks
-nothing.
+What stands under a well-formed key and cannot be decoded, or what the fold fails on, quarantines
+its conversation: the window stays as before that event, later events wait in the log.
+``event.dropped`` that names it makes the fold pass it over and go on with what waits. A record
+whose key is malformed, that names another source than its key, or that has no value, is nobody's
+event: it quarantines nothing.
 
 Kafka or Redis being away and an unusable master key are never an event's doing: they are raised as
 they are.
@@ -37,16 +37,16 @@ from streams.log.log import Log, Row
 
 AWAY = (KafkaUnavailable, RedisUnavailable, KeyUnusable, Overloaded, KafkaError, OSError)
 RECORD, POISON, WAITING = "record", "poison", "waiting"
-"""What a dead letter is of: a record that is nobody's event, an event that parked its conversation,
-one that waits behind such a one.
+"""What a dead letter is of: a record that is nobody's event, an event that quarantined its
+conversation, one that waits behind such a one.
 """
 
 
 class InvalidRecord(NamedTuple):
-    """Why a record is no event, and whether that parks the conversation its key names."""
+    """Why a record is no event, and whether that quarantines the conversation its key names."""
 
     cause: str
-    parks: bool = False
+    quarantines: bool = False
 
 
 class Letter(NamedTuple):
@@ -98,7 +98,7 @@ def read_row(seals: PayloadCipher, row: Row, source: str | None = None) -> AnyEv
     try:
         event = read_event(seals, row.key, row.value)
     except Undecodable as error:
-        return InvalidRecord(f"the value is not an event: {error}", parks=True)
+        return InvalidRecord(f"the value is not an event: {error}", quarantines=True)
     return (
         event
         if event.source == source
@@ -110,7 +110,7 @@ def belongs(found: AnyEvent | InvalidRecord) -> bool:
     """Whether what was read is of the conversation its key names: an event, or one that cannot be
     decoded.
     """
-    return not isinstance(found, InvalidRecord) or found.parks
+    return not isinstance(found, InvalidRecord) or found.quarantines
 
 
 async def step(
@@ -138,7 +138,7 @@ async def step(
 async def step_aside(
     log: Log, window: Window, offset: int, found: AnyEvent | InvalidRecord, result: StepResult
 ) -> Window:
-    """The part of :func:`step` for a window that is parked, or is to be by what cannot be
+    """The part of :func:`step` for a window that is quarantined, or is to be by what cannot be
     decoded.
     """
     parked = window.meta.parked
@@ -148,7 +148,7 @@ async def step_aside(
             # before it.
             window.advance(offset)
         elif isinstance(found, InvalidRecord):
-            _park(window, offset, found.cause, result)
+            _quarantine(window, offset, found.cause, result)
         return window
     if offset <= parked.last:
         return window
@@ -171,11 +171,12 @@ async def step_aside(
 async def go_on(
     log: Log, window: Window, result: StepResult, *, again: bool = False, then: Sequence[Found] = ()
 ) -> Window:
-    """Fold on what waits in a parked window, and ``then`` more; it may be parked again further on.
+    """Fold on what waits in a quarantined window, and ``then`` more; it may be quarantined again
+    further on.
 
     Args:
-        again: begin with the event at which it was parked (a retry), else pass that one over (it
-            was dropped).
+        again: begin with the event at which it was quarantined (a retry), else pass that one over
+            (it was dropped).
 
     Returns:
         Another window; the given one stays as it is. All that waits is in memory meanwhile.
@@ -200,7 +201,7 @@ async def go_on(
                 cause = known.get(offset, event.cause if isinstance(event, InvalidRecord) else None)
                 if cause is not None and now.meta.parked is None:
                     if offset not in dropped:
-                        _park(now, offset, cause, mine)
+                        _quarantine(now, offset, cause, mine)
                 elif now.meta.parked is not None and not isinstance(event, ErasedEvent):
                     # What drops it is among these: it would have been passed over.
                     now.add_waiting(offset)
@@ -295,14 +296,14 @@ def spoiled_by(error: BaseException, offset: int) -> FoldFailure:
     return spoiled
 
 
-def _park(window: Window, offset: int, cause: str, result: StepResult) -> None:
+def _quarantine(window: Window, offset: int, cause: str, result: StepResult) -> None:
     window.quarantine(offset, cause)
     result.letters.append(Letter(offset, POISON, cause))
 
 
 async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> list[Found]:
-    """What waits in a parked window, in order; with ``again`` the event at which it is parked comes
-    first.
+    """What waits in a quarantined window, in order; with ``again`` the event at which it is
+    quarantined comes first.
     """
     key, partition = window.key, window.partition
     offsets = ([parked.offset] if again else []) + waiting_offsets(parked)

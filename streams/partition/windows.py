@@ -36,8 +36,8 @@ class Slot:
 
 
 def _is_there(window: Window) -> bool:
-    """Whether anything was ever folded into a window, or it is parked: a slot is there before its
-    conversation has a window.
+    """Whether anything was ever folded into a window, or it is quarantined: a slot is there before
+    its conversation has a window.
     """
     return window.meta.position >= 0 or window.meta.parked is not None
 

@@ -110,7 +110,7 @@ class ShadowFold:
             return True
         found = read_row(self.log.seals, row, key.source)
         if isinstance(found, InvalidRecord):
-            return not found.parks
+            return not found.quarantines
         window = self.windows.get(key)
         if window is None:
             window = self.windows[key] = Window(key, self.partition, self.rules)

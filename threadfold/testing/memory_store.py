@@ -50,6 +50,10 @@ class MemoryStore:
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         return self._of(generation, partition).checkpoint
 
+    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
+        """The windows that :meth:`read` returns, without the checkpoint; goes with 0.3."""
+        return (await self.read(generation, partition, keys))[1]
+
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
