@@ -24,9 +24,9 @@ from projections.fold.quarantine import waiting_offsets
 from projections.names import Key, Position, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark
-from projections.storage.listing import PARKED, Found
+from projections.storage.listing import QUARANTINED, Found
 from projections.storage.protocol import Checkpoint, StoreMark, Verdict, WindowStore, write_of
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.log.history import fetch_needed
 from streams.log.log import Log, Raw
@@ -103,12 +103,14 @@ class DeadLetters:
 
     # -- looking
 
-    async def parked(self, tenant: str | None = None) -> list[QuarantinedHere]:
+    async def quarantined(self, tenant: str | None = None) -> list[QuarantinedHere]:
         """Quarantined conversations (of one tenant), by position. Raises like :meth:`window`."""
         found: list[QuarantinedHere] = []
         for number in range(self.log.partitions):
             before: Found | None = None
-            while page := await self.store.listed(self.generation, number, PARKED, before, PAGE):
+            while page := await self.store.listed(
+                self.generation, number, QUARANTINED, before, PAGE
+            ):
                 before = page[-1]
                 keys = [
                     key
@@ -118,11 +120,14 @@ class DeadLetters:
                 for key in keys:
                     if tenant is None or key.tenant == tenant:
                         _, _, window, _ = await self.window(key, number)
-                        if window is not None and window.meta.parked is not None:
-                            parked = window.meta.parked
+                        if window is not None and window.meta.quarantine is not None:
+                            quarantine = window.meta.quarantine
                             found.append(
                                 QuarantinedHere(
-                                    key, Position(number, parked.offset), parked.cause, parked.count
+                                    key,
+                                    Position(number, quarantine.offset),
+                                    quarantine.cause,
+                                    quarantine.count,
                                 )
                             )
         return sorted(found, key=lambda one: one.position)
@@ -184,7 +189,7 @@ class DeadLetters:
         )
         return number, checkpoint, window, mark
 
-    async def role(self, position: Position, raw: Raw) -> tuple[str, Parked | None]:
+    async def role(self, position: Position, raw: Raw) -> tuple[str, Quarantine | None]:
         """What a record is now: ``poison``, ``waiting``, ``record`` (nobody's) or ``folded``; and
         where its conversation is quarantined.
         """
@@ -193,10 +198,10 @@ class DeadLetters:
         if key is None or (isinstance(found, InvalidRecord) and not found.quarantines):
             return RECORD, None
         _, _, window, _ = await self.window(key, position.partition)
-        parked = None if window is None else window.meta.parked
-        if parked is None or position.offset < parked.offset:
+        quarantine = None if window is None else window.meta.quarantine
+        if quarantine is None or position.offset < quarantine.offset:
             return "folded", None
-        return (POISON if position.offset == parked.offset else WAITING), parked
+        return (POISON if position.offset == quarantine.offset else WAITING), quarantine
 
     async def why(self, position: Position, raw: Raw) -> str:
         """Why the fold fails on the event at which a conversation is quarantined, in the error's
@@ -211,8 +216,8 @@ class DeadLetters:
         )
         if (
             window is None
-            or window.meta.parked is None
-            or window.meta.parked.offset != position.offset
+            or window.meta.quarantine is None
+            or window.meta.quarantine.offset != position.offset
         ):
             return ""
         window = window.copy()
@@ -239,7 +244,7 @@ class DeadLetters:
                 " ours can reach it there"
             )
 
-    async def retry(self, key: Key) -> tuple[int, Parked | None]:
+    async def retry(self, key: Key) -> tuple[int, Quarantine | None]:
         """Fold a quarantined conversation on from the event at which it is quarantined, with the
         code at hand, and write it.
 
@@ -256,19 +261,20 @@ class DeadLetters:
         """
         for attempt in range(ATTEMPTS):
             number, checkpoint, window, mark = await self.window(key)
-            if window is None or window.meta.parked is None:
+            quarantine = None if window is None else window.meta.quarantine
+            if window is None or quarantine is None:
                 raise InvalidPosition("it is not parked: see `threadfold dead-letters list`")
             begin = (await self.log.beginning_offsets())[number]
-            if window.meta.parked.offset < begin and not self.accept:
+            if quarantine.offset < begin and not self.accept:
                 raise LogTruncated(
-                    f"it is parked at {Position(number, window.meta.parked.offset)}, and the log"
-                    f" begins at offset {begin}, so the events it would go on with are missing:"
-                    f" {WHAT_TO_DO}"
+                    f"it is parked at {Position(number, quarantine.offset)}, and the log begins at"
+                    f" offset {begin}, so the events it would go on with are missing: {WHAT_TO_DO}"
                 )
             result = StepResult()
             now = await go_on(self.log, window, result, again=True)
-            if now.meta.parked is not None and now.meta.parked.offset == window.meta.parked.offset:
-                return 0, now.meta.parked
+            left = now.meta.quarantine
+            if left is not None and left.offset == quarantine.offset:
+                return 0, left
             await self._publish(number, key, result)
             if self.snapshots is not None:
                 # No event of the log says that it was tried again: a lost store would bring the
@@ -280,7 +286,7 @@ class DeadLetters:
             if (
                 await self.store.apply(self.generation, number, checkpoint, [write])
             ).verdict is Verdict.APPLIED:
-                return len(result.outcomes), now.meta.parked
+                return len(result.outcomes), left
             await asyncio.sleep(0.01 * min(attempt, 10))
         raise Fenced(
             f"{key} could not be written: in {ATTEMPTS} attempts its partition's owner wrote in"
@@ -314,9 +320,9 @@ class DeadLetters:
             KafkaUnavailable: unknown whether it is in; drop it again.
         """
         raw = await self.record(position)
-        role, parked = await self.role(position, raw)
+        role, quarantine = await self.role(position, raw)
         key = parse_key(raw.key) if raw.key is not None else None
-        if key is None or parked is None or role not in (POISON, WAITING):
+        if key is None or quarantine is None or role not in (POISON, WAITING):
             raise InvalidPosition(
                 f"position {position} parks no conversation: see `threadfold dead-letters list`"
             )
@@ -325,7 +331,7 @@ class DeadLetters:
         if role == WAITING and not isinstance(read_row(self.log.seals, raw), InvalidRecord):
             # Nothing says that it is at fault, and once dropped it is missing in the window for
             # good.
-            at = Position(position.partition, parked.offset)
+            at = Position(position.partition, quarantine.offset)
             raise InvalidPosition(
                 f"position {position} only waits, until {key} goes on from {at}, where it is"
                 " parked: drop or retry that one"
@@ -342,18 +348,22 @@ class DeadLetters:
 
     async def gone_on(
         self, key: Key, dropped: Position, at: Position, seconds: float
-    ) -> tuple[bool, Parked | None]:
+    ) -> tuple[bool, Quarantine | None]:
         """Wait until the fold has come to a drop at ``at``: whether it has in ``seconds``, and
         where the conversation is quarantined then.
         """
         deadline = time.monotonic() + seconds
         while True:
             _, checkpoint, window, _ = await self.window(key, at.partition)
-            parked = None if window is None else window.meta.parked
-            if checkpoint.offset >= at.offset or parked is None or parked.offset != dropped.offset:
-                return True, parked
+            quarantine = None if window is None else window.meta.quarantine
+            if (
+                checkpoint.offset >= at.offset
+                or quarantine is None
+                or quarantine.offset != dropped.offset
+            ):
+                return True, quarantine
             if time.monotonic() > deadline:
-                return False, parked
+                return False, quarantine
             await asyncio.sleep(0.05)
 
 

@@ -160,7 +160,7 @@ class Partition(PartitionWindows):
                 counts.passed += 1
                 continue
             touched[key] = slot
-            if window.meta.parked is not None or isinstance(event, InvalidRecord):
+            if window.meta.quarantine is not None or isinstance(event, InvalidRecord):
                 await self._aside(slot, offset, event, effects)
                 continue
             try:
@@ -270,7 +270,7 @@ class Partition(PartitionWindows):
             await refold(self.log, base, rows, {}),
             mark._replace(layout=Mark()),
         )
-        if slot.window.meta.parked is None:
+        if slot.window.meta.quarantine is None:
             slot.window.quarantine(offset, spoiled.cause)
             self._dead(key, offset, spoiled.cause, POISON, effects)
         else:

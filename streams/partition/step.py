@@ -28,7 +28,7 @@ from projections.fold.quarantine import (
     waiting_offsets,
 )
 from projections.names import Key, Position, parse_key
-from projections.window.meta import Parked
+from projections.window.meta import Quarantine
 from projections.window.window import Window
 from streams.encryption.payload_cipher import PayloadCipher, read_event
 from streams.log.clients import KafkaError
@@ -128,7 +128,7 @@ async def step(
     meta = window.meta
     if offset <= meta.position:
         return window
-    if meta.parked is None and not isinstance(found, InvalidRecord):
+    if meta.quarantine is None and not isinstance(found, InvalidRecord):
         outcome = await _fold(log, window, offset, found)
         result.outcomes.append((found, outcome))
         return window
@@ -141,8 +141,8 @@ async def step_aside(
     """The part of :func:`step` for a window that is quarantined, or is to be by what cannot be
     decoded.
     """
-    parked = window.meta.parked
-    if parked is None:
+    quarantine = window.meta.quarantine
+    if quarantine is None:
         if window.meta.erased:
             # As whatever comes after an erasure: in a generation that took it early, it may come
             # before it.
@@ -150,7 +150,7 @@ async def step_aside(
         elif isinstance(found, InvalidRecord):
             _quarantine(window, offset, found.cause, result)
         return window
-    if offset <= parked.last:
+    if offset <= quarantine.last:
         return window
     if isinstance(found, ErasedEvent):
         # Nothing may hold an erasure up; it makes all windows of whatever came before alike.
@@ -158,12 +158,12 @@ async def step_aside(
         return window
     if (
         not isinstance(found, InvalidRecord)
-        and dropped_offset(found, window.partition) == parked.offset
+        and dropped_offset(found, window.partition) == quarantine.offset
     ):
         return await go_on(log, window, result, then=[(offset, found)])
     window.add_waiting(offset)
     result.letters.append(
-        Letter(offset, WAITING, f"it waits behind {Position(window.partition, parked.offset)}")
+        Letter(offset, WAITING, f"it waits behind {Position(window.partition, quarantine.offset)}")
     )
     return window
 
@@ -181,10 +181,10 @@ async def go_on(
     Returns:
         Another window; the given one stays as it is. All that waits is in memory meanwhile.
     """
-    parked = window.meta.parked
-    if parked is None:
+    quarantine = window.meta.quarantine
+    if quarantine is None:
         return window
-    events = [*await _waiting(log, window, parked, again), *then]
+    events = [*await _waiting(log, window, quarantine, again), *then]
     dropped = {
         offset
         for _, event in events
@@ -199,10 +199,10 @@ async def go_on(
         try:
             for offset, event in events:
                 cause = known.get(offset, event.cause if isinstance(event, InvalidRecord) else None)
-                if cause is not None and now.meta.parked is None:
+                if cause is not None and now.meta.quarantine is None:
                     if offset not in dropped:
                         _quarantine(now, offset, cause, mine)
-                elif now.meta.parked is not None and not isinstance(event, ErasedEvent):
+                elif now.meta.quarantine is not None and not isinstance(event, ErasedEvent):
                     # What drops it is among these: it would have been passed over.
                     now.add_waiting(offset)
                 elif not isinstance(event, InvalidRecord):
@@ -228,7 +228,11 @@ async def refold(log: Log, base: Window, rows: Iterable[Found], known: dict[int,
         window, result = base.copy(), StepResult()
         try:
             for offset, found in rows:
-                if offset in known and window.meta.parked is None and offset > window.meta.position:
+                if (
+                    offset in known
+                    and window.meta.quarantine is None
+                    and offset > window.meta.position
+                ):
                     window.quarantine(offset, known[offset])
                 else:
                     window = await step(log, window, offset, found, result)
@@ -301,12 +305,12 @@ def _quarantine(window: Window, offset: int, cause: str, result: StepResult) -> 
     result.letters.append(Letter(offset, POISON, cause))
 
 
-async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> list[Found]:
+async def _waiting(log: Log, window: Window, quarantine: Quarantine, again: bool) -> list[Found]:
     """What waits in a quarantined window, in order; with ``again`` the event at which it is
     quarantined comes first.
     """
     key, partition = window.key, window.partition
-    offsets = ([parked.offset] if again else []) + waiting_offsets(parked)
+    offsets = ([quarantine.offset] if again else []) + waiting_offsets(quarantine)
     rows = await log.read(Position(partition, offset) for offset in offsets)
     found: list[Found] = []
     for offset in offsets:
@@ -317,6 +321,6 @@ async def _waiting(log: Log, window: Window, parked: Parked, again: bool) -> lis
             and belongs(event := read_row(log.seals, row, key.source))
         ):
             found.append((offset, event))
-    if parked.count > len(parked.waiting):
-        found += await records_of(log, key, partition, offsets[-1] + 1, parked.last)
+    if quarantine.count > len(quarantine.waiting):
+        found += await records_of(log, key, partition, offsets[-1] + 1, quarantine.last)
     return found

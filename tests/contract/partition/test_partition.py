@@ -255,8 +255,12 @@ async def test_json_that_a_window_cannot_keep_parks_its_conversation_and_stops_n
     await parts.partition(ear=ear).process(await parts.put(talks.rows))
     assert [offset for offset, _ in ear.dead] == [parts.first]
     assert (await parts.images())[1:] == parts.expected(talks)[1:]
-    parked = (await parts.windows())[0].meta.parked
-    assert parked is not None and parked.offset == parts.first and "not an event" in parked.cause
+    quarantine = (await parts.windows())[0].meta.quarantine
+    assert (
+        quarantine is not None
+        and quarantine.offset == parts.first
+        and "not an event" in quarantine.cause
+    )
 
 
 async def test_a_fenced_partition_that_adopts_the_checkpoint_goes_on_to_the_same_windows(
