@@ -37,10 +37,10 @@ class Limits(NamedTuple):
     counted: bool
 
     @classmethod
-    def of(cls, policy: Policy, pinned: int, summary: int, beyond: int) -> Limits:
+    def of(cls, policy: Policy, pinned: int, summary: int, usage_excess: int) -> Limits:
         """The limits beside a pinned lane and a summary of so many tokens (0: there is none).
 
-        ``beyond`` is by how much the model's own count of the last call exceeded ours.
+        ``usage_excess`` is by how much the model's own count of the last call exceeded ours.
         """
         ceiling, budget = policy.ceiling, policy.budget(pinned)
         room = max(
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
         mark = min(budget, room)
         if policy.compaction_ratio < 1.0:
             share = policy.compaction_ratio * (policy.model_window - policy.reserve_tokens)
-            mark = min(mark, int(share) - pinned - summary - beyond)
+            mark = min(mark, int(share) - pinned - summary - usage_excess)
         if not policy.pays and not _saves(policy):
             mark = NEVER
         messages = min((r.n for r in policy.reducers if isinstance(r, KeepMessages)), default=NEVER)

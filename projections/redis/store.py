@@ -97,7 +97,7 @@ class RedisStore:
         return (await self._some(generation, partition, [], []))[0]
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         name = self._state(generation, partition)
 
@@ -107,10 +107,10 @@ class RedisStore:
             pipe = node.redis.pipeline(transaction=True)
             pipe.hgetall(name)
             for key in keys:
-                for hash_key in self._window_keys(generation, partition, key)[: 1 + recents]:
+                for hash_key in self._window_keys(generation, partition, key)[: 1 + recent_ids]:
                     pipe.hgetall(hash_key)
             state, *rest = await pipe.execute()
-            return self._checkpoint(state, node), _windows(rest, recents)
+            return self._checkpoint(state, node), _windows(rest, recent_ids)
 
         with self._guarded():
             return await self.servers.run(name, work)
@@ -127,8 +127,8 @@ class RedisStore:
     ) -> tuple[Checkpoint | None, Stored | None]:
         keys = self._window_keys(generation, partition, key)
         checkpoint, fields, found = await self._some(generation, partition, keys, [HEAD, STUB])
-        recents = _plain(dict(zip(found[::2], found[1::2], strict=True)))
-        return checkpoint, Stored(fields, recents) if fields else None
+        id_blocks = _plain(dict(zip(found[::2], found[1::2], strict=True)))
+        return checkpoint, Stored(fields, id_blocks) if fields else None
 
     async def _some(
         self, generation: int, partition: int, keys: list[str], names: list[bytes]
@@ -181,7 +181,7 @@ class RedisStore:
                 lists.rest(write.key)
             keys += self._window_keys(generation, partition, write.key)
             args += [str(write.key), b"2" if write.anew else b"1" if write.reset else b"0"]
-            for put, gone in ((write.put, write.gone), (write.recents_put, write.recents_gone)):
+            for put, gone in ((write.put, write.gone), (write.id_blocks_put, write.id_blocks_gone)):
                 args.append(2 * len(put))
                 for name, value in put:
                     args += (name, self._packed(value))
@@ -406,8 +406,8 @@ def _by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:
     }
 
 
-def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | None]:
-    if not recents:
+def _windows(answers: list[dict[bytes, bytes]], recent_ids: bool) -> list[Stored | None]:
+    if not recent_ids:
         return [Stored(_plain(fields), {}) if fields else None for fields in answers]
     return [
         Stored(_plain(answers[i]), _plain(answers[i + 1])) if answers[i] else None

@@ -16,7 +16,7 @@ from projections.errors import CorruptWindow
 from projections.fold.timers import KEEP_TIMER, NO_TIMER, Timed, changed_timer, timed
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.layout import HEAD, Mark, changes_of, load_recents, load_window
+from projections.storage.layout import HEAD, Mark, changes_of, load_recent_ids, load_window
 from projections.storage.listing import NOT_LISTED, Found, Listed, Listing, listed, listing_of
 from projections.storage.stubs import STUB, Stub, encode_stub
 from projections.window.meta import Due
@@ -67,7 +67,7 @@ class Stored:
     """
 
     fields: dict[bytes, bytes]
-    recents: dict[bytes, bytes]
+    id_blocks: dict[bytes, bytes]
     stub: bytes | None = None
 
     @property
@@ -88,7 +88,7 @@ class Stored:
         with stored_form(key):
             if self.asleep is not None:
                 raise ValueError("it sleeps: read it with the store's reader")
-            window, mark = load_window(key, partition, rules, self.fields, self.recents)
+            window, mark = load_window(key, partition, rules, self.fields, self.id_blocks)
             if self.stub is not None:
                 mark = Mark()
             return window, StoreMark(mark, _asked(window), timed(window), listed(window))
@@ -96,7 +96,7 @@ class Stored:
     def recent_ids(self, key: Key) -> RecentIds:
         """The recent ids alone; raises like :meth:`load`."""
         with stored_form(key):
-            return load_recents(self.recents)
+            return load_recent_ids(self.id_blocks)
 
 
 @contextmanager
@@ -136,8 +136,8 @@ class Write:
     reset: bool
     put: list[tuple[bytes, bytes]]
     gone: list[bytes]
-    recents_put: list[tuple[bytes, bytes]]
-    recents_gone: list[bytes]
+    id_blocks_put: list[tuple[bytes, bytes]]
+    id_blocks_gone: list[bytes]
     due: DueChange
     after: StoreMark
     timer: int | None = KEEP_TIMER
@@ -183,11 +183,11 @@ class WindowReader(Protocol):
     """Reads windows."""
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         """Checkpoint and windows, in the order of ``keys``, as of one moment.
 
-        ``recents``: whether their recent ids are read, too.
+        ``recent_ids``: whether their recent ids are read, too.
         """
 
     async def fields(
@@ -348,7 +348,7 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
     ``at_ms`` is what :func:`projections.fold.timers.changed_timer` says; it matters to the
     timer and the lists alone.
     """
-    reset, put, gone, recents_put, recents_gone, after = changes_of(window, mark.layout)
+    reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout)
     asked = _asked(window)
     change = (
         DueChange.KEEP
@@ -368,8 +368,8 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
         reset,
         put,
         gone,
-        recents_put,
-        recents_gone,
+        id_blocks_put,
+        id_blocks_gone,
         change,
         mark_after,
         timer,
@@ -379,12 +379,12 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
 
 
 def stub_write(
-    key: Key, stub: Stub, recents: Iterable[bytes] = (), *, after: Write | None = None
+    key: Key, stub: Stub, id_blocks: Iterable[bytes] = (), *, after: Write | None = None
 ) -> Write:
     """The write that replaces a stored window by a stub; timer and lists stay as they are.
 
     Args:
-        recents: the names of the stored blocks of its recent ids.
+        id_blocks: the names of the stored blocks of its recent ids.
         after: the write of the whole window, where the store does not have it: of it, only due,
             timer and lists are written.
     """
@@ -395,8 +395,8 @@ def stub_write(
         reset=True,
         put=put,
         gone=[],
-        recents_put=[],
-        recents_gone=list(recents),
+        id_blocks_put=[],
+        id_blocks_gone=list(id_blocks),
         after=NOTHING,
         rests=True,
     )

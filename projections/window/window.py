@@ -66,14 +66,14 @@ class Window(Tail):
         rules: Rules,
         meta: Meta | None = None,
         tail: list[Entry] | None = None,
-        recents: RecentIds | None = None,
+        recent_ids: RecentIds | None = None,
     ) -> None:
         self.key = key
         self.partition = partition
         self.rules = rules
         self.meta = Meta.empty() if meta is None else meta
         self.tail: list[Entry] = [] if tail is None else tail
-        self.recents = RecentIds() if recents is None else recents
+        self.recent_ids = RecentIds() if recent_ids is None else recent_ids
         self.start = 0
         self.tail_revision = 0
         self.base_revision = 0
@@ -90,7 +90,7 @@ class Window(Tail):
 
     def image(self) -> bytes:
         """The whole window as bytes: two windows are the same exactly when their images are."""
-        return encode_image(self.meta, self.tail, self.recents)
+        return encode_image(self.meta, self.tail, self.recent_ids)
 
     def copy(self) -> Window:
         """An independent copy."""
@@ -189,7 +189,7 @@ class Window(Tail):
         From here on any two folds agree, whatever they have seen.
         """
         self.meta = Meta.empty(self.meta.version, offset, erased=True)
-        self.recents = RecentIds()
+        self.recent_ids = RecentIds()
         self._rendered = None
         self.replace_tail([])
 
@@ -222,7 +222,7 @@ class Window(Tail):
         meta.count += 1
         meta.digest = sha256(meta.digest + id_hash).digest()
         meta.last = meta.position = state.last_message = offset
-        self.recents.add(id_hash, offset)
+        self.recent_ids.add(id_hash, offset)
         tail.append(entry)
         state.closed = None
         if entry.kind == _USER:

@@ -271,8 +271,8 @@ def _asleep(partition: Partition, one: tuple[Key, Snapshot, int]) -> Write:
 def _unpacked(partition: Partition, key: Key, snapshot: Snapshot) -> tuple[Head, Window]:
     """The window that slept, whose snapshot has all of it."""
     try:
-        fields, recents = unpack(snapshot.body)
-        return decode_head(fields[HEAD]), Stored(fields, recents).load(
+        fields, id_blocks = unpack(snapshot.body)
+        return decode_head(fields[HEAD]), Stored(fields, id_blocks).load(
             key, partition.number, partition.rules
         )
     except (ValueError, KeyError, CorruptWindow) as error:

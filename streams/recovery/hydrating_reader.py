@@ -27,9 +27,11 @@ class HydratingReader:
         self._store = store
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        checkpoint, stored = await self._store.read(generation, partition, keys, recents=recents)
+        checkpoint, stored = await self._store.read(
+            generation, partition, keys, recent_ids=recent_ids
+        )
         if not _stubs(keys, stored):
             return checkpoint, stored
         again, stored = await self._revived(generation, partition, keys, stored)

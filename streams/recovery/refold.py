@@ -59,4 +59,4 @@ async def refold(
 
 def _stored(window: Window, stub: Stub) -> Stored:
     changes = changes_of(window, Mark())
-    return Stored(dict(changes.put), dict(changes.recents_put), encode_stub(stub))
+    return Stored(dict(changes.put), dict(changes.id_blocks_put), encode_stub(stub))

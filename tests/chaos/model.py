@@ -235,7 +235,7 @@ class Conversation:
         if target is None or target not in self._after or target >= event.offset:
             return False
         then = self._after[target]
-        force = self._in_force_at(target, then)
+        force = self._active_at(target, then)
         old = self.chain()
         self.state = State(then.last, force, event.offset)
         self.voided |= {made.summary_id for made in old} - {
@@ -249,7 +249,7 @@ class Conversation:
             return int(offset) if int(partition) == self.partition else None
         return self._recent.get(to)
 
-    def _in_force_at(self, target: int, then: State) -> Summed | None:
+    def _active_at(self, target: int, then: State) -> Summed | None:
         """The summary a rollback leaves in force: of the present chain as much as covers nothing
         behind the target.
         """

@@ -355,9 +355,9 @@ class World:
         spoiled: Stored | None
         if before.asleep is not None:
             stub = decode_stub(before.asleep)
-            how = self.rng.choice(["seal", "garbage", "gone", "at", "tokens"])
+            how = self.rng.choice(["checksum", "garbage", "gone", "at", "tokens"])
             value = {
-                "seal": encode_stub(replace(stub, seal=b"0" * 16, count=stub.count + 1)),
+                "checksum": encode_stub(replace(stub, checksum=b"0" * 16, count=stub.count + 1)),
                 "at": encode_stub(replace(stub, at=stub.at + 1)),
                 "tokens": encode_stub(replace(stub, tokens=stub.tokens + 1)),
                 "garbage": b"\xc1",
@@ -366,7 +366,7 @@ class World:
             spoiled = Stored({STUB: value}, {})
         else:
             how = self.rng.choice(["head", "gone"])
-            spoiled = Stored({**before.fields, HEAD: b"\xc1"}, before.recents)
+            spoiled = Stored({**before.fields, HEAD: b"\xc1"}, before.id_blocks)
         if how == "gone":
             spoiled = None
         self.store.replace(self.generation, NUMBER, key, spoiled)

@@ -81,7 +81,7 @@ class Mirror:
     """What a store holds of a window, by the writes it was given."""
 
     fields: dict[bytes, bytes] = field(default_factory=dict)
-    recents: dict[bytes, bytes] = field(default_factory=dict)
+    id_blocks: dict[bytes, bytes] = field(default_factory=dict)
     mark: StoreMark = NOTHING
 
     def write(self, window: Window) -> None:
@@ -92,14 +92,14 @@ class Mirror:
         self.fields.update(write.put)
         for name in write.gone:
             self.fields.pop(name, None)
-        self.recents.update(write.recents_put)
-        for name in write.recents_gone:
-            self.recents.pop(name, None)
+        self.id_blocks.update(write.id_blocks_put)
+        for name in write.id_blocks_gone:
+            self.id_blocks.pop(name, None)
         self.mark = write.after
 
     def read(self, rules: Rules) -> Window:
         """The window as it is read back; the mark goes on from there."""
-        window, self.mark = Stored(dict(self.fields), dict(self.recents)).open(KEY, 0, rules)
+        window, self.mark = Stored(dict(self.fields), dict(self.id_blocks)).open(KEY, 0, rules)
         return window
 
 

@@ -205,15 +205,15 @@ async def _suspended(backend: ConversationService, key: Key) -> list[dict[str, A
 
 
 def _shown(place: Place, head: Head | Stub) -> dict[str, Any]:
-    view = head.view if isinstance(head, Head) else head
+    header = head.read_header if isinstance(head, Head) else head
     at = datetime.fromtimestamp(place.found.at_ms / 1000, UTC)
     return {
         "conversation": place.found.conversation,
         "active_at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "state": view.state,
+        "state": header.state,
         "position": str(Position(place.partition, head.position)),
         "count": head.count,
-        "tokens": view.tokens,
+        "tokens": header.tokens,
     }
 
 

@@ -97,7 +97,7 @@ async def test_what_is_stored_of_an_erased_window_is_what_a_new_fold_would_store
         await store.apply(1, PARTITION, Checkpoint(revision="1"), [erasing])
         _, (stored,) = await store.read(1, PARTITION, [KEY])
         assert stored is not None
-        assert stored.recents == {}
+        assert stored.id_blocks == {}
         assert stored.fields == dict(
             changes_of(replay(KEY, PARTITION, RULES, [(at, _erased("e"))]), NOTHING.layout).put
         )

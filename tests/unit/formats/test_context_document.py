@@ -18,7 +18,7 @@ from tests.support.histories import PARTITION, Writer
 
 def _stored(writer: Writer) -> Stored:
     write = write_of(writer.window, NOTHING)
-    return Stored(dict(write.put), dict(write.recents_put))
+    return Stored(dict(write.put), dict(write.id_blocks_put))
 
 
 @pytest.mark.parametrize("limit", [0, 5, 10])

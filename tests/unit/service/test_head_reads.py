@@ -33,7 +33,7 @@ class Heads(MemoryStore):
     """A store that gives out heads and recent ids alone."""
 
     async def read(
-        self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
+        self, generation: int, partition: int, keys: list[Key], *, recent_ids: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         raise AssertionError("a whole window was read")
 

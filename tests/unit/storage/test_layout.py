@@ -34,7 +34,7 @@ class Fields:
 
     def __init__(self) -> None:
         self.fields: dict[bytes, bytes] = {}
-        self.recents: dict[bytes, bytes] = {}
+        self.id_blocks: dict[bytes, bytes] = {}
         self.mark: StoreMark = NOTHING
         self.written = 0
 
@@ -44,7 +44,7 @@ class Fields:
             self.fields.clear()
         for there, put, gone in (
             (self.fields, change.put, change.gone),
-            (self.recents, change.recents_put, change.recents_gone),
+            (self.id_blocks, change.id_blocks_put, change.id_blocks_gone),
         ):
             there.update(put)
             for name in gone:
@@ -55,7 +55,7 @@ class Fields:
 
     @property
     def stored(self) -> Stored:
-        return Stored(self.fields, self.recents)
+        return Stored(self.fields, self.id_blocks)
 
     @property
     def chunks(self) -> list[bytes]:
