@@ -49,7 +49,7 @@ from benchmarks.support.prefixes import (
     sliding,
 )
 from benchmarks.support.texts import NOW, TENANT
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import Record, make_record
 from projections.fold.apply import Status, apply
 from projections.names import Key

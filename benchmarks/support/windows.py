@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.fold.replay import replay
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from projections.errors import Healing, InvalidPosition, LogTruncated
-from projections.events.types import OtherEvent, short_type
+from projections.events.codec import short_type
+from projections.events.types import OtherEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.fold.quarantine import waiting_offsets

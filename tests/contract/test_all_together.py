@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from projections.errors import CorruptWindow
+from projections.events import codec
 from projections.events import types as events
 from projections.events.types import AnyEvent
 from projections.fold.apply import apply
@@ -449,7 +450,7 @@ class World:
             return
         key = self.rng.choice(KEYS)
         self.put(key, events.Erased())
-        erasure = events.decode_event(self.rows[-1].value or b"")
+        erasure = codec.decode_event(self.rows[-1].value or b"")
         for number in self.generations:
             checkpoint, (stored,) = await self.store.read(number, NUMBER, [key])
             if number == self.generation or checkpoint is None or stored is None:
@@ -472,8 +473,8 @@ class World:
             key = next((key for key in KEYS if str(key).encode() == row.key), None)
             if key is not None and row.value is not None:
                 try:
-                    self.models[key].take(row.offset, events.decode_event(row.value))
-                except events.Undecodable:
+                    self.models[key].take(row.offset, codec.decode_event(row.value))
+                except codec.Undecodable:
                     self.models[key].take(row.offset, None)
 
     async def code_mended(self) -> None:

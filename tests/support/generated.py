@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from projections.events import types as events
-from projections.events.types import AnyEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import AnyEvent
 from projections.events.validation import make_record
 from projections.fold.apply import Outcome, Status
 from projections.fold.replay import Logged, apply_with_log

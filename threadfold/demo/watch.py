@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from projections.errors import ThreadfoldError
-from projections.events import token_cost
-from projections.events import types as events
+from projections.events import codec, token_cost
 from projections.names import Key, partition_of
 from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
@@ -37,7 +36,7 @@ def recount(messages: list[dict[str, Any]], encoding: str) -> int:
     for i, message in enumerate(messages):
         flat = to_flat(message, f"message {i}")
         fields = {k: v for k, v in flat.items() if k not in ("type", "id", "time")}
-        data = msgspec.convert(fields, events.DATA_TYPES[flat["type"]])
+        data = msgspec.convert(fields, codec.DATA_TYPES[flat["type"]])
         total += token_cost.measured(data, encoding).count
     return total
 

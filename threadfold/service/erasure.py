@@ -24,7 +24,8 @@ from typing import Literal
 import msgspec
 
 from projections.errors import CorruptWindow, Healing, UnknownConversation, UnknownUser
-from projections.events.types import ErasedEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of

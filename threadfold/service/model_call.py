@@ -28,10 +28,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One call of a model. ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens``
-    that of the context request.
+    """A call of a model, and the digest of what it was sent. On the topic of renders only.
 
-    ``generation`` is threadfold's own: the generation that was live when the call was recorded.
+    ``tokens`` are the render's, ``latency_ms`` milliseconds, ``max_tokens`` that of the context
+    request. ``generation`` is threadfold's own: the generation that was live when the call was
+    recorded.
     """
 
     model: str

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.fold.apply import apply
 from projections.fold.outcomes import Outcome, Status
 from projections.names import Key

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from projections.events import types as events
-from projections.events.types import AnyEvent, decode_event
+from projections.events.codec import decode_event
+from projections.events.types import AnyEvent
 from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import apply_with_log
 from projections.names import Key, Position

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from projections.events.types import AnyEvent, absolute, decode_event, delta
+from projections.events.codec import decode_event
+from projections.events.types import AnyEvent, absolute, delta
 from projections.fold.replay import apply_with_log
 from projections.fold.summary_acceptance import why_not
 from projections.names import Key

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from projections.errors import Erased
-from projections.events.types import decode_event
+from projections.events.codec import decode_event
 from projections.events.validation import Record, make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position
