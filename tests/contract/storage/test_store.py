@@ -22,7 +22,7 @@ from projections.fold.replay import apply_with_log
 from projections.fold.timers import KEEP_TIMER, next_timer, timed
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.redis.router import Script
+from projections.redis.node import Script
 from projections.redis.store import RedisStore
 from projections.storage.listing import QUARANTINED, Listing, user_name
 from projections.storage.protocol import (
