@@ -26,15 +26,8 @@ from projections.redis.values import (
 )
 from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, QUARANTINED, Found, Lists
-from projections.storage.protocol import (
-    Applied,
-    Checkpoint,
-    Index,
-    Stored,
-    Verdict,
-    WindowReader,
-    Write,
-)
+from projections.storage.protocol import WindowReader
+from projections.storage.records import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.storage.stubs import STUB
 
 

@@ -6,7 +6,7 @@ import cramjam
 
 from projections.names import Key, parse_key
 from projections.redis.node import Node
-from projections.storage.protocol import Checkpoint, Stored
+from projections.storage.records import Checkpoint, Stored
 
 STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from projections.redis.node import Node, Script, redis_errors
 from projections.redis.router import RedisRouter
-from projections.storage.protocol import Applied, Checkpoint, Verdict
+from projections.storage.records import Applied, Checkpoint, Verdict
 from streams.custom.persistence import ProjectionWrite
 from streams.custom.result import Cell
 

@@ -12,7 +12,7 @@ from projections.names import Key
 from projections.render.read_header import flat_digest, read_header_of
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.listing import QUARANTINED, listed, user_name
-from projections.storage.protocol import Index, Stored
+from projections.storage.records import Index, Stored
 from projections.storage.stubs import decode_stub
 from projections.window.meta import Meta
 from projections.window.window import Window

@@ -28,7 +28,7 @@ from projections.errors import CorruptWindow, KafkaUnavailable
 from projections.events.types import AnyEvent
 from projections.names import Key, Position, parse_key, parse_position
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.protocol import Checkpoint, Stored, Write, stub_write, write_of
+from projections.storage.records import Checkpoint, Stored, Write, stub_write, write_of
 from projections.storage.snapshots import (
     MARKER_KEY,
     Marker,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from projections.names import Key
 from projections.storage.layout import HEAD, Head, decode_head
-from projections.storage.protocol import Checkpoint, Stored, rest_write, stored_form, stub_write
+from projections.storage.records import Checkpoint, Stored, rest_write, stored_form, stub_write
 from projections.storage.snapshots import Stamp, encode_packed
 from projections.storage.stubs import STUB, Stub, decode_stub, pack, stub_of
 from streams.encryption.payload_cipher import body_sealer

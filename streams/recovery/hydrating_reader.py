@@ -3,13 +3,14 @@ back.
 
 Reading writes nothing. What an owner writes next replaces the stub by the whole window, because the
 window that was brought back says that the store holds nothing of it
-(:class:`projections.storage.protocol.Stored`).
+(:class:`projections.storage.records.Stored`).
 """
 
 from __future__ import annotations
 
 from projections.names import Key
-from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
+from projections.storage.protocol import WindowReader
+from projections.storage.records import Checkpoint, Stored, stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.recovery.revival import Revival
 

@@ -12,7 +12,7 @@ from projections.errors import CorruptWindow
 from projections.names import Key
 from projections.policy.policy import Rules
 from projections.storage.layout import Mark, changes_of
-from projections.storage.protocol import Stored
+from projections.storage.records import Stored
 from projections.storage.stubs import Stub, encode_stub
 from projections.window.window import Window
 from streams.log.log import Log

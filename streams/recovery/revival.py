@@ -17,7 +17,7 @@ from typing import Any
 from projections.errors import Healing
 from projections.names import Key, parse_key
 from projections.policy.policy import Rules
-from projections.storage.protocol import Stored
+from projections.storage.records import Stored
 from projections.storage.snapshots import body_of
 from projections.storage.stubs import Stub, checksum_of, encode_stub, pack, unpack
 from streams.control.control_topic import Control

@@ -25,7 +25,7 @@ from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.policy.policy import Rules
 from projections.storage.layout import HEAD
-from projections.storage.protocol import NOTHING, Checkpoint, Stored, write_of
+from projections.storage.records import NOTHING, Checkpoint, Stored, write_of
 from projections.storage.stubs import STUB, decode_stub, encode_stub
 from projections.window.window import Window
 from streams.compaction.requests import CompactionRequest, request_for

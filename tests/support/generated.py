@@ -24,7 +24,7 @@ from projections.fold.apply import Outcome, Status
 from projections.fold.replay import Logged, apply_with_log
 from projections.names import Key
 from projections.policy.policy import Rules
-from projections.storage.protocol import NOTHING, Stored, StoreMark, write_of
+from projections.storage.records import NOTHING, Stored, StoreMark, write_of
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for

@@ -19,7 +19,7 @@ from projections.events.validation import Record, make_record
 from projections.fold.apply import id_hash_of
 from projections.names import Key, check_name, partition_of
 from projections.policy.policy import Policy
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.window.bodies import to_flat
 from streams.log.log import Log
 from streams.settings.settings import Settings

@@ -14,7 +14,8 @@ from projections.policy.policy import Rules
 from projections.render.fit_to_limit import DoesNotFit
 from projections.render.parts import Render
 from projections.render.render import render_openai
-from projections.storage.protocol import Checkpoint, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Checkpoint
 from projections.window.bodies import to_flat
 from projections.window.window import Window
 from threadfold.demo.openai_checker import problems

@@ -29,7 +29,7 @@ from projections.events.types import ErasedEvent
 from projections.events.validation import make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position, make_key, parse_position, partition_of
-from projections.storage.protocol import NOTHING, Verdict, write_of
+from projections.storage.records import NOTHING, Verdict, write_of
 from projections.window.window import Window
 from streams.encryption.key_table import Erasure
 from streams.encryption.payload_cipher import is_sealed

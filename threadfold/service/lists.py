@@ -20,7 +20,7 @@ from projections.formats.context_document import suspension_of
 from projections.names import Key, Position, make_key, parse_position
 from projections.storage.layout import HEAD, Head, decode_head
 from projections.storage.listing import Found, user_name
-from projections.storage.protocol import stored_form
+from projections.storage.records import stored_form
 from projections.storage.stubs import STUB, Stub, decode_stub
 from streams.log.history import event_of
 from threadfold.service.conversations import ConversationService

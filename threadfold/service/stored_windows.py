@@ -10,7 +10,8 @@ from typing import TypeVar
 from projections.errors import Healing
 from projections.names import Key, partition_of
 from projections.storage.layout import HEAD, decode_head
-from projections.storage.protocol import Checkpoint, Stored, WindowReader, stored_form
+from projections.storage.protocol import WindowReader
+from projections.storage.records import Checkpoint, Stored, stored_form
 from streams.control.control_topic import Control
 from streams.log.log import Log
 from threadfold.service.window_cache import WindowCache

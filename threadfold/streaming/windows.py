@@ -18,7 +18,7 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.read_header import read_header_of
 from projections.render.render import render_openai
 from projections.storage.layout import BASE, HEAD, Base, Head, decode_base, decode_head
-from projections.storage.protocol import stored_form
+from projections.storage.records import stored_form
 from projections.window.meta import ActiveSummary
 from projections.window.window import Window
 from streams.log.log import Log

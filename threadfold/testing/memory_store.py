@@ -10,14 +10,14 @@ from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
 from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, Found, Lists
-from projections.storage.protocol import (
+from projections.storage.protocol import WindowReader
+from projections.storage.records import (
     Applied,
     Checkpoint,
     DueChange,
     Index,
     Stored,
     Verdict,
-    WindowReader,
     Write,
 )
 from projections.storage.stubs import STUB

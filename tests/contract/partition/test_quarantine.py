@@ -18,7 +18,7 @@ from projections.fold.apply import History, Outcome, Status, apply
 from projections.fold.replay import apply_with_log
 from projections.names import Key, Position
 from projections.policy.policy import Rules
-from projections.storage.protocol import Checkpoint
+from projections.storage.records import Checkpoint
 from projections.window.window import Window
 from streams.log.log import Raw
 from streams.maintenance import dead_letters

@@ -18,7 +18,8 @@ from projections.names import Key
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore
 from projections.storage.layout import HEAD
-from projections.storage.protocol import Stored, WindowStore
+from projections.storage.protocol import WindowStore
+from projections.storage.records import Stored
 from projections.storage.snapshots import MARKER_KEY, body_of
 from projections.storage.stubs import STUB, Stub, decode_stub, encode_stub, is_packed
 from streams.log.kafka_log import KafkaLog

@@ -25,7 +25,8 @@ from projections.policy.policy import Rules
 from projections.redis.node import Script
 from projections.redis.store import RedisStore
 from projections.storage.listing import QUARANTINED, Listing, user_name
-from projections.storage.protocol import (
+from projections.storage.protocol import WindowStore
+from projections.storage.records import (
     NOTHING,
     Applied,
     Checkpoint,
@@ -33,7 +34,6 @@ from projections.storage.protocol import (
     Index,
     Stored,
     Verdict,
-    WindowStore,
     Write,
     write_of,
 )

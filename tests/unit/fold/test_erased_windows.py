@@ -13,7 +13,7 @@ from projections.fold.apply import Status, apply
 from projections.fold.replay import Logged, apply_with_log, replay
 from projections.names import Key
 from projections.storage.layout import changes_of
-from projections.storage.protocol import NOTHING, Checkpoint, write_of
+from projections.storage.records import NOTHING, Checkpoint, write_of
 from projections.storage.snapshots import restore, snapshot_offsets, take_snapshot
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log

@@ -13,7 +13,7 @@ from projections.events.validation import Record, make_record
 from projections.fold.apply import apply
 from projections.names import Key, Position
 from projections.storage.layout import HEAD
-from projections.storage.protocol import Checkpoint, Stored, stub_write, write_of
+from projections.storage.records import Checkpoint, Stored, stub_write, write_of
 from projections.storage.stubs import Stub
 from projections.window.window import Window
 from streams.control.state import Generation

@@ -21,7 +21,7 @@ from projections.render.fit_to_limit import DoesNotFit
 from projections.render.render import render_openai
 from projections.storage.chunks import MERGED, SMALL
 from projections.storage.layout import BASE, HEAD
-from projections.storage.protocol import NOTHING, Stored, StoreMark, Write, stored_form, write_of
+from projections.storage.records import NOTHING, Stored, StoreMark, Write, stored_form, write_of
 from projections.window.window import Window
 from tests.support.histories import KEY, PARTITION, RULES, Writer, random_log
 from tests.support.profiles import examples

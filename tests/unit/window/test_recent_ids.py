@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections.errors import CorruptWindow
-from projections.storage.protocol import NOTHING, Stored, write_of
+from projections.storage.records import NOTHING, Stored, write_of
 from projections.window.recent_ids import BLOCK, LIMIT, RecentIds, Seen, first_block
 from tests.support.histories import KEY, random_log
 
