@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from projections.policy.profiles import CompactResults, KeepMessages, KeepTurns, SummarizeResults
+from projections.policy.profiles import Limiting, Shortening
 from projections.policy.thresholds import SUMMARY_MARK
 from projections.render.trace import steps_of
 from projections.window.conversation_state import ConversationState, OpenSuspension
@@ -85,8 +85,7 @@ def _reduces_on_render(window: Window) -> bool:
     policy = window.policy
     if policy.cuts == "stable":
         return False
-    kinds = KeepTurns | KeepMessages | CompactResults | SummarizeResults
-    return any(isinstance(r, kinds) for r in policy.reducers) or (
+    return any(isinstance(r, Limiting | Shortening) for r in policy.reducers) or (
         policy.trim_tool_results and window.results > 0
     )
 

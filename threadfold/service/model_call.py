@@ -8,7 +8,7 @@ import re
 import struct
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from projections.events.validation import Record, explain
 from projections.names import Key, Position, parse_key, parse_position
 from streams.encryption.payload_cipher import NotAuthentic, PayloadCipher, open_value
 from streams.log.log import Raw
+from threadfold.service.documents import Format
 from threadfold.service.drafts import new_id
 
 TYPE = "threadfold.model.called.v1"
@@ -38,7 +39,7 @@ class ModelCalled(msgspec.Struct, omit_defaults=True, kw_only=True):
     model: str
     render_digest: str
     position: str
-    format: Literal["openai", "anthropic", "events", "rendered"]
+    format: Format
     tokens: int
     summary_id: str | None = None
     policy: str | None = None
