@@ -169,7 +169,7 @@ class Index:
 
 
 Asked = tuple[Due | None, int | None, str | None]
-"""A due span, the last rollback and the summary in force: what a compaction request says."""
+"""A due span, the last rollback and the active summary: what a compaction request says."""
 
 
 class StoreMark(NamedTuple):
