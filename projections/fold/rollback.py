@@ -122,7 +122,7 @@ def _restore(window: Window, offset: int, target: int, history: History) -> Outc
 def _standing(
     summary: ActiveSummary | None, history: History, window: Window
 ) -> dict[str, ActiveSummary]:
-    """A summary in force and those it stands on, by id, newest first, as far back as the history
+    """An active summary and those it stands on, by id, newest first, as far back as the history
     has their events.
     """
     found: dict[str, ActiveSummary] = {}

@@ -171,7 +171,7 @@ def suspension_of(partition: int, open_: OpenSuspension) -> dict[str, Any]:
 
 
 def summary_of(partition: int, summary: ActiveSummary) -> dict[str, Any]:
-    """The summary in force as callers see it."""
+    """The active summary as callers see it."""
     return {
         "summary_id": summary.summary_id,
         "position": str(Position(partition, summary.offset)),

@@ -7,9 +7,10 @@ nothing here is the truth: it can be lost at any moment.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from projections.fold.timers import KEEP_TIMER
 from projections.names import Key, parse_key
@@ -29,6 +30,8 @@ from projections.storage.listing import IDLE, QUARANTINED, Found, Lists
 from projections.storage.protocol import WindowReader
 from projections.storage.records import Applied, Checkpoint, Index, Stored, Verdict, Write
 from projections.storage.stubs import STUB
+
+T = TypeVar("T")
 
 
 class RedisStore:
@@ -89,8 +92,7 @@ class RedisStore:
             state, *rest = await pipe.execute()
             return self._checkpoint(state, node), stored_windows(rest, recent_ids)
 
-        with self._guarded():
-            return await self.servers.run(name, work)
+        return await self._run(name, work)
 
     async def fields(
         self, generation: int, partition: int, key: Key, names: list[bytes]
@@ -130,8 +132,7 @@ class RedisStore:
             more = found[last] if len(found) > last else []
             return self._checkpoint(state, node), plain(fields), more
 
-        with self._guarded():
-            return await self.servers.run(state_key, work)
+        return await self._run(state_key, work)
 
     async def apply(
         self, generation: int, partition: int, checkpoint: Checkpoint, writes: list[Write]
@@ -187,8 +188,7 @@ class RedisStore:
             verdict, revision, _ = await self._apply(node, keys, [server, *args])
             return Applied(Verdict(verdict.decode()), revision.decode())
 
-        with self._guarded():
-            return await self.servers.run(keys[0], work)
+        return await self._run(keys[0], work)
 
     async def due(self, generation: int, partition: int, now_ms: int, limit: int) -> list[Key]:
         return await self._ripe(self._due(generation, partition), now_ms, limit)
@@ -231,8 +231,7 @@ class RedisStore:
                     break
             return found[:limit]
 
-        with self._guarded():
-            return await self.servers.run(key, work)
+        return await self._run(key, work)
 
     async def conversations(self, generation: int, partition: int) -> set[Key]:
         begin = f"{self._tag(generation, partition)}:w:".encode()
@@ -245,8 +244,7 @@ class RedisStore:
                 )
             ]
 
-        with self._guarded():
-            names = await self.servers.run(self._state(generation, partition), work)
+        names = await self._run(self._state(generation, partition), work)
         return {key for name in names if (key := parse_key(name[len(begin) :])) is not None}
 
     async def index(self, generation: int, partition: int) -> tuple[Checkpoint | None, Index]:
@@ -279,8 +277,7 @@ class RedisStore:
             }
             return self._checkpoint(state, node), Index(by_key(due), by_key(timers), found)
 
-        with self._guarded():
-            return await self.servers.run(self._state(generation, partition), work)
+        return await self._run(self._state(generation, partition), work)
 
     async def idle(self, generation: int, partition: int, before_ms: int, limit: int) -> list[Key]:
         return await self._ripe(f"{self._tag(generation, partition)}:{IDLE}", before_ms, limit)
@@ -308,8 +305,7 @@ class RedisStore:
             if batch:
                 dropped += max(0, await self._unlink(node, [state, *batch]))
 
-        with self._guarded():
-            await self.servers.run(state, work)
+        await self._run(state, work)
         return dropped
 
     async def drop_generation(self, generation: int, partitions: int) -> int:
@@ -323,8 +319,7 @@ class RedisStore:
         async def work(node: Node) -> bool:
             return bool(await self._hold(node, [key], [holder, int(seconds * 1000)]))
 
-        with self._guarded():
-            return await self.servers.run(key, work)
+        return await self._run(key, work)
 
     def _checkpoint(self, state: dict[bytes, bytes], node: Node) -> Checkpoint | None:
         checkpoint = checkpoint_of(state, node)
@@ -336,10 +331,7 @@ class RedisStore:
         async def work(node: Node) -> list[Any]:
             return list(await node.redis.zrangebyscore(name, "-inf", now_ms, start=0, num=limit))
 
-        with self._guarded():
-            return [
-                key for key in map(parse_key, await self.servers.run(name, work)) if key is not None
-            ]
+        return [key for key in map(parse_key, await self._run(name, work)) if key is not None]
 
     async def _again(self, name: str, times: dict[Key, int]) -> None:
         """Set the times of what is there; what is not does not come back by it."""
@@ -348,8 +340,7 @@ class RedisStore:
             return await node.redis.zadd(name, {str(key): at for key, at in times.items()}, xx=True)
 
         if times:
-            with self._guarded():
-                await self.servers.run(name, work)
+            await self._run(name, work)
 
     def _pattern(self, generation: int, partition: int, names: str) -> str:
         return f"{self.prefix}:\\{{{generation}:{partition}\\}}:{names}"
@@ -369,6 +360,11 @@ class RedisStore:
     def _window_keys(self, generation: int, partition: int, key: Key) -> list[str]:
         tag = self._tag(generation, partition)
         return [f"{tag}:w:{key}", f"{tag}:r:{key}"]
+
+    async def _run(self, key: str, work: Callable[[Node], Awaitable[T]]) -> T:
+        """Do something at the server in charge of a key, its failures named by their cause."""
+        with self._guarded():
+            return await self.servers.run(key, work)
 
     def _guarded(self) -> AbstractContextManager[None]:
         return redis_errors(

@@ -7,6 +7,7 @@ import cramjam
 from projections.names import Key, parse_key
 from projections.redis.node import Node
 from projections.storage.records import Checkpoint, Stored
+from projections.storage.stubs import ZSTD
 
 STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
 LAYOUT = b"5"
@@ -15,8 +16,6 @@ partitions are folded anew.
 """
 COMPRESS_FROM = 2_048
 """Bytes of a field from which on compression pays."""
-ZSTD = b"\x28\xb5\x2f\xfd"
-"""How every zstd frame begins, and no field of a window does."""
 
 
 def by_key(rows: list[tuple[bytes, float]]) -> dict[Key, int]:

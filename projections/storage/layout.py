@@ -1,7 +1,7 @@
 """How a window lies in a store: a few named fields, of which a batch writes those that changed.
 
 ``h`` is the head: counters, and the read header; written with every batch. ``b`` is the
-base: the state before the tail and the summary in force; written when they change. Fields with a
+base: the state before the tail and the active summary; written when they change. Fields with a
 number are the tail's chunks, in order. New entries go to the newest chunk, which is written again
 until it is full; full small chunks are joined by eights. So each entry is written a few times,
 small while it is new, and a read of any length finds few fields. Recent ids lie apart, in numbered

@@ -169,7 +169,7 @@ class Index:
 
 
 Asked = tuple[Due | None, int | None, str | None]
-"""A due span, the last rollback and the summary in force: what a compaction request says."""
+"""A due span, the last rollback and the active summary: what a compaction request says."""
 
 
 class StoreMark(NamedTuple):
@@ -205,20 +205,8 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
     timer and the lists alone.
     """
     reset, put, gone, id_blocks_put, id_blocks_gone, after = changes_of(window, mark.layout)
-    asked = _asked(window)
-    change = (
-        DueChange.KEEP
-        if asked == mark.asked
-        else DueChange.SET
-        if asked[0] is not None
-        else DueChange.CLEAR
-    )
-    now = timed(window)
-    timer = changed_timer(mark.timed, now, at_ms)
-    lists = listed(window)
-    listing = listing_of(mark.listed, lists, at_ms)
-    mark_after = StoreMark(after, asked, now, lists)
-    anew = mark.layout.nothing
+    asked, now, lists = _asked(window), timed(window), listed(window)
+    change = DueChange.CLEAR if asked[0] is None else DueChange.SET
     return Write(
         window.key,
         reset,
@@ -226,11 +214,11 @@ def write_of(window: Window, mark: StoreMark = NOTHING, at_ms: int = 0) -> Write
         gone,
         id_blocks_put,
         id_blocks_gone,
-        change,
-        mark_after,
-        timer,
-        listing,
-        anew,
+        DueChange.KEEP if asked == mark.asked else change,
+        StoreMark(after, asked, now, lists),
+        changed_timer(mark.timed, now, at_ms),
+        listing_of(mark.listed, lists, at_ms),
+        anew=mark.layout.nothing,
     )
 
 
@@ -244,12 +232,10 @@ def stub_write(
         after: the write of the whole window, where the store does not have it: of it, only due,
             timer and lists are written.
     """
-    whole = after or rest_write(key)
-    put = [(STUB, encode_stub(stub))]
     return replace(
-        whole,
+        after or rest_write(key),
         reset=True,
-        put=put,
+        put=[(STUB, encode_stub(stub))],
         gone=[],
         id_blocks_put=[],
         id_blocks_gone=list(id_blocks),

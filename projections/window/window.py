@@ -177,7 +177,7 @@ class Window(DerivedState):
         self.meta.due = due
 
     def activate_summary(self, summary: ActiveSummary) -> None:
-        """Put a summary in force; its span has left the tail (:meth:`cover`)."""
+        """Make a summary the active one; its span has left the tail (:meth:`cover`)."""
         self.meta.summary = summary
 
     def note_reductions(self, n: int) -> None:

@@ -125,7 +125,7 @@ class Conversation:
         self._after[event.offset] = self.state
 
     def _apply(self, event: Logged) -> bool:
-        """Whether the event counts, with what it does to the summary in force and to what stands
+        """Whether the event counts, with what it does to the active summary and to what stands
         before it.
         """
         if event.type == "summary":
@@ -214,7 +214,7 @@ class Conversation:
         return [o for o in self.events if first <= o <= last and o not in kept]
 
     def chain(self) -> list[Summed]:
-        """The summary in force and those it stands on, newest first."""
+        """The active summary and those it stands on, newest first."""
         found: list[Summed] = []
         force = self.state.force
         while force is not None:
@@ -224,7 +224,7 @@ class Conversation:
         return found
 
     def covered(self) -> set[int]:
-        """All offsets that the summaries in force cover."""
+        """All offsets that the active summaries cover."""
         return {offset for made in self.chain() for offset in made.covers}
 
     # -- rollbacks

@@ -207,7 +207,7 @@ def _state(
 
 
 async def _chain(log: Log, window: Window, down_to: int) -> list[int]:
-    """The offsets of the summaries in force, from the latest back to ``down_to``, each with those
+    """The offsets of the active summaries, from the latest back to ``down_to``, each with those
     before it.
     """
     found: list[int] = []
