@@ -65,18 +65,22 @@ class KafkaLog:
         topic: str = "events",
         *,
         seals: PayloadCipher | None = None,
+        producer: SharedProducer | None = None,
+        load: Load | None = None,
     ) -> None:
-        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
+        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read; ``producer``
+        is stopped with the log.
+        """
         self.seals: PayloadCipher = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
         self.topic = settings.topic(topic)
-        self._producer = SharedProducer(settings)
+        self._producer = producer or SharedProducer(settings)
         brokers = Brokers()
         self._appenders = [
             Appender(self.topic, partition, brokers) for partition in range(partitions)
         ]
-        self._load = Load()
+        self._load = load or Load()
         self._replicas = Replicas(settings, topic)
         self._consumer: AIOKafkaConsumer | None = None
         self._locks = [asyncio.Lock() for _ in range(partitions)]
