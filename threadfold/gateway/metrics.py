@@ -43,11 +43,13 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.under_way = Gauge(
+        self.under_way = 0
+        """Requests that are not answered yet."""
+        Gauge(
             "threadfold_http_under_way",
             "Requests that are not answered yet.",
             registry=self.registry,
-        )
+        ).set_function(lambda: self.under_way)
         self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram | None]] = {}
 
     def answered(self, route: str, method: str, status: int | str, seconds: float | None) -> None:
@@ -93,7 +95,7 @@ class Measured:
                 status = message["status"]
             await send(message)
 
-        metrics.under_way.inc()
+        metrics.under_way += 1
         try:
             await self._app(scope, receive, noted)
         except asyncio.CancelledError:
@@ -108,7 +110,7 @@ class Measured:
             logger.exception("an error that was not foreseen")
             await unforeseen(error)(scope, receive, noted)
         finally:
-            metrics.under_way.dec()
+            metrics.under_way -= 1
             route = scope.get("route")
             path, method = ("none", "any") if route is None else (route.path, route.method)
             seconds = None if route is not None and route.streams else time.perf_counter() - began
