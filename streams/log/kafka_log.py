@@ -68,9 +68,7 @@ class KafkaLog:
         producer: SharedProducer | None = None,
         load: Load | None = None,
     ) -> None:
-        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read; ``producer``
-        is stopped with the log.
-        """
+        """Args: ``seals`` None: nothing is sealed, and what is sealed cannot be read."""
         self.seals: PayloadCipher = seals or Unsealed()
         self.settings = settings
         self.partitions = partitions
@@ -369,9 +367,8 @@ class KafkaLog:
         """
         async with kafka_errors(self.settings, "reading the log"):
             consumer, tp = await self._get_consumer(), TopicPartition(self.topic, partition)
-            return (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[
-                tp
-            ]
+            begins, ends = await consumer.beginning_offsets([tp]), await consumer.end_offsets([tp])
+            return begins[tp], ends[tp]
 
     async def _get_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:
