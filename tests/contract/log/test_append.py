@@ -62,7 +62,9 @@ async def test_five_hundred_callers_on_one_partition_are_all_served_each_list_in
         assert [found[p].value for p in positions] == [r.value for r in some]
 
 
-async def test_what_came_while_a_batch_was_under_way_goes_out_together(log: KafkaLog) -> None:
+async def test_what_came_while_a_batch_was_under_way_goes_out_together(
+    log: KafkaLog, shared: SharedProducer
+) -> None:
     await log.append(records("warm", "w"))
     producer = await shared.get()
     sent: list[int] = []
