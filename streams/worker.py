@@ -347,8 +347,7 @@ def run_worker(settings: Settings) -> int:
     within :data:`LONGEST_STOP`.
 
     Raises:
-        ThreadfoldError: it could not start, or what it was ended by: an unusable master key, too
-            much poison.
+        ThreadfoldError: it could not start, or what it was ended by: an unusable master key.
     """
     settings.require()
     asyncio.run(_check_reachable(settings))

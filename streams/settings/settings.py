@@ -38,8 +38,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``min_isr`` are used when topics are created; a replication of 0 is 3, or as many as there are
     brokers, and a min ISR of 0 follows from it. Sizes are bytes, times seconds. ``snapshot_events``
     is after how many events of a partition its changed windows are written as snapshots; 0: never.
-    A worker stops when more than ``max_poison_share`` of its last 1,000 records (20 at least) could
-    not be applied; 1: never. Conversations of which nothing came for ``hibernate_after`` seconds
+    A partition halts when the fold fails on more than ``max_poison_share`` of its last 1,000 events
+    (20 at least); 1: never. Conversations of which nothing came for ``hibernate_after`` seconds
     leave Redis but for a stub (``streams.recovery.hibernation``); 0: never, nor without snapshots.
 
     ``summarizers`` are endpoints by name, tables ``[summarizers.NAME]`` in the file or one JSON
