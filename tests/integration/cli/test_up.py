@@ -164,11 +164,7 @@ async def test_kafka_that_cannot_restart_at_once_is_tried_until_it_can(tmp_path:
         url = await up.ready()
         key = up.lines[0].split()[-1]
         config = tomllib.loads((data / "threadfold.toml").read_text())
-        (kafka,) = (
-            pid
-            for pid, args in up.children().items()
-            if "kafka.Kafka" in args and "guard.py" not in args
-        )
+        (kafka,) = (pid for pid, args in up.children().items() if args.split()[0].endswith("/java"))
         log = data / "stack" / "kafka" / "kafka.log"
         before = log.read_text().count("Address already in use")
         os.kill(kafka, signal.SIGKILL)
