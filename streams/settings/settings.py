@@ -111,6 +111,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     jwt_tenant_claim: str = "tenant"
     jwt_scopes_claim: str = "scope"
     jwt_admin: bool = False
+    token_secret: str = ""
+    cors_origins: str = ""
+    gateway_hosts: str = ""
+    user_requests_per_second: float = 10.0
+    user_streams: int = 10
     quota_requests_per_second: float = 0.0
     quota_events_per_second: float = 0.0
     quota_tokens_per_minute: float = 0.0
@@ -192,6 +197,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             ("summary_output_tokens", 16, 1_000_000),
             ("summary_breaker_failures", 1, 1_000_000),
             ("summary_breaker_seconds", 0, 86_400),
+            ("user_requests_per_second", 0, 1_000_000),
+            ("user_streams", 0, 1_000_000),
             ("hibernate_after", 0, 31_536_000_000),
             ("key_compaction_lag", 1, 31_536_000),
         ):

@@ -25,13 +25,14 @@ from streams.runtime.tasks import end_tasks
 from streams.settings.quotas import Quota
 from streams.settings.settings import Settings
 from threadfold.gateway import problems
-from threadfold.gateway.access import Caller, Connection, GatewayState
+from threadfold.gateway.access import INSIDE, Caller, Connection, GatewayState
 from threadfold.gateway.admission import Admission
 from threadfold.gateway.concurrency import LIMITS, UNLIMITED, Limits
 from threadfold.gateway.declaration import Route
 from threadfold.gateway.key_sets import check_source
 from threadfold.gateway.metrics import Measured
 from threadfold.gateway.openapi import openapi_document
+from threadfold.gateway.origins import Origins
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
@@ -54,7 +55,8 @@ class Gateway:
         self, settings: Settings, on_connected: Callable[[], None], limits: Limits
     ) -> None:
         self.state = GatewayState(Connection(settings), openapi=self.openapi)
-        self._admission = Admission(self.state.connection, self._answer, limits)
+        self._origins = Origins(settings)
+        self._admission = Admission(self.state.connection, self._origins, self._answer, limits)
         self.concurrency = self._admission.concurrency
         self.router = Router(lifespan=self._lifespan)
         self._settings = settings
@@ -96,6 +98,12 @@ class Gateway:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, parts = TABLE.find(scope["method"], scope["path"])
         scope["route"] = route
+        if not self._origins.idle and INSIDE not in scope:
+            send = self._origins.answering(scope, send)
+            answered = self._origins.answer(route, scope)
+            if answered is not None:
+                await answered(scope, receive, send)
+                return
         await self._admission.serve(route, parts, scope, receive, send)
 
     async def _answer(
@@ -108,7 +116,7 @@ class Gateway:
             arguments: dict[str, Any] = dict(zip(route.names, parts, strict=False))
             injected = route.injected
             if "caller" in injected:
-                arguments["caller"] = self._admission.caller(route, scope)
+                arguments["caller"] = await self._admission.caller(route, scope, parts)
             arguments.update(route.parameters.read(scope))
             if "request" in injected or "body" in injected:
                 request = Request(scope, receive, self.state)

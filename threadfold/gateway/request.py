@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 
 from projections.errors import InvalidRequest, MalformedInput, RequestTooLarge
 from projections.events.validation import explain
-from threadfold.gateway.access import PRINCIPAL, GatewayState
+from threadfold.gateway.access import CREDENTIAL, PRINCIPAL, GatewayState
 
 MAX_BODY = 64 << 20
 """Bytes of one request's body. A result of 8 MiB of text, the most by default, takes up to 48 MiB
@@ -97,7 +97,7 @@ class Request:
             return lambda: True  # a caller in this process
         connection = self.state.connection
         return connection.credentials.holds(
-            self.scope["headers"], lambda: connection.get().control.state, principal
+            self.scope.get(CREDENTIAL), lambda: connection.get().control.state, principal
         )
 
 

@@ -32,6 +32,7 @@ from streams.settings.settings import Settings
 from threadfold.service.checkpoint_waits import CheckpointWaits
 from threadfold.service.documents import check_format, document_of
 from threadfold.service.ledger import Ledger
+from threadfold.service.owners import Owners
 from threadfold.service.pages import MAX_PAGE, flat_event, page
 from threadfold.service.spill import check_page, unfold
 from threadfold.service.stored_windows import StoredWindows
@@ -63,6 +64,7 @@ class ConversationReader:
         self.windows = StoredWindows(
             self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
+        self.owners = Owners(self.windows)
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
 
@@ -151,7 +153,7 @@ class ConversationReader:
             await self.wait_for(self._own_position(key, after), timeout)
         window = await self.window_or_none(key)
         if window is None:
-            raise _unknown(key)
+            raise unknown(key)
         return window
 
     async def window_or_none(self, key: Key) -> Window | None:
@@ -171,7 +173,7 @@ class ConversationReader:
         self._refuse_erased(key)
         fields = await self.windows.fields(key, [HEAD])
         if HEAD not in fields:
-            raise _unknown(key)
+            raise unknown(key)
         return head_of(key, fields)
 
     async def context(
@@ -313,7 +315,8 @@ def head_of(key: Key, fields: Mapping[bytes, bytes]) -> Head:
     return head
 
 
-def _unknown(key: Key) -> UnknownConversation:
+def unknown(key: Key) -> UnknownConversation:
+    """The error for a conversation that is not there, or that the caller may not know of."""
     return UnknownConversation(
         f"conversation {key.conversation} is not known: nothing was appended to it"
     )

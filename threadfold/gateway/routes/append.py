@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from threadfold.gateway.answers import (
 )
 from threadfold.gateway.conditions import Unconditional, conflict
 from threadfold.gateway.declaration import Answer, Cost, Routes
+from threadfold.gateway.end_users import check_message
 from threadfold.gateway.examples import CALL, CONVERSATION, POSITION, QUESTION, example_of
 from threadfold.gateway.parameters import Query
 from threadfold.gateway.request import MAX_ITEMS, Body, as_list
@@ -36,6 +38,7 @@ from threadfold.gateway.routes.common import (
     Wait,
     answer,
 )
+from threadfold.gateway.tokens import EndUser
 from threadfold.schemas.structs import ID as ID_SCHEMA
 from threadfold.schemas.structs import TIME, TRACEPARENT
 from threadfold.service import append_result as service
@@ -115,7 +118,7 @@ def _answers(
     return {202: Answer(kind, safe), 200: Answer(kind, _APPLIED, applied)}
 
 
-@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS)
+@_append_route(f"{C}/events", "Append events", _answers(), body=_EVENTS, end_users=True)
 async def post_events(
     caller: Caller, body: object, conversation: Conversation, options: AppendOptions = NO_OPTIONS
 ) -> Response:
@@ -133,7 +136,7 @@ async def post_events(
     return await _append(caller, conversation, flats, "event", options)
 
 
-@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES)
+@_append_route(f"{C}/messages", "Append messages", _answers(), body=_MESSAGES, end_users=True)
 async def post_messages(
     caller: Caller,
     body: object,
@@ -299,6 +302,8 @@ async def _append(
     """Append flat events to a conversation, and answer for each. With conditions, wait for the fold
     to decide on them, as with ``wait``.
     """
+    if caller.end_user is not None:
+        flats, options = _by_end_user(caller, caller.end_user, flats, noun, options)
     backend, tenant, conditions = caller.backend, caller.tenant, options.conditions
     items = [(conversation, flat) for flat in flats]
     appended = await backend.append(
@@ -312,10 +317,27 @@ async def _append(
         if conditions != UNCONDITIONED and applied[0].status == "rejected":
             raise await conflict(backend, tenant, conversation, conditions)
     document = {
-        "events": [_shown(item) for item in results],
+        "events": [_shown(item) for item in results[caller.opens :]],
         "position": str(appended[-1].position),
     }
     return answer(document, 200 if waits else 202)
+
+
+def _by_end_user(
+    caller: Caller, end_user: EndUser, flats: Sequence[object], noun: str, options: AppendOptions
+) -> tuple[Sequence[object], AppendOptions]:
+    """An end user's messages, once they are known to be such, after the event that begins the
+    conversation as his, if they begin it. The fold takes that one only if nobody else was first.
+    """
+    for i, flat in enumerate(flats, 1):
+        check_message(flat, f"{noun} {i}")
+    if options.idempotency_key is not None:
+        # The ids that follow from it are the user's own: the tenant's cannot be taken.
+        options = replace(options, idempotency_key=f"{end_user.user}\n{options.idempotency_key}")
+    if caller.opens:
+        flats = [{"type": "conversation.opened", "user": end_user.user}, *flats]
+        options = replace(options, conditions=options.conditions._replace(expect=""))
+    return flats, options
 
 
 def _shown(item: service.Appended | service.Applied) -> dict[str, str]:

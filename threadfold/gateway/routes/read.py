@@ -29,11 +29,12 @@ from threadfold.service.spill import MAX_PAGE_CHARS, PAGE_CHARS
 
 routes = Routes("Reading")
 _read = partial(routes.add, "GET", scope="read")
+_read_own = partial(_read, end_users=True)
 _Limit = Annotated[int, Query(example=50), Meta(ge=1, le=lists.MAX_LISTED)]
 _CONTEXT = example_of(Context, positions=["3-16", POSITION])
 
 
-@_read(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
+@_read_own(f"{C}/context", "Read the context", Answer(Context, example=_CONTEXT))
 async def get_context(
     caller: Caller,
     conversation: Conversation,
@@ -62,7 +63,7 @@ async def get_context(
     return Response(document, media_type="application/json")
 
 
-@_read(f"{C}/history", "Read a page of history", History)
+@_read_own(f"{C}/history", "Read a page of history", History)
 async def get_history(
     caller: Caller,
     conversation: Conversation,
@@ -73,7 +74,7 @@ async def get_history(
     return await caller.backend.history(caller.tenant, conversation, before=before, limit=limit)
 
 
-@_read(
+@_read_own(
     f"{C}/events/{{position}}",
     "Read one event whole",
     Answer(LoggedEvent, "The event; with `offset` or `limit`, a page of its text.", EVENT),
@@ -124,7 +125,7 @@ async def get_conversations(
     return await lists.conversations(caller.backend, caller.tenant, before=before, limit=limit)
 
 
-@_read(f"{C}/summaries", "List a conversation's summaries", Summaries)
+@_read_own(f"{C}/summaries", "List a conversation's summaries", Summaries)
 async def get_summaries(
     caller: Caller, conversation: Conversation, before: Before = None, limit: _Limit = 20
 ) -> dict[str, Any]:
