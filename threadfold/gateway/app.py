@@ -117,7 +117,8 @@ class Gateway:
             injected = route.injected
             if "caller" in injected:
                 arguments["caller"] = await self._admission.caller(route, scope, parts)
-            arguments.update(route.parameters.read(scope))
+            if not route.refuses:
+                arguments.update(route.parameters.read(scope))
             if "request" in injected or "body" in injected:
                 request = Request(scope, receive, self.state)
                 if "request" in injected:
