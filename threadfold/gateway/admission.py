@@ -2,8 +2,8 @@
 
 1. **Authentication**: a key or token names the tenant, else 401. A stream's token may be in its
    query or cookie.
-2. **Quota**: the tenant has requests left (for an append events and tokens, too), else 429. A
-   request that is refused later has cost one.
+2. **Quota**: the tenant has requests left (for an append events and tokens, too), and an end user
+   some of the own share, else 429. A request that is refused later has cost one.
 3. **Concurrency limit**: requests, bodies and streams under way, else 503 (the process' limit) or
    429 (the tenant's share). The bytes of a body are counted as they come.
 4. **Scope**: the key has the route's, else 403. An end user needs a route that is for them, and a
@@ -34,6 +34,7 @@ from threadfold.gateway.origins import Origins
 from threadfold.gateway.problems import problem_of
 from threadfold.gateway.request import announced_length
 from threadfold.gateway.tokens import Principal
+from threadfold.gateway.user_share import UserShare
 
 SMALL_BODY = 1 << 16
 """Bytes of a refused request's body that are worth reading to keep its connection."""
@@ -53,11 +54,17 @@ class Admission:
     """
 
     def __init__(
-        self, connection: Connection, origins: Origins, answer: Answer, limits: Limits
+        self,
+        connection: Connection,
+        origins: Origins,
+        share: UserShare,
+        answer: Answer,
+        limits: Limits,
     ) -> None:
         self.concurrency = ConcurrencyLimit(limits, self._quota_of)
         self._connection = connection
         self._origins = origins
+        self._share = share
         self._answer = answer
         self._back_pressure = BackPressure()
 
@@ -83,8 +90,13 @@ class Admission:
             await problem_of(error)(scope, receive, send)
             return
         scope[PRINCIPAL], scope[CREDENTIAL] = principal, given
+        end_user = principal.end_user
         try:
-            await self._charged(route, parts, principal, scope, receive, send)
+            if end_user is None:
+                await self._charged(route, parts, principal, scope, receive, send)
+            else:
+                with self._share.slot(principal.tenant, end_user.user, stream=route.streams):
+                    await self._charged(route, parts, principal, scope, receive, send)
         except QuotaExceeded as error:
             held = await self._back_pressure.hold(principal.tenant)
             refusal = problem_of(error)

@@ -36,6 +36,7 @@ from threadfold.gateway.origins import Origins
 from threadfold.gateway.request import Request
 from threadfold.gateway.routes import TABLE
 from threadfold.gateway.routes.common import answer
+from threadfold.gateway.user_share import UserShare
 from threadfold.quotas import Quotas, SharedBuckets
 from threadfold.service.append_result import Appended
 from threadfold.service.conversations import ConversationService
@@ -56,7 +57,10 @@ class Gateway:
     ) -> None:
         self.state = GatewayState(Connection(settings), openapi=self.openapi)
         self._origins = Origins(settings)
-        self._admission = Admission(self.state.connection, self._origins, self._answer, limits)
+        share = UserShare(settings.user_requests_per_second, settings.user_streams)
+        self._admission = Admission(
+            self.state.connection, self._origins, share, self._answer, limits
+        )
         self.concurrency = self._admission.concurrency
         self.router = Router(lifespan=self._lifespan)
         self._settings = settings

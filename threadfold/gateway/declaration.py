@@ -146,7 +146,8 @@ class Route:
             found |= {400, 413, 415}
         if "conversation" in self.names and self.scope != "erase":
             found.add(410)
-        if self.names and (self.names != ("conversation",) or self.scope != "append"):
+        appended_to = self.names == ("conversation",) and self.scope == "append"
+        if self.names and (self.end_users or not appended_to):
             found.add(404)
         return tuple(sorted(found - set(self.answers)))
 

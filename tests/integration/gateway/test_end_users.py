@@ -82,7 +82,9 @@ async def world(settings: Settings) -> AsyncIterator[World]:
     ):
         await control.ensure_tenant(tenant)
         keys[name] = await control.add_key(tenant, scopes)
-    app = create_gateway(msgspec.structs.replace(settings, cors_origins=PAGE))
+    app = create_gateway(
+        msgspec.structs.replace(settings, cors_origins=PAGE, user_requests_per_second=0.0)
+    )
     async with running_worker(settings), serving(app) as url:
         made = World(url, keys, control)
 
