@@ -56,6 +56,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     A worker that has something to do, does nothing of it and does not say why ends after
     ``watchdog_seconds`` (``streams.runtime.watchdog``; 0: it never does so).
 
+    ``cors_origins`` and ``gateway_hosts`` are lists joined by commas
+    (``threadfold.gateway.origins``). ``token_secret`` is part of what signs the tokens of end
+    users; ``user_requests_per_second`` and ``user_streams`` are one user's share in a gateway, 0:
+    no limit.
+
     A stream is silent for ``stream_heartbeat`` seconds at most. Assistant text in progress of which
     nothing more came for ``partial_timeout`` seconds is kept as an interrupted message
     (``threadfold.streaming``).
@@ -217,6 +222,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             self.quota()
         except (InvalidName, InvalidQuota) as error:
             raise InvalidSettings(f"settings: {error}") from None
+        if self.token_secret and len(self.token_secret) < 32:
+            raise InvalidSettings("setting 'token_secret': expected 32 characters or more")
         together = ("jwt_issuer", "jwt_audience", "jwt_keys")
         missing = [name for name in together if not getattr(self, name)]
         if 0 < len(missing) < len(together):

@@ -24,7 +24,7 @@ _OWNER_MAY_CHANGE = tuple(
     f'"type":"{kind}"'.encode() for kind in ("conversation.opened", "rollback", "event.dropped")
 )
 """What these events hold, as streams write them."""
-NOT_YOURS = "the conversation is not yours any more"
+NOT_YOURS = "the conversation is not yours any more, or that cannot be known now"
 
 
 async def reach(caller: Caller, end_user: EndUser, route: Route, parts: Sequence[str]) -> Caller:
