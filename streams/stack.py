@@ -13,7 +13,7 @@ from projections.storage.protocol import WindowStore
 from streams.control.follower import Control, Generation
 from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
-from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
@@ -57,7 +57,8 @@ async def reach(settings: Settings) -> AsyncIterator[Stack]:
         await store.ping()
         snapshots = KafkaSnapshots(settings, log.partitions)
         revival = Revival(snapshots, log, rules_of(control))
-        yield Stack(settings, control, log, HydratingStore(store, revival), keys)
+        store.reader = HydratingReader(store, revival)
+        yield Stack(settings, control, log, store, keys)
     finally:
         if revival is not None:
             await revival.stop()

@@ -19,7 +19,15 @@ from projections.names import Key, parse_key
 from projections.redis.router import Node, RedisRouter, Script, redis_errors
 from projections.storage.layout import HEAD
 from projections.storage.listing import IDLE, PARKED, Found, Lists
-from projections.storage.protocol import Applied, Checkpoint, Index, Stored, Verdict, Write
+from projections.storage.protocol import (
+    Applied,
+    Checkpoint,
+    Index,
+    Stored,
+    Verdict,
+    WindowReader,
+    Write,
+)
 from projections.storage.stubs import STUB
 
 _STATE = (b"revision", b"offset", b"timestamp", b"hash", b"target", b"layout", b"server")
@@ -53,6 +61,7 @@ class RedisStore:
         """
         self.url = url
         self.prefix = prefix
+        self.reader: WindowReader = self
         self._packed = _compressed if compress else bytes
         self._servers = RedisRouter(url, timeout=timeout)
         lua = files("projections.redis")
@@ -87,26 +96,19 @@ class RedisStore:
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         return (await self._some(generation, partition, [], []))[0]
 
-    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
-        async def work(node: Node) -> list[Stored | None]:
-            # One transaction: a batch written in between would give a window and its recent ids of
-            # different moments.
-            pipe = node.redis.pipeline(transaction=True)
-            self._queue_windows(pipe, generation, partition, keys, recents=True)
-            return _windows(await pipe.execute(), recents=True)
-
-        with self._guarded():
-            return await self._servers.run(self._state(generation, partition), work)
-
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         name = self._state(generation, partition)
 
         async def work(node: Node) -> tuple[Checkpoint | None, list[Stored | None]]:
+            # One transaction: a batch written in between would give a window and its recent ids of
+            # different moments.
             pipe = node.redis.pipeline(transaction=True)
             pipe.hgetall(name)
-            self._queue_windows(pipe, generation, partition, keys, recents)
+            for key in keys:
+                for hash_key in self._window_keys(generation, partition, key)[: 1 + recents]:
+                    pipe.hgetall(hash_key)
             state, *rest = await pipe.execute()
             return self._checkpoint(state, node), _windows(rest, recents)
 
@@ -125,7 +127,7 @@ class RedisStore:
     ) -> tuple[Checkpoint | None, Stored | None]:
         keys = self._window_keys(generation, partition, key)
         checkpoint, fields, found = await self._some(generation, partition, keys, [HEAD, STUB])
-        recents = dict(zip(found[::2], found[1::2], strict=True))
+        recents = _plain(dict(zip(found[::2], found[1::2], strict=True)))
         return checkpoint, Stored(fields, recents) if fields else None
 
     async def _some(
@@ -393,13 +395,6 @@ class RedisStore:
         tag = self._tag(generation, partition)
         return [f"{tag}:w:{key}", f"{tag}:r:{key}"]
 
-    def _queue_windows(
-        self, pipe: Any, generation: int, partition: int, keys: list[Key], recents: bool
-    ) -> None:
-        for key in keys:
-            for name in self._window_keys(generation, partition, key)[: 2 if recents else 1]:
-                pipe.hgetall(name)
-
     def _guarded(self) -> AbstractContextManager[None]:
         return redis_errors(
             self.url, "a key of the windows: mend it with `threadfold verify --repair`"
@@ -417,7 +412,7 @@ def _windows(answers: list[dict[bytes, bytes]], recents: bool) -> list[Stored | 
     if not recents:
         return [Stored(_plain(fields), {}) if fields else None for fields in answers]
     return [
-        Stored(_plain(answers[i]), answers[i + 1]) if answers[i] else None
+        Stored(_plain(answers[i]), _plain(answers[i + 1])) if answers[i] else None
         for i in range(0, len(answers), 2)
     ]
 

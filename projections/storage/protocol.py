@@ -87,10 +87,7 @@ class Stored:
         """The window, and the mark of a store that holds it; raises like :meth:`load`."""
         with stored_form(key):
             if self.asleep is not None:
-                raise ValueError(
-                    "it sleeps: a store that revives (streams.recovery.hydrating_store) was not"
-                    " asked"
-                )
+                raise ValueError("it sleeps: read it with the store's reader")
             window, mark = load_window(key, partition, rules, self.fields, self.recents)
             if self.stub is not None:
                 mark = Mark()
@@ -175,20 +172,22 @@ class Index:
     lists: dict[str, dict[str, int]]
 
 
-class WindowReader(Protocol):
-    """Reads windows: what readers and owners ask for."""
+class Checkpoints(Protocol):
+    """Reads checkpoints."""
 
     async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
         """The partition's checkpoint, None when the store knows nothing of it."""
 
-    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
-        """The stored windows, in the order of ``keys``."""
+
+class WindowReader(Protocol):
+    """Reads windows."""
 
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
-        """Checkpoint and windows as of one moment; without their recent ids when they are not
-        needed.
+        """Checkpoint and windows, in the order of ``keys``, as of one moment.
+
+        ``recents``: whether their recent ids are read, too.
         """
 
     async def fields(
@@ -293,13 +292,22 @@ class GenerationStore(Protocol):
         """Delete everything of a generation; returns how many keys went."""
 
 
-class WindowStore(WindowReader, WindowWriter, WaitingWork, Listings, GenerationStore, Protocol):
+class WindowStore(
+    Checkpoints, WindowReader, WindowWriter, WaitingWork, Listings, GenerationStore, Protocol
+):
     """Windows, checkpoints, due sets, timers and lists of a generation's partitions: all parts.
     Whoever needs one part alone asks for that.
+
+    Its own reads return the stub of a conversation that sleeps.
 
     Every method raises :class:`projections.errors.RedisUnavailable` when the store cannot be
     reached; a batch whose answer was lost may have been applied, and applying it again with the
     same arguments answers ``DUPLICATE`` then.
+    """
+
+    reader: WindowReader
+    """Reads windows for whoever folds or shows them: the store itself, or a
+    ``streams.recovery.hydrating_reader`` over it, which brings back those that sleep.
     """
 
 

@@ -184,7 +184,7 @@ class DeadLetters:
             Healing, CorruptWindow, RedisUnavailable: it cannot be read now.
         """
         number = partition_of(key, self.log.partitions) if number is None else number
-        checkpoint, (stored,) = await self.store.read(self.generation, number, [key])
+        checkpoint, (stored,) = await self.store.reader.read(self.generation, number, [key])
         if checkpoint is None or checkpoint.healing:
             raise Healing(
                 f"partition {number} is being brought back from the log: try again shortly"

@@ -187,7 +187,9 @@ class _Verify:
 
         async def read() -> Checkpoint | None:
             nonlocal stored
-            checkpoint, stored = await self.store.read(self.number, fold.partition, list(keys))
+            checkpoint, stored = await self.store.reader.read(
+                self.number, fold.partition, list(keys)
+            )
             return checkpoint
 
         return await self._patiently(fold, end, read), stored

@@ -241,7 +241,7 @@ class Partition(PartitionWindows):
         key, offset = slot.window.key, spoiled.offset
         # Without the error's own text, which may quote the event: `dead-letters inspect` shows it.
         logger.error("%s is parked at %s: %s", key, Position(self.number, offset), spoiled.cause)
-        (stored,) = await self.store.load(self.generation, self.number, [key])
+        _, (stored,) = await self.store.reader.read(self.generation, self.number, [key])
         base, mark = (
             (Window(key, self.number, self.rules), NOTHING)
             if stored is None

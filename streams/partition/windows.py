@@ -90,7 +90,8 @@ class PartitionWindows(OwnedPartition):
         if not keys:
             return
         await self.known({key.tenant for key in keys.values()})
-        stored = await self.store.load(self.generation, self.number, list(keys.values()))
+        wanted = list(keys.values())
+        _, stored = await self.store.reader.read(self.generation, self.number, wanted)
         for (name, key), parts in zip(keys.items(), stored, strict=True):
             opened = (
                 (Window(key, self.number, self.rules), NOTHING)
@@ -166,7 +167,7 @@ class PartitionWindows(OwnedPartition):
         :meth:`windows`.
         """
         self._check_settled()
-        checkpoint, stored = await self.store.read(self.generation, self.number, list(keys))
+        checkpoint, stored = await self.store.reader.read(self.generation, self.number, list(keys))
         self.check_revision(checkpoint)
         return stored
 

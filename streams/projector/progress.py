@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from projections.storage.protocol import WindowReader
+from projections.storage.protocol import Checkpoints
 from streams.log.clients import (
     AIOKafkaConsumer,
     TopicPartition,
@@ -28,7 +28,7 @@ from streams.settings.settings import Settings
 class FoldProgress:
     """How far the partitions of one projector are."""
 
-    def __init__(self, projector: Projector, log: KafkaLog, store: WindowReader) -> None:
+    def __init__(self, projector: Projector, log: KafkaLog, store: Checkpoints) -> None:
         self._projector = projector
         self._log = log
         self._store = store

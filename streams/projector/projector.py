@@ -28,7 +28,7 @@ from streams.projector.compaction_scheduler import CompactionScheduler
 from streams.projector.effect_sink import Publisher
 from streams.projector.timers import fire_timers
 from streams.recovery.healing import heal_from_snapshots
-from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import SnapshotWriter
@@ -56,7 +56,8 @@ class Projector(Folder[Partition]):
         self.share = FailureShare(settings.max_poison_share, self.publisher.announced_before)
         self.snapshots = KafkaSnapshots(settings, log.partitions)
         self.revival = Revival(self.snapshots, log, rules_of(control))
-        self.store: WindowStore = HydratingStore(store, self.revival)
+        self.store = store
+        store.reader = HydratingReader(store, self.revival)
         self.snapshot_writer = SnapshotWriter(
             log, self.snapshots, settings.snapshot_events, settings.hibernate_after
         )

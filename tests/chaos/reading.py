@@ -79,7 +79,7 @@ async def _due(platform: Platform, store: RedisStore, keys: list[Key]) -> str | 
     """A window that is due and not listed as due would wait for ever."""
     for key in keys:
         number = partition_of(key, platform.plan.partitions)
-        parts = (await store.load(1, number, [key]))[0]
+        parts = (await store.read(1, number, [key]))[1][0]
         if (
             parts is not None
             and parts.load(key, number, Rules(platform.plan.policy)).meta.due is not None

@@ -43,7 +43,7 @@ from streams.partition.partition import Partition
 from streams.projector.effect_sink import NullSink
 from streams.recovery import healing, hibernation, revival, snapshot_writer
 from streams.recovery.healing import heal_from_snapshots
-from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_writer import SnapshotWriter
 from tests.contract.partition.test_partition import NUMBER
@@ -100,11 +100,11 @@ class World:
         self.rng = random.Random(seed)
         self.code = Code()
         self.rules: Rules = rules_of(self.code)
-        self.log, self.inner, self.topic = MemoryLog(4), MemoryStore(), MemorySnapshots(4)
+        self.log, self.store, self.topic = MemoryLog(4), MemoryStore(), MemorySnapshots(4)
         self.revival = Revival(self.topic, self.log, self._known)
-        self.store = HydratingStore(self.inner, self.revival)
-        self.readers = HydratingStore(
-            self.inner, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20)
+        self.store.reader = HydratingReader(self.store, self.revival)
+        self.readers = HydratingReader(
+            self.store, Revival(self.topic, self.log, self._known, cache_bytes=1 << 20)
         )
         self.rounds = SnapshotWriter(self.log, self.topic, 1, 1e-9)
         self.generation, self.generations, self.latest, self.served = 1, [1], 1, -1
@@ -274,7 +274,7 @@ class World:
                 await asyncio.sleep(0)
 
     async def stubs(self) -> list[Key]:
-        found = await self.inner.load(self.generation, NUMBER, KEYS)
+        found = (await self.store.read(self.generation, NUMBER, KEYS))[1]
         return [
             key
             for key, parts in zip(KEYS, found, strict=True)
@@ -324,10 +324,10 @@ class World:
         self.zombies = []
 
     async def lost(self) -> None:
-        self.inner.lose_everything()
+        self.store.lose_everything()
 
     async def another_server(self) -> None:
-        self.inner.take_over()
+        self.store.take_over()
         if self.rng.random() < 0.5:
             self.owner = None
 
@@ -349,7 +349,7 @@ class World:
     async def corrupted(self) -> None:
         """What is stored of a conversation is spoiled; verify finds it and mends it."""
         await (self.sleep() if self.rng.random() < 0.6 else self.settle())
-        there = self.inner._of(self.generation, NUMBER).windows
+        there = self.store._of(self.generation, NUMBER).windows
         if not there:
             return
         key = self.rng.choice(sorted(there))
@@ -375,7 +375,7 @@ class World:
             assert report.differing == [str(key)], (how, report)
             assert report.repaired == [str(key)], (how, report)
             assert (
-                before != self.inner._of(self.generation, NUMBER).windows[key]
+                before != self.store._of(self.generation, NUMBER).windows[key]
                 or how == "gone"
                 or stored.asleep is None
             )
@@ -454,7 +454,7 @@ class World:
         self.put(key, events.Erased())
         erasure = events.decode_event(self.rows[-1].value or b"")
         for number in self.generations:
-            checkpoint, (stored,) = await self.inner.read(number, NUMBER, [key])
+            checkpoint, (stored,) = await self.store.read(number, NUMBER, [key])
             if number == self.generation or checkpoint is None or stored is None:
                 continue
             if stored.asleep:
@@ -463,7 +463,7 @@ class World:
                 window, mark = stored.open(key, NUMBER, self.rules)
             if not window.meta.erased:
                 apply(window, min(checkpoint.offset, self.rows[-1].offset), erasure)
-                await self.inner.apply(
+                await self.store.apply(
                     number, NUMBER, checkpoint, [write_of(window, mark, checkpoint.timestamp)]
                 )
                 self.note("erased elsewhere")
@@ -515,7 +515,7 @@ class World:
         too.
         """
         await self.fold()
-        checkpoint = await self.inner.checkpoint(self.generation, NUMBER)
+        checkpoint = await self.store.checkpoint(self.generation, NUMBER)
         assert checkpoint is not None and not checkpoint.healing
         parked = []
         for key, model in self.models.items():
@@ -530,12 +530,12 @@ class World:
             if at is not None:
                 parked.append(str(key))
                 assert at.count == len(model.waiting)
-        listed = await self.inner.listed(self.generation, NUMBER, "parked", None, 99)
+        listed = await self.store.listed(self.generation, NUMBER, "parked", None, 99)
         assert sorted(one.conversation for one in listed) == parked
         assert not set(map(str, await self.stubs())) & set(parked)
         report = await self.verify(deep=self.rng.random() < 0.5)
         assert report.differences == []
-        idle = {str(key) for key in await self.inner.idle(self.generation, NUMBER, 1 << 60, 99)}
+        idle = {str(key) for key in await self.store.idle(self.generation, NUMBER, 1 << 60, 99)}
         assert not idle & set(map(str, await self.stubs()))
 
 

@@ -283,7 +283,7 @@ async def _present(stack: Stack, conversation: Conversation) -> int:
     """
     generation = stack.generation
     partition = partition_of(conversation.key, generation.partitions)
-    (stored,) = await stack.store.load(generation.number, partition, [conversation.key])
+    _, (stored,) = await stack.store.reader.read(generation.number, partition, [conversation.key])
     if stored is None:
         return 0
     recents = stored.recent_ids(conversation.key)

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from projections.errors import WaitTimedOut
 from projections.names import Position
-from projections.storage.protocol import Checkpoint
+from projections.storage.protocol import Checkpoints
 from streams.runtime.tasks import end_tasks
 
 FIRST_INTERVAL = 0.003
@@ -18,13 +17,6 @@ LAST_INTERVAL = 0.05
 """Seconds between two reads of a checkpoint: the first while it moves, growing to the second while
 it stands still.
 """
-
-
-class Checkpoints(Protocol):
-    """The part of a window store that is read here."""
-
-    async def checkpoint(self, generation: int, partition: int) -> Checkpoint | None:
-        """The partition's checkpoint, None if the store has none."""
 
 
 class CheckpointWaits:

@@ -29,7 +29,7 @@ from streams.control.key_ring import KeyRing, encrypting
 from streams.log.log import KafkaLog
 from streams.log.topics import partition_count
 from streams.projector.tracing import compaction_span
-from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival, rules_of
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import Settings
@@ -60,13 +60,14 @@ class ConversationReader:
         self.settings = settings
         self.control = Control(settings)
         self.keys = KeyRing(settings, encrypting(self.control))
-        self.store = HydratingStore(RedisStore(settings.redis, settings.topic_prefix))
+        self.store = RedisStore(settings.redis, settings.topic_prefix)
+        self.store.reader = self._reader = HydratingReader(self.store)
         self._waiting = CheckpointWaits(
             self.store, lambda: self.control.state.live_generation.number
         )
         self._rules: Rules | None = None
         self.windows = StoredWindows(
-            self.store, self.control, lambda: self.log, settings.read_cache_bytes
+            self._reader, self.control, lambda: self.log, settings.read_cache_bytes
         )
         self.control.on_change(self._forget_rules)
         self.keys.on_erased(self._forget_window)
@@ -95,7 +96,7 @@ class ConversationReader:
         self.ledger = Ledger(self.settings, self.control, self.log, self._window_at)
         self.snapshots = KafkaSnapshots(self.settings, partitions)
         cache = self.settings.read_cache_bytes // 4
-        self.store.revival = Revival(
+        self._reader.revival = Revival(
             self.snapshots, self.log, rules_of(self.control), cache_bytes=cache, patience=PATIENCE
         )
         return self
@@ -105,13 +106,13 @@ class ConversationReader:
         await self._waiting.stop()
         if hasattr(self, "log"):
             await self.ledger.stop()
-            if self.store.revival is not None:
-                await self.store.revival.stop()
+            if self._reader.revival is not None:
+                await self._reader.revival.stop()
             await self.snapshots.stop()
             await self.log.stop()
         await self.keys.stop()
         await self.control.stop()
-        await self.store.inner.close()
+        await self.store.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -292,8 +293,8 @@ class ConversationReader:
         if key is None:
             return
         self.windows.forget(key)
-        if self.store.revival is not None:
-            self.store.revival.forget(key)
+        if self._reader.revival is not None:
+            self._reader.revival.forget(key)
 
     def _refuse_erased(self, key: Key) -> None:
         """Raise :class:`Erased` for a conversation that was erased, or is being erased."""

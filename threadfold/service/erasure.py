@@ -226,11 +226,11 @@ class Eraser:
         """
         backend = self._backend
         try:
-            checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
+            checkpoint, (stored,) = await backend.store.reader.read(generation, partition, [key])
         except (CorruptWindow, Healing):
             # It sleeps there, and its snapshot gave way to the live generation's: what an erasure
             # leaves does not depend on it.
-            checkpoint, (stored,) = await backend.store.inner.read(generation, partition, [key])
+            checkpoint, (stored,) = await backend.store.read(generation, partition, [key])
         if checkpoint is None or stored is None:
             return True
         rules = backend.control.state.rules(backend.control.state.generations[generation])

@@ -26,12 +26,12 @@ class StoredWindows:
     """
 
     def __init__(
-        self, store: WindowReader, control: Control, log: Callable[[], Log], cache_bytes: int
+        self, reader: WindowReader, control: Control, log: Callable[[], Log], cache_bytes: int
     ) -> None:
         """Args: ``log`` returns the log once it is connected; ``cache_bytes`` of message text are
         cached.
         """
-        self._store = store
+        self._reader = reader
         self._control = control
         self._log = log
         self._served: dict[int, int] = {}
@@ -46,7 +46,7 @@ class StoredWindows:
         """
 
         async def read(generation: int) -> tuple[Checkpoint | None, Stored | None]:
-            checkpoint, (found,) = await self._store.read(
+            checkpoint, (found,) = await self._reader.read(
                 generation, self._partition(key), [key], recents=recents
             )
             return checkpoint, found
@@ -57,14 +57,14 @@ class StoredWindows:
         """The same as :meth:`read`, but of the window its head and its recent ids alone."""
         partition = self._partition(key)
         return await self._of_live(
-            partition, lambda generation: self._store.head(generation, partition, key)
+            partition, lambda generation: self._reader.head(generation, partition, key)
         )
 
     async def fields(self, key: Key, names: list[bytes]) -> dict[bytes, bytes]:
         """Some fields of a window (``projections.storage.layout``)."""
         partition = self._partition(key)
         before = self.served(partition)
-        checkpoint, fields = await self._store.fields(self._generation, partition, key, names)
+        checkpoint, fields = await self._reader.fields(self._generation, partition, key, names)
         await self.check_served(partition, checkpoint, before)
         return fields
 
@@ -86,7 +86,7 @@ class StoredWindows:
                 if missing:
                     # A field that the head names stays as it is or is deleted; a field that came
                     # instead has another checksum, and is not used.
-                    fields |= (await self._store.fields(generation, partition, key, missing))[1]
+                    fields |= (await self._reader.fields(generation, partition, key, missing))[1]
                 if HEAD in fields:
                     document = self._cache.context(place, partition, fields, max_tokens)
                     if document is not None:

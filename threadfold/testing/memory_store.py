@@ -17,6 +17,7 @@ from projections.storage.protocol import (
     Index,
     Stored,
     Verdict,
+    WindowReader,
     Write,
 )
 from projections.storage.stubs import STUB
@@ -41,6 +42,7 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
+        self.reader: WindowReader = self
         self._partitions: dict[tuple[int, int], _Partition] = {}
         self._writes = 0
         self._held: dict[int, tuple[str, float]] = {}
@@ -49,18 +51,14 @@ class MemoryStore:
         """The partition's checkpoint, None when the store knows nothing of it."""
         return self._of(generation, partition).checkpoint
 
-    async def load(self, generation: int, partition: int, keys: list[Key]) -> list[Stored | None]:
-        """The stored windows, in the order of ``keys``."""
-        windows = self._of(generation, partition).windows
-        return [_copy(windows.get(key)) for key in keys]
-
     async def read(
         self, generation: int, partition: int, keys: list[Key], *, recents: bool = True
     ) -> tuple[Checkpoint | None, list[Stored | None]]:
         """Checkpoint and windows as of one moment; without their recent ids when they are not
         needed.
         """
-        found = await self.load(generation, partition, keys)
+        windows = self._of(generation, partition).windows
+        found = [_copy(windows.get(key)) for key in keys]
         if not recents:
             found = [None if stored is None else Stored(stored.fields, {}) for stored in found]
         return await self.checkpoint(generation, partition), found

@@ -114,14 +114,14 @@ class Parts:
         )
 
     async def images(self) -> list[bytes | None]:
-        stored = await self.store.load(self.generation, NUMBER, self.keys)
+        stored = (await self.store.reader.read(self.generation, NUMBER, self.keys))[1]
         return [
             None if s is None else s.load(k, NUMBER, RULES).image()
             for k, s in zip(self.keys, stored, strict=True)
         ]
 
     async def windows(self) -> list[Window]:
-        stored = await self.store.load(self.generation, NUMBER, self.keys)
+        stored = (await self.store.reader.read(self.generation, NUMBER, self.keys))[1]
         return [
             s.load(k, NUMBER, RULES)
             for k, s in zip(self.keys, stored, strict=True)
@@ -391,7 +391,7 @@ async def test_repeats_in_later_batches_change_nothing_but_their_count(parts: Pa
     partition = parts.partition()
     await drive(partition, split(random.Random(1), raws, 3))
     assert (partition.counts.applied, partition.counts.duplicate) == (5, 5)
-    stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
+    stored = (await parts.store.read(parts.generation, NUMBER, [key]))[1][0]
     assert stored is not None
     window = stored.load(key, NUMBER, RULES)
     assert (window.meta.count, window.meta.duplicates, len(window.tail)) == (5, 5, 5)

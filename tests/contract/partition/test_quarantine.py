@@ -189,7 +189,7 @@ def bare(window: Window) -> bytes:
 
 async def same(parts: Parts, writer: Writer, rules: Rules) -> int:
     """Compare all stored windows with what is expected; returns how many are parked."""
-    stored = await parts.store.load(parts.generation, NUMBER, parts.keys)
+    stored = (await parts.store.read(parts.generation, NUMBER, parts.keys))[1]
     parked = 0
     for (key, expected), found in zip(writer.expected.items(), stored, strict=True):
         if found is None:
@@ -254,7 +254,7 @@ async def fresh(parts: Parts) -> None:
 
 
 async def load(parts: Parts, rules: Rules) -> dict[Key, bytes]:
-    stored = await parts.store.load(parts.generation, NUMBER, parts.keys)
+    stored = (await parts.store.read(parts.generation, NUMBER, parts.keys))[1]
     return {
         key: found.load(key, NUMBER, rules).image()
         for key, found in zip(parts.keys, stored, strict=True)
@@ -298,7 +298,7 @@ async def test_a_failing_fold_parks_its_conversation_in_order_and_the_others_of_
         *((offset, "waiting") for offset, _ in expected.waiting),
     ]
     assert (live.counts.dead, live.counts.waiting) == (1, 5)
-    window = (await parts.store.load(parts.generation, NUMBER, parts.keys[:1]))[0].load(
+    window = (await parts.store.read(parts.generation, NUMBER, parts.keys[:1]))[1][0].load(
         parts.keys[0], NUMBER, rules
     )  # type: ignore[union-attr]
     assert "Panic" in window.meta.parked.cause and "trapped" not in window.meta.parked.cause
@@ -315,7 +315,7 @@ async def test_with_the_code_mended_a_parked_window_goes_on_as_if_it_had_never_f
     _, raws = await trapped(parts, rules)
     await owner(parts, rules, AnyEar()).process(raws)
     key = parts.keys[0]
-    stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
+    stored = (await parts.store.read(parts.generation, NUMBER, [key]))[1][0]
     assert stored is not None
     still = await go_on(parts.log, stored.load(key, NUMBER, rules), StepResult(), again=True)
     assert (
@@ -365,7 +365,7 @@ async def test_an_erasure_is_not_held_up_and_ends_the_parking(parts: Parts) -> N
         [*writer.rows, (str(key).encode(), encode(event_for(key, events.Erased(), "gone")))]
     )
     await owner(parts, rules, AnyEar()).process(raws)
-    stored = (await parts.store.load(parts.generation, NUMBER, [key]))[0]
+    stored = (await parts.store.read(parts.generation, NUMBER, [key]))[1][0]
     assert stored is not None
     meta = stored.load(key, NUMBER, rules).meta
     assert meta.erased and meta.parked is None

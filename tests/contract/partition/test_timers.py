@@ -114,7 +114,7 @@ async def test_an_idle_session_is_closed_once_and_its_timer_goes(place: Place) -
     assert event.data == events.SessionClosed("idle", str(last.position))
     await place.partition.process(said)
     assert await place.timers() == [other]
-    stored = (await place.parts.store.load(place.parts.generation, NUMBER, [one]))[0]
+    stored = (await place.parts.store.read(place.parts.generation, NUMBER, [one]))[1][0]
     assert (
         stored is not None
         and stored.load(one, NUMBER, place.partition.rules).state.closed == "idle"

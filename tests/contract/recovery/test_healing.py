@@ -345,9 +345,9 @@ async def test_snapshots_of_another_log_are_set_aside_and_its_conversations_do_n
     assert set(await place.latest()) == {b"acme/new", MARKER_KEY}
     assert await place.heal(await place.lose()) == 1
     assert await place.parts.images() == place.parts.expected(talks)
-    assert await place.parts.store.load(place.parts.generation, NUMBER, ghosts) == [None] * len(
-        ghosts
-    )
+    assert (await place.parts.store.read(place.parts.generation, NUMBER, ghosts))[1] == [
+        None
+    ] * len(ghosts)
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", b"\x95\x94\x01", b"text", None])
@@ -533,7 +533,7 @@ async def test_an_erased_conversation_stays_erased_whatever_its_snapshot_held(pl
     await partition.process(raws)
     images = await place.parts.images()
     assert images == place.parts.expected(talks)
-    stored = (await place.parts.store.load(place.parts.generation, NUMBER, [talks.keys[0]]))[0]
+    stored = (await place.parts.store.read(place.parts.generation, NUMBER, [talks.keys[0]]))[1][0]
     assert stored is not None and stored.load(talks.keys[0], NUMBER, RULES).meta.erased
 
 

@@ -25,7 +25,7 @@ from streams.log.log import KafkaLog, Row
 from streams.partition.partition import Partition
 from streams.recovery import healing, revival, snapshot_writer
 from streams.recovery.hibernation import sleepers
-from streams.recovery.hydrating_store import HydratingStore
+from streams.recovery.hydrating_reader import HydratingReader
 from streams.recovery.revival import Revival
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.recovery.snapshot_writer import SnapshotWriter
@@ -56,20 +56,20 @@ async def known(generation: int, tenants: set[str]) -> Rules:
 
 
 class Dormitory(Place):
-    """A partition whose conversations may be put to sleep; ``parts.store`` revives, ``inner`` does
-    not.
+    """A partition whose conversations may be put to sleep; the store itself,
+    ``inner``, reads stubs.
     """
 
     def __init__(self, parts: Parts, topic: Any) -> None:
         super().__init__(parts, topic)
         self.inner: WindowStore = parts.store
         self.revival = Revival(topic, parts.log, known)
-        parts.store = HydratingStore(self.inner, self.revival)
+        self.inner.reader = HydratingReader(self.inner, self.revival)
         self.rounds = SnapshotWriter(parts.log, topic, 1, 1e-9)
 
-    def reader(self, **options: Any) -> HydratingStore[WindowStore]:
-        """A store of another process."""
-        return HydratingStore(self.inner, Revival(self.topic, self.parts.log, known, **options))
+    def reader(self, **options: Any) -> HydratingReader:
+        """A reader of another process."""
+        return HydratingReader(self.inner, Revival(self.topic, self.parts.log, known, **options))
 
     async def sleep(self, most: int = 100) -> None:
         """Put those to sleep that may, once rounds are through."""
@@ -79,7 +79,7 @@ class Dormitory(Place):
         await self.rounds._run(past, rest=True)
 
     async def stubs(self) -> dict[Key, Stub]:
-        found = await self.inner.load(self.parts.generation, NUMBER, self.parts.keys)
+        found = (await self.inner.read(self.parts.generation, NUMBER, self.parts.keys))[1]
         return {
             key: decode_stub(parts.fields[STUB])
             for key, parts in zip(self.parts.keys, found, strict=True)
@@ -123,7 +123,7 @@ async def asleep(place: Dormitory, n: int = 12) -> tuple[Talks, Partition]:
     await partition.process(await place.parts.put(talks.rows))
     await place.sleep()
     assert set(await place.stubs()) == set(talks.keys)
-    stored = await place.inner.load(place.parts.generation, NUMBER, talks.keys)
+    stored = (await place.inner.read(place.parts.generation, NUMBER, talks.keys))[1]
     assert all(
         parts is not None and parts.fields.keys() == {STUB} and parts.recents == {}
         for parts in stored
@@ -191,7 +191,7 @@ async def test_a_read_revives_and_writes_nothing(place: Dormitory) -> None:
         assert head.recents == stored.recents
     assert await place.stubs() == stubs
     with pytest.raises(CorruptWindow, match="it sleeps"):
-        (bare,) = await place.inner.load(place.parts.generation, NUMBER, talks.keys[:1])
+        _, (bare,) = await place.inner.read(place.parts.generation, NUMBER, talks.keys[:1])
         assert bare is not None
         bare.load(talks.keys[0], NUMBER, RULES)
 
@@ -455,21 +455,21 @@ async def test_reads_of_one_window_at_once_are_one_fetch_and_what_was_read_is_ke
     key, reader = talks.keys[0], place.reader(cache_bytes=1 << 20)
     place.topic.reads = 0
     found = await asyncio.gather(
-        *(reader.load(place.parts.generation, NUMBER, [key]) for _ in range(20))
+        *(reader.read(place.parts.generation, NUMBER, [key]) for _ in range(20))
     )
     assert place.topic.reads == 1
     assert all(
         stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
-        for (stored,) in found
+        for _, (stored,) in found
     )
-    await reader.load(place.parts.generation, NUMBER, [key])
+    await reader.read(place.parts.generation, NUMBER, [key])
     assert place.topic.reads == 1
     assert reader.revival is not None
     reader.revival.forget(key)
-    await reader.load(place.parts.generation, NUMBER, [key])
+    await reader.read(place.parts.generation, NUMBER, [key])
     assert place.topic.reads == 2
     small = place.reader(cache_bytes=1)
-    await small.load(place.parts.generation, NUMBER, [key])
+    await small.read(place.parts.generation, NUMBER, [key])
     assert small.revival is not None and small.revival._size == 0
 
 
@@ -477,11 +477,11 @@ async def test_a_reader_that_left_does_not_end_the_fetch_of_the_others() -> None
     place = in_memory()
     talks, _ = await asleep(place)
     key, reader = talks.keys[0], place.reader()
-    leaves = asyncio.create_task(reader.load(place.parts.generation, NUMBER, [key]))
-    stays = asyncio.create_task(reader.load(place.parts.generation, NUMBER, [key]))
+    leaves = asyncio.create_task(reader.read(place.parts.generation, NUMBER, [key]))
+    stays = asyncio.create_task(reader.read(place.parts.generation, NUMBER, [key]))
     await asyncio.sleep(0)
     leaves.cancel()
-    (stored,) = await stays
+    _, (stored,) = await stays
     assert (
         stored is not None and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()
     )
@@ -518,13 +518,13 @@ async def test_a_reader_for_whom_the_log_takes_too_long_is_told_to_try_again_and
         with pytest.raises(
             Healing, match=f"conversation {key.conversation} slept and its snapshot is gone"
         ):
-            await reader.load(place.parts.generation, NUMBER, [key])
+            await reader.read(place.parts.generation, NUMBER, [key])
     assert len(reader.revival._folding) == 2
     slow.go.set()
     await asyncio.gather(*reader.revival._folding.values())
     slow.go.clear()
     for key in talks.keys[:2]:
-        (stored,) = await reader.load(place.parts.generation, NUMBER, [key])
+        _, (stored,) = await reader.read(place.parts.generation, NUMBER, [key])
         assert (
             stored is not None
             and stored.load(key, NUMBER, RULES).image() == talks.windows[key].image()

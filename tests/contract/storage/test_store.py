@@ -97,7 +97,7 @@ async def begin(store: WindowStore, generation: int, *writes: Write) -> str:
 
 async def fields_of(store: WindowStore, generation: int, key: Key = A) -> dict[bytes, bytes]:
     """The window's fields but the head."""
-    stored = (await store.load(generation, 0, [key]))[0]
+    stored = (await store.read(generation, 0, [key]))[1][0]
     assert stored is not None
     return {name: value for name, value in stored.fields.items() if name != b"h"}
 
@@ -106,9 +106,9 @@ async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(
     store: WindowStore, generation: int
 ) -> None:
     assert await store.checkpoint(generation, 0) is None
-    assert await store.load(generation, 0, [A, B]) == [None, None]
+    assert (await store.read(generation, 0, [A, B]))[1] == [None, None]
     assert await store.read(generation, 0, [A]) == (None, [None])
-    assert await store.load(generation, 0, []) == []
+    assert (await store.read(generation, 0, []))[1] == []
     assert await store.due(generation, 0, 10**15, 10) == []
     assert await store.timers(generation, 0, 10**15, 10) == []
 
@@ -116,14 +116,15 @@ async def test_an_unknown_partition_has_no_checkpoint_and_no_windows(
 async def test_what_was_written_is_read_back_in_the_order_asked(
     store: WindowStore, generation: int
 ) -> None:
-    fields, recents = {b"0": b"1\x00", b"1": b"\xff" * 70_000}, {b"0": b"r"}
+    fields = {b"0": b"1\x00", b"1": b"\xff" * 70_000}
+    recents = {b"0": b"r", b"1": b"\xfe" * 70_000}
     revision = await begin(
         store,
         generation,
         write(A, meta=b"\x00\xff", put=fields, recents=recents),
         write(B, meta=b"b"),
     )
-    b, unknown, a = await store.load(generation, 0, [B, Key("acme", "c"), A])
+    b, unknown, a = (await store.read(generation, 0, [B, Key("acme", "c"), A]))[1]
     assert unknown is None and a is not None and b is not None
     assert (a.fields, a.recents) == ({b"h": b"\x00\xff", **fields}, recents)
     assert (b.fields, b.recents) == ({b"h": b"b"}, {})
@@ -192,7 +193,7 @@ async def test_a_writer_with_another_revision_is_fenced_and_writes_nothing(
         )
         assert answer == Applied(Verdict.FENCED, second)
     assert await fields_of(store, generation) == {b"0": b"1", b"1": b"2"}
-    assert await store.load(generation, 0, [B]) == [None]
+    assert (await store.read(generation, 0, [B]))[1] == [None]
     assert await store.due(generation, 0, 10**15, 10) == []
     assert await store.timers(generation, 0, 10**15, 10) == []
     checkpoint = await store.checkpoint(generation, 0)
@@ -278,7 +279,7 @@ async def test_fields_are_put_replaced_and_deleted(store: WindowStore, generatio
     )
     revision = (await store.apply(generation, 0, at(revision, 1), [change])).revision
     assert await fields_of(store, generation) == {b"1": b"3", b"2": b"4"}
-    stored = (await store.load(generation, 0, [A]))[0]
+    stored = (await store.read(generation, 0, [A]))[1][0]
     assert stored is not None and stored.recents == {b"8": b"y"}
     await store.apply(generation, 0, at(revision, 2), [write(gone=[b"1", b"2"])])
     assert await fields_of(store, generation) == {}
@@ -301,7 +302,7 @@ async def test_the_head_is_read_with_the_recent_ids_and_without_the_rest(
     store: WindowStore, generation: int
 ) -> None:
     assert await store.head(generation, 0, A) == (None, None)
-    recents = {b"7": b"x", b"8": b"y"}
+    recents = {b"7": b"x", b"8": b"long enough to be compressed, " * 100}
     change = write(put={b"h": b"head", b"0": b"1" * 5_000}, recents=recents)
     revision = await begin(store, generation, change)
     checkpoint, stored = await store.head(generation, 0, A)
@@ -320,7 +321,7 @@ async def test_a_window_that_is_reset_holds_only_what_came_with_it_and_its_recen
         store, generation, write(put={b"1": b"1", b"2": b"2"}, recents={b"0": b"a"})
     )
     await store.apply(generation, 0, at(revision, 1), [write(reset=True, put={b"9": b"9"})])
-    stored = (await store.load(generation, 0, [A]))[0]
+    stored = (await store.read(generation, 0, [A]))[1][0]
     assert stored is not None and (stored.fields, stored.recents) == (
         {b"h": b"meta", b"9": b"9"},
         {b"0": b"a"},
@@ -346,7 +347,7 @@ async def test_a_large_batch_of_conversations_is_one_write(
     await begin(
         store, generation, *(write(key, meta=str(key).encode(), put={b"0": b"1"}) for key in keys)
     )
-    found = await store.load(generation, 0, keys)
+    found = (await store.read(generation, 0, keys))[1]
     assert [s.fields[b"h"] for s in found if s is not None] == [str(key).encode() for key in keys]
 
 
@@ -491,13 +492,13 @@ async def test_dropping_a_generation_leaves_the_others(store: WindowStore) -> No
     assert await store.checkpoint(generations[0], 0) is not None
     assert await store.checkpoint(generations[0], 10) is not None
     assert await store.checkpoint(generations[0], 1) is None
-    assert await store.load(generations[0], 1, [A]) == [None]
+    assert (await store.read(generations[0], 1, [A]))[1] == [None]
     assert await store.drop_generation(generations[0], 11) == 10
     assert await store.due(generations[0], 0, 10**15, 10) == []
     assert await store.timers(generations[0], 0, 10**15, 10) == []
     for generation in generations[1:]:
         assert await store.checkpoint(generation, 0) is not None
-        assert (await store.load(generation, 10, [A]))[0] is not None
+        assert (await store.read(generation, 10, [A]))[1][0] is not None
         assert await store.timers(generation, 10, 10**15, 10) == [A]
     assert await store.drop_generation(generations[0], 11) == 0
 
@@ -515,7 +516,7 @@ async def test_a_writer_from_before_everything_was_lost_is_fenced_for_good(
     assert (await store.apply(generation, 0, at(old, 5), [write(put={b"0": b"x"})])) == Applied(
         Verdict.FENCED, ""
     )
-    assert await store.load(generation, 0, [A]) == [None]
+    assert (await store.read(generation, 0, [A]))[1] == [None]
     revision = await begin(store, generation, write(put={b"0": b"new"}))
     for offset in range(1, 6):
         assert revision != old
@@ -572,7 +573,7 @@ async def written_as_it_grew(
         answer = await store.apply(generation, PARTITION, at(revision, i), [change])
         assert answer.verdict is Verdict.APPLIED
         revision = answer.revision
-        stored = (await store.load(generation, PARTITION, [KEY]))[0]
+        stored = (await store.read(generation, PARTITION, [KEY]))[1][0]
         assert stored is not None
         loaded, mark = stored.open(KEY, PARTITION, rules)
         assert loaded.image() == window.image(), f"after {i} events"
@@ -616,7 +617,6 @@ async def test_without_redis_every_call_says_so_in_bounded_time() -> None:
     began = time.monotonic()
     for call in (
         store.checkpoint(1, 0),
-        store.load(1, 0, [A]),
         store.read(1, 0, [A]),
         store.apply(1, 0, Checkpoint(), [write()]),
         store.due(1, 0, 0, 1),
@@ -786,10 +786,10 @@ async def test_a_write_that_begins_anew_leaves_nothing_of_what_was_there(
     anew = replace(write(A, meta=b"new", recents={b"1": b"new"}), anew=True)
     gone = Write(B, True, [], [], [], [], DueChange.CLEAR, NOTHING, None, anew=True)
     await store.apply(generation, 0, at(revision, 1), [anew, gone])
-    (stored,) = await store.load(generation, 0, [A])
+    _, (stored,) = await store.read(generation, 0, [A])
     assert stored is not None and (stored.fields, stored.recents) == (
         {b"h": b"new"},
         {b"1": b"new"},
     )
-    assert await store.load(generation, 0, [B]) == [None]
+    assert (await store.read(generation, 0, [B]))[1] == [None]
     assert await store.conversations(generation, 0) == {A}

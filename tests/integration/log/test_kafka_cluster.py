@@ -190,7 +190,7 @@ async def nothing_lost(settings: Settings, acknowledged: set[str]) -> None:
     for number in range(PRODUCERS):
         for n in range(3):
             key = Key(TENANT, f"c{number}-{n}")
-            (stored,) = await store.load(
+            _, (stored,) = await store.read(
                 generation.number, partition_of(key, settings.partitions), [key]
             )
             if stored is not None:

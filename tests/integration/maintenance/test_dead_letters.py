@@ -177,7 +177,7 @@ async def trap(runtime: Runtime, key: Key) -> Position:
         runtime, key, [message("word " * 40) | {"role": "assistant"} for _ in range(20)], 2
     )
     await applied(runtime, sent[-1])
-    (stored,) = await runtime.store.load(1, sent[0].partition, [key])
+    _, (stored,) = await runtime.store.read(1, sent[0].partition, [key])
     assert stored is not None
     parked = stored.load(key, sent[0].partition, runtime.projector.rules).meta.parked
     assert parked is not None and parked.count > 0

@@ -124,7 +124,7 @@ async def count_messages(log: KafkaLog, store: RedisStore, settings: Settings) -
             if isinstance(event, SummaryEvent):
                 accepted.add(event.data.summary_id)
         keys = [key for key in KEYS if log_partition(key, settings) == partition]
-        for key, parts in zip(keys, await store.load(1, partition, keys), strict=True):
+        for key, parts in zip(keys, (await store.read(1, partition, keys))[1], strict=True):
             if parts is None:
                 continue
             window = parts.load(key, partition, Rules(POLICY))

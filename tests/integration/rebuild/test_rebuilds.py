@@ -84,7 +84,7 @@ async def images(runtime: Runtime, number: int) -> list[bytes | None]:
     found = []
     for key in KEYS:
         partition = partition_of(key, runtime.log.partitions)
-        (stored,) = await runtime.store.load(number, partition, [key])
+        _, (stored,) = await runtime.store.read(number, partition, [key])
         found.append(None if stored is None else stored.load(key, partition, rules).image())
     return found
 

@@ -116,8 +116,8 @@ async def test_a_rebuild_under_the_same_rules_gives_the_same_windows_and_switche
     await until(lambda: _generation_serves(runtime, 2))
     for key in KEYS:
         partition = partition_of(key, settings.partitions)
-        (old,) = await runtime.store.load(1, partition, [key])
-        (new,) = await runtime.store.load(2, partition, [key])
+        _, (old,) = await runtime.store.read(1, partition, [key])
+        _, (new,) = await runtime.store.read(2, partition, [key])
         rules = runtime.control.state.rules(runtime.control.state.generations[1])
         assert old is not None and new is not None
         assert old.load(key, partition, rules).image() == new.load(key, partition, rules).image()
@@ -145,9 +145,9 @@ async def test_a_rebuild_under_other_rules_takes_effect_with_the_switch_only(
 
 
 async def stored_under(runtime: Runtime, generation: int, key: Key) -> object:
-    return (await runtime.store.load(generation, partition_of(key, runtime.log.partitions), [key]))[
-        0
-    ]
+    return (await runtime.store.read(generation, partition_of(key, runtime.log.partitions), [key]))[
+        1
+    ][0]
 
 
 async def _generation_serves(runtime: Runtime, generation: int) -> bool:

@@ -100,7 +100,7 @@ class Bedroom:
         self.redis = aredis.Redis.from_url(settings.redis)
 
     async def stored(self, key: Key) -> Stored | None:
-        return (await self.store.load(1, partition_of(key, self.settings.partitions), [key]))[0]
+        return (await self.store.read(1, partition_of(key, self.settings.partitions), [key]))[1][0]
 
     async def sleeps(self, *keys: Key) -> bool:
         found = [await self.stored(key) for key in keys]

@@ -236,7 +236,7 @@ async def test_a_slot_that_moves_is_followed_and_while_it_moves_nothing_is_wrong
         for attempt in (
             store.read(1, 0, [key]),
             store.apply(1, 0, Checkpoint(revision, 1, 0, "e", -1), [write]),
-            store.load(1, 0, [key]),
+            store.head(1, 0, key),
         ):
             with pytest.raises(RedisUnavailable, match="being moved to another node"):
                 await attempt

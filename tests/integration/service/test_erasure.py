@@ -298,9 +298,11 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
             "snapshots",
             "renders",
         }  # the plain tenant's
-        before = await backend.store.load(
-            1, partition_of(Key("sealed", "talk"), made.partitions), [Key("sealed", "talk")]
-        )
+        before = (
+            await backend.store.read(
+                1, partition_of(Key("sealed", "talk"), made.partitions), [Key("sealed", "talk")]
+            )
+        )[1]
 
     # -- a replay from zero, by a worker and a gateway that know nothing
     await flush(made)
@@ -308,7 +310,7 @@ async def test_nothing_of_an_encrypted_conversation_is_readable_in_a_topic_and_n
     async with stack(zero) as (runtime, backend):
         key = Key("sealed", "talk")
         await backend.caught_up(range(made.partitions), 30)
-        after = await backend.store.load(1, partition_of(key, made.partitions), [key])
+        after = (await backend.store.read(1, partition_of(key, made.partitions), [key]))[1]
         assert after == before
         report = await verify(
             backend.log, backend.store, backend.control.state.live_generation, backend.live_rules()

@@ -95,7 +95,7 @@ async def test_what_is_stored_of_an_erased_window_is_what_a_new_fold_would_store
         apply(writer.window, at, _erased("e"))
         erasing = write_of(writer.window, write.after)
         await store.apply(1, PARTITION, Checkpoint(revision="1"), [erasing])
-        (stored,) = await store.load(1, PARTITION, [KEY])
+        _, (stored,) = await store.read(1, PARTITION, [KEY])
         assert stored is not None
         assert stored.recents == {}
         assert stored.fields == dict(
@@ -107,7 +107,7 @@ async def test_what_is_stored_of_an_erased_window_is_what_a_new_fold_would_store
         # And what comes after it is written and read as well.
         apply(loaded, at + 1, _erased("f"))
         await store.apply(1, PARTITION, Checkpoint(revision="2"), [write_of(loaded, mark)])
-        (again,) = await store.load(1, PARTITION, [KEY])
+        _, (again,) = await store.read(1, PARTITION, [KEY])
         assert again is not None
         assert again.load(KEY, PARTITION, RULES).meta.position == at + 1
 

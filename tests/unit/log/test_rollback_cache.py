@@ -67,7 +67,7 @@ async def folded(
     # What is streamed from the log behind does not go by.
     async for _, rows in (recent if streamed else log).stream({NUMBER: (0, len(talks.rows) - 1)}):
         await partition.process(rows)
-    stored = await store.load(1, NUMBER, KEYS)
+    stored = (await store.read(1, NUMBER, KEYS))[1]
     return store, [
         None if s is None else s.load(k, NUMBER, RULES).image()
         for k, s in zip(KEYS, stored, strict=True)
@@ -137,7 +137,7 @@ async def test_a_fold_that_went_back_to_its_checkpoint_does_not_take_later_event
         await partition.fold(rows)
     await store.drop_partition(1, NUMBER)
     await partition.write()
-    (stored,) = await store.load(1, NUMBER, KEYS[:1])
+    _, (stored,) = await store.read(1, NUMBER, KEYS[:1])
     assert stored is not None
     assert (
         stored.load(KEYS[0], NUMBER, RULES).image()

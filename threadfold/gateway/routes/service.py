@@ -227,7 +227,7 @@ async def _ready(connection: Connection) -> dict[str, object]:
     backend = connection.get()
     try:
         async with asyncio.timeout(READY_TIMEOUT):
-            state, _ = await asyncio.gather(backend.control.sync(), backend.store.inner.ping())
+            state, _ = await asyncio.gather(backend.control.sync(), backend.store.ping())
             generation = state.live_generation
             if not connection.was_ready:
                 # Later on, a partition that heals must not take the whole gateway out of service:
