@@ -19,6 +19,8 @@ CHAOS_ARGS ?=
 FIGURE ?=
 BENCH_ARGS ?=
 VENV = .venv/bin
+# Tests start processes, and each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION = 0.13.8
 ADAPTERS = --extra anthropic --extra eventsourcing --extra langchain --extra langgraph --extra openai --extra openai-agents
 # Universal: one lock for every system and Python from 3.11 on, and no address of an index in it.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -37,7 +38,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 profiles.register()
+ALL_LONG = re.compile(r"^pytestmark = .*\bpytest\.mark\.long\b", re.MULTILINE)
 KINDS = ("chaos", "integration", "contract", "unit")
+
+
+def _only_short(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == "not long")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load schemathesis, which takes seconds, for runs that may use it."""
+    if not _only_short(config):
+        config.pluginmanager.import_plugin("schemathesis.pytest.plugin")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file whose tests are all long where none of them runs."""
+    if not _only_short(config) or collection_path.suffix != ".py":
+        return None
+    return bool(ALL_LONG.search(collection_path.read_text())) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -356,6 +356,7 @@ async def messages_in_log(worker: Runtime) -> int:
     return found
 
 
+@pytest.mark.long
 async def test_a_play_that_was_killed_goes_on_where_it_was(
     data: Path, worker: Runtime, tmp_path: Path
 ) -> None:
@@ -415,6 +416,7 @@ async def test_verify_finds_a_window_that_was_changed(
     assert sampled.lines == ["verified: 3, differing: 0"]
 
 
+@pytest.mark.long
 async def test_a_generation_is_rebuilt_switched_to_and_the_old_one_dropped(
     data: Path, worker: Runtime, tmp_path: Path
 ) -> None:

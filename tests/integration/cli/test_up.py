@@ -23,9 +23,9 @@ HELLO = {"type": "message", "role": "user", "content": "hello"}
 pytestmark = pytest.mark.timeout(400)
 
 
-async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None:
+async def test_up_serves_and_ends_cleanly(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with running(data, "--workers", "2") as first:
+    async with running(data) as first:
         url = await first.ready()
         key = re.fullmatch(r"key for tenant demo: (tf_\S+)", first.lines[0])[1]  # type: ignore[index]
         assert len(first.lines) == 2
@@ -49,17 +49,26 @@ async def test_up_serves_keeps_its_data_and_ends_cleanly(tmp_path: Path) -> None
         assert f"is in use by process {first.process.pid}" in second.said
 
         family = first.children()
-        assert (
-            sum(
-                args.endswith("threadfold.cli worker") and "guard.py" not in args
-                for args in family.values()
-            )
-            == 2
-        )
         code, said = await first.end()
         assert code == 0, said
         assert said.splitlines()[-1] == "stopping"
         assert not [args for pid, args in family.items() if alive(pid)]
+
+
+@pytest.mark.long
+async def test_up_keeps_its_data_and_its_keys(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running(data, "--workers", "2") as first:
+        url = await first.ready()
+        key = first.lines[0].split()[-1]
+        await request(f"{url}/v1/conversations/c/events?wait=applied", key, HELLO)
+        workers = [
+            args
+            for args in first.children().values()
+            if args.endswith("threadfold.cli worker") and "guard.py" not in args
+        ]
+        assert len(workers) == 2
+        assert (await first.end())[0] == 0
 
     async with running(data) as again:
         url = await again.ready()

@@ -115,6 +115,7 @@ async def test_stack_serves_on_a_machine_with_java_and_one_without(machine: str)
     assert not folder.exists()
 
 
+@pytest.mark.long
 async def test_data_are_kept_across_a_restart_on_other_ports(tmp_path: Path) -> None:
     with EmbeddedStack(tmp_path) as stack:
         assert stack.embedded_kafka is not None

@@ -38,7 +38,9 @@ async def hammer(quotas: Quotas, tenant: str, end: float, pause: float = 0.0) ->
     return admitted, refused
 
 
-@pytest.mark.parametrize(("rate", "burst"), [(200.0, 0.5), (20.0, 2.0)])
+@pytest.mark.parametrize(
+    ("rate", "burst"), [(200.0, 0.5), pytest.param(20.0, 2.0, marks=pytest.mark.long)]
+)
 async def test_two_gateways_together_admit_the_quota_and_no_more(
     settings: Settings, rate: float, burst: float
 ) -> None:

@@ -50,7 +50,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-pytestmark = pytest.mark.timeout(3600 if FULL else 240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600 if FULL else 240)]
 """Seconds for one operation."""
 
 DOCUMENT = create_gateway(
@@ -162,7 +162,6 @@ def is_problem(response: Any) -> None:
     lambda context: (context.operation.method.upper(), context.operation.path) in STREAMS
 ).parametrize()
 @drawn
-@pytest.mark.long
 def test_every_operation_answers_as_its_document_says(case: Case, api: Api) -> None:
     if left_out(case):
         return
@@ -201,7 +200,6 @@ if STREAMS:
                 is_problem(response)
 
 
-@pytest.mark.long
 def test_without_a_key_or_with_another_ones_nothing_is_done(api: Api) -> None:
     for path, item in DOCUMENT["paths"].items():
         for method, operation in item.items():

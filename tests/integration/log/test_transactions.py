@@ -112,6 +112,7 @@ async def test_what_a_transaction_left_is_folded_waited_for_verified_and_rebuilt
     await log.stop()
 
 
+@pytest.mark.long
 async def test_a_worker_without_partitions_is_not_held_up_by_a_marker(settings: Settings) -> None:
     async with (
         running_worker(settings, compact=False) as runtime,

@@ -45,7 +45,7 @@ from tests.integration.recovery.test_healing import covered, flush
 from tests.support.commands import cli
 from tests.support.generations import open_generation
 from tests.support.worker import running_worker, until
-from threadfold import views
+from threadfold import custom
 from threadfold.cli.up import prepare as prepare_stack
 from threadfold.embedded.stack import EmbeddedStack
 from threadfold.service.conversations import ConversationService
@@ -162,14 +162,15 @@ async def test_up_starts_on_a_log_that_lost_its_beginning_and_says_so(
     assert "has lost its beginning, in partition 0" in capsys.readouterr().err
 
 
+@pytest.mark.long
 async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_beginning_has(
     settings: Settings,
 ) -> None:
     """A rebuild switched right results away for wrong ones, and said nothing."""
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
-    assert (await views.rebuild(settings, Usage())).live
-    async with views.View.open(settings, Usage()) as view:
+    assert (await custom.rebuild(settings, Usage())).live
+    async with custom.ProjectionReader.open(settings, Usage()) as view:
         before = await view.all("acme")
     assert sum(day["events"] for day in before.values()) == 60
     await eaten(settings, {0: 5})
@@ -180,9 +181,9 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
         and "THREADFOLD_ACCEPT_TRUNCATED_LOG" in ran.err
     )
     with pytest.raises(LogTruncated):
-        await views.verify(settings, Usage())
-    running = asyncio.create_task(views.run(settings, Usage()))
-    async with views.View.open(settings, Usage()) as view:
+        await custom.verify(settings, Usage())
+    running = asyncio.create_task(custom.run(settings, Usage()))
+    async with custom.ProjectionReader.open(settings, Usage()) as view:
         assert await view.all("acme") == before
         await log.append(messages(random.Random(2), 60, 10))
 
@@ -202,11 +203,12 @@ async def test_results_of_a_projection_never_give_way_to_what_a_log_without_its_
         await until(healing_or_gone)
         await end_tasks([running])
         assert await healing_or_gone(), "what is left of the log is not shown as all there was"
-        assert (await views.rebuild(but(settings, accept_truncated_log=True), Usage())).live
+        assert (await custom.rebuild(but(settings, accept_truncated_log=True), Usage())).live
         assert sum(day["events"] for day in (await view.all("acme")).values()) == 65
     await log.stop()
 
 
+@pytest.mark.long
 async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(
     settings: Settings,
 ) -> None:
@@ -245,11 +247,11 @@ async def test_a_retry_of_a_parked_conversation_does_not_pass_over_what_is_gone(
     await log.stop()
 
 
-async def counted(view: views.View) -> int:
+async def counted(view: custom.ProjectionReader) -> int:
     return sum(day["events"] for day in (await view.all("acme")).values())
 
 
-@pytest.mark.parametrize("accept", [False, True])
+@pytest.mark.parametrize("accept", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
     settings: Settings, accept: bool
 ) -> None:
@@ -259,11 +261,11 @@ async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
     settings = but(settings, accept_truncated_log=accept)
     log = KafkaLog(settings, settings.partitions)
     await log.append(messages(random.Random(1), 0, 60))
-    assert (await views.rebuild(settings, Usage())).live
+    assert (await custom.rebuild(settings, Usage())).live
     await eaten(settings, await log.end_offsets())
     await log.append(messages(random.Random(2), 60, 10))
-    running = asyncio.create_task(views.run(settings, Usage()))
-    async with views.View.open(settings, Usage()) as view:
+    running = asyncio.create_task(custom.run(settings, Usage()))
+    async with custom.ProjectionReader.open(settings, Usage()) as view:
 
         async def went_on() -> bool:
             return await counted(view) == 70
@@ -273,6 +275,7 @@ async def test_results_go_on_where_just_what_they_were_folded_from_is_gone(
     await log.stop()
 
 
+@pytest.mark.long
 async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_where_that_is_accepted(
     settings: Settings,
 ) -> None:
@@ -280,9 +283,9 @@ async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_w
     await log.append(messages(random.Random(1), 0, 60))
     await eaten(settings, await log.end_offsets())
     with pytest.raises(LogTruncated, match="projection usage cannot be folded anew"):
-        await views.run(settings, Usage())
-    running = asyncio.create_task(views.run(but(settings, accept_truncated_log=True), Usage()))
-    async with views.View.open(settings, Usage()) as view:
+        await custom.run(settings, Usage())
+    running = asyncio.create_task(custom.run(but(settings, accept_truncated_log=True), Usage()))
+    async with custom.ProjectionReader.open(settings, Usage()) as view:
 
         async def there() -> bool:
             try:
@@ -292,7 +295,7 @@ async def test_of_partitions_of_which_nothing_is_left_a_projection_is_complete_w
 
         await until(there)
         await end_tasks([running])
-        assert (await views.rebuild(but(settings, accept_truncated_log=True), Usage())).live
+        assert (await custom.rebuild(but(settings, accept_truncated_log=True), Usage())).live
         assert await counted(view) == 0
     await log.stop()
 

@@ -150,6 +150,7 @@ def log_partition(key: Key, settings: Settings) -> int:
     return partition_of(key, settings.partitions)
 
 
+@pytest.mark.long
 async def test_workers_killed_mid_run_lose_and_double_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:

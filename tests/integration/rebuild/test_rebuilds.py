@@ -101,6 +101,7 @@ async def forgotten(settings: Settings, runtime: Runtime, number: int) -> None:
     await drop(runtime.control, runtime.store, number)
 
 
+@pytest.mark.long
 async def test_rebuilds_begun_in_the_same_moment_never_share_a_number(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -149,6 +150,7 @@ async def test_processes_build_the_same_windows_side_by_side(
     await forgotten(settings, runtime, report.generation)
 
 
+@pytest.mark.long
 async def test_a_process_that_is_killed_ends_the_rebuild_which_goes_on_from_its_checkpoints(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -209,6 +211,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -249,6 +252,7 @@ async def test_a_rebuild_whose_parent_is_killed_leaves_no_orphan_and_goes_on(
     await forgotten(settings, runtime, number)
 
 
+@pytest.mark.long
 async def test_a_rebuild_that_is_cancelled_writes_what_it_has_folded_and_ends_its_processes(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -442,6 +446,7 @@ async def test_a_switch_that_is_cut_off_anywhere_changes_nothing_or_all_of_it_an
     await control.stop()
 
 
+@pytest.mark.long
 async def test_readers_see_one_generation_or_the_other_through_switches_there_and_back(
     runtime: Runtime, settings: Settings
 ) -> None:
@@ -560,6 +565,7 @@ async def test_left_to_fold_is_what_the_live_generation_has_and_the_candidate_ha
     )
 
 
+@pytest.mark.long
 async def test_a_rebuild_writes_now_and_then_by_bytes_too(settings: Settings) -> None:
     from streams.rebuild.build import Bounds
     from streams.rebuild.rebuild import rebuild

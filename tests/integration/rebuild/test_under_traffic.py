@@ -161,6 +161,7 @@ async def _reached(runtime: Runtime, generation: int, partition: int, offset: in
     return checkpoint is not None and checkpoint.offset >= offset
 
 
+@pytest.mark.long
 async def test_readers_never_step_back_when_generations_are_switched_under_traffic(
     runtime: Runtime, settings: Settings
 ) -> None:

@@ -38,6 +38,7 @@ async def settings(stack: EmbeddedStack) -> AsyncIterator[Settings]:
     yield made
 
 
+@pytest.mark.long
 async def test_a_damaged_block_of_recent_ids_makes_the_partition_heal(settings: Settings) -> None:
     log = KafkaLog(settings, settings.partitions)
     rng = random.Random(1)

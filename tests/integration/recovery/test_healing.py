@@ -129,6 +129,7 @@ class Leaky(RedisStore):
         return await super().apply(generation, partition, checkpoint, writes)
 
 
+@pytest.mark.long
 async def test_a_worker_that_dies_while_it_heals_leaves_partitions_that_are_not_served_until_the_next_one_has_healed_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ async def test_a_worker_that_dies_while_it_heals_leaves_partitions_that_are_not_
     await log.stop()
 
 
+@pytest.mark.long
 async def test_a_rebuild_writes_no_snapshot_and_its_generation_takes_its_own_once_it_is_live(
     settings: Settings,
 ) -> None:

@@ -207,6 +207,7 @@ async def no_due(backend: ConversationService) -> bool:
     )
 
 
+@pytest.mark.long
 async def test_sleeping_conversations_come_back_asleep_when_redis_is_lost_and_from_the_log_when_snapshots_are(
     settings: Settings, bedroom: Bedroom
 ) -> None:
@@ -312,6 +313,7 @@ async def test_a_sleeping_conversation_is_erased_and_rolled_back_like_any_other(
         assert await differing(backend) == []
 
 
+@pytest.mark.long
 async def test_what_sleeps_in_a_generation_that_was_left_is_erased_there_too(
     settings: Settings, bedroom: Bedroom
 ) -> None:

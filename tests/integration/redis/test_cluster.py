@@ -81,6 +81,7 @@ def keys_of(cluster: RedisCluster, pattern: str) -> list[int]:
     return [len(master.ask("KEYS", pattern)) for master in cluster.masters]
 
 
+@pytest.mark.long
 async def test_windows_lists_summaries_streams_partials_erasure_and_rebuilds_work_on_a_cluster(
     place: Place, redis_cluster: RedisCluster
 ) -> None:

@@ -54,6 +54,7 @@ def healed_in(what: str, begun: float, ended: float) -> None:
     assert ended - begun < HEALED
 
 
+@pytest.mark.long
 async def test_a_shard_that_fails_over_without_its_last_writes_heals_while_the_others_go_on(
     stack: EmbeddedStack, cluster: RedisCluster
 ) -> None:
@@ -84,6 +85,7 @@ async def test_a_shard_that_fails_over_without_its_last_writes_heals_while_the_o
         await nothing_differs(settings, fresh, len(hit + spared))
 
 
+@pytest.mark.long
 async def test_a_worker_that_has_not_noticed_yet_lets_nobody_read_what_a_promoted_replica_holds(
     stack: EmbeddedStack, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

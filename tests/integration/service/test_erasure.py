@@ -402,6 +402,7 @@ async def test_every_route_of_an_erased_conversation_answers_410_and_erasing_nee
             assert SECRET not in answer.text
 
 
+@pytest.mark.long
 async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(made: Settings) -> None:
     async with ConversationService(made) as backend:
         # No worker runs: the window cannot take it.
@@ -517,6 +518,7 @@ async def test_all_conversations_of_a_user_are_erased_and_a_repeat_answers_the_s
     )
 
 
+@pytest.mark.long
 async def test_a_generation_beside_the_live_one_loses_its_window_too_and_a_rebuild_goes_on_beside_it(
     made: Settings,
 ) -> None:

@@ -235,6 +235,7 @@ async def own(tmp_path: Path) -> AsyncIterator[tuple[Settings, EmbeddedKafka, Em
         await asyncio.to_thread(kafka.stop)
 
 
+@pytest.mark.long
 async def test_kafka_and_redis_away_the_stream_stays_open_and_goes_on_without_gap(
     own: tuple[Settings, EmbeddedKafka, EmbeddedRedis],
 ) -> None:
