@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
+from pathlib import Path
 from typing import TypeVar
 
 from projections.errors import ThreadfoldError
@@ -90,8 +91,8 @@ def _begin(max_bytes: int | None) -> None:
     if max_bytes is not None and sys.platform == "linux":
         import resource
 
-        with open("/proc/self/statm") as file:
-            now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        now = pages * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (now + max_bytes, now + max_bytes))
 
 

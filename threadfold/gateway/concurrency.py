@@ -33,6 +33,16 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+
+
+def limits_within(connections: int) -> Limits:
+    """The limits of a process that may hold so many connections: requests and streams have half
+    of them each, at most.
+    """
+    half = max(1, connections // 2)
+    return LIMITS._replace(requests=min(LIMITS.requests, half), streams=min(LIMITS.streams, half))
+
+
 UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
 
 
