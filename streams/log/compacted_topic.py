@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError
 from projections.errors import TopicMismatch
 from streams.log.clients import (
     SharedProducer,
+    end_offset,
     kafka_errors,
     make_consumer,
     start_client,
@@ -114,7 +115,7 @@ class CompactedTopic:
                 raise TimeoutError("its follower is stopped")
             deadline = asyncio.get_running_loop().time() + limit
             async with asyncio.timeout_at(deadline):
-                end = (await self._consumer.end_offsets([self._place]))[self._place]
+                end = await end_offset(self._consumer, self._place)
             while self._next < end:
                 before = self._next
                 try:

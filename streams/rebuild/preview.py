@@ -9,6 +9,7 @@ the same fold.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -32,15 +33,11 @@ EXAMPLES = 3
 CACHE_BYTES = 128 << 20
 _HASHES = 1 << 64
 NOTES = (
-    (
-        "tokens are of each compared conversation's context, as it would be rendered now; how often"
-        " one is read is not known"
-    ),
-    (
-        "summaries are events of the log: each is taken or refused by the fold's own rules under"
-        " either policy; summaries that the other policy would have asked for in the past are not"
-        " made up, so their conversations are shown without them, and as due"
-    ),
+    "tokens count each compared conversation's context once, as it would be rendered now. The"
+    " report does not know how often a context is read",
+    "summaries are events of the log. The fold accepts or refuses each under either policy."
+    " Summaries that the other policy would have requested in the past do not exist. Their"
+    " conversations are shown without them, and as due",
 )
 
 
@@ -49,7 +46,9 @@ class _Side:
     """One conversation under one policy."""
 
     window: Window
-    taken: set[str] = field(default_factory=set)
+    accepted: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+    """The reason for each summary that was refused."""
 
 
 @dataclass(slots=True)
@@ -71,8 +70,9 @@ class _Sums:
     unfit: list[int] = field(default_factory=lambda: [0, 0])
     due: list[int] = field(default_factory=lambda: [0, 0])
     in_force: list[int] = field(default_factory=lambda: [0, 0])
-    taken: list[int] = field(default_factory=lambda: [0, 0])
+    accepted: list[int] = field(default_factory=lambda: [0, 0])
     refused: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
     only_after: int = 0
     examples: list[dict[str, Any]] = field(default_factory=list)
 
@@ -174,7 +174,9 @@ class Preview:
         if outcome.status is Status.NEEDS_HISTORY:
             history = await self._log.fetch(self._log, side.window, outcome)
             outcome = apply(side.window, offset, event, history)
-        side.taken.update(summary.summary_id for summary in outcome.accepted)
+        side.accepted.update(summary.summary_id for summary in outcome.accepted)
+        if isinstance(event, SummaryEvent) and outcome.reason is not None:
+            side.refused[event.data.summary_id] = outcome.reason
 
     # -- what was found
     # ------------------------------------------------------------------------------------------
@@ -214,9 +216,10 @@ class Preview:
             ),
             "compactions": {
                 "due": _sides(sums.due),
-                "summaries_taken": _sides(sums.taken),
+                "summaries_taken": _sides(sums.accepted),
                 "summaries_in_force": _sides(sums.in_force),
                 "refused_after": sums.refused,
+                "refusals_after": dict(sums.refusals),
                 "taken_only_after": sums.only_after,
                 "cost_of_due_estimated": (
                     None
@@ -251,9 +254,11 @@ class Preview:
                 sums.tokens[i].append(look.tokens)
             sums.due[i] += look.due
             sums.in_force[i] += look.summary is not None
-            sums.taken[i] += len(side.taken)
-        sums.refused += len(pair.before.taken - pair.after.taken)
-        sums.only_after += len(pair.after.taken - pair.before.taken)
+            sums.accepted[i] += len(side.accepted)
+        lost = pair.before.accepted - pair.after.accepted
+        sums.refused += len(lost)
+        sums.refusals.update(pair.after.refused[id_] for id_ in lost & pair.after.refused.keys())
+        sums.only_after += len(pair.after.accepted - pair.before.accepted)
         differs = difference(*looks)
         sums.windows += differs.window
         sums.renders += differs.render

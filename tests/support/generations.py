@@ -1,4 +1,4 @@
-"""A deployment's first generation, as ``threadfold init`` and ``tenants add`` leave it, for tests
+"""A deployment's first generation, as ``threadfold topics create`` and ``tenants add`` leave it, for tests
 that run the parts themselves.
 """
 

@@ -7,19 +7,22 @@ import logging
 import math
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
 from projections.errors import InvalidSettings
-from streams.control.follower import Control
+from streams.control.follower import Control, State
 from streams.recovery.snapshot_topic import KafkaSnapshots
 from streams.settings.settings import PREFIX, Settings
 from streams.stack import Stack
+
+if TYPE_CHECKING:
+    from threadfold.service.conversations import ConversationService
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -128,6 +131,28 @@ async def open_control(settings: Settings) -> AsyncIterator[Control]:
         yield await control.start()
     finally:
         await control.stop()
+
+
+def read_state(data: Path | None) -> State:
+    """What the control topic says now."""
+
+    async def read(settings: Settings) -> State:
+        async with open_control(settings) as control:
+            return control.state
+
+    return run(read(load_settings(data)))
+
+
+def on_service(data: Path | None, work: Callable[[ConversationService], Awaitable[T]]) -> T:
+    """The result of ``work`` on a started conversation service."""
+
+    async def go(settings: Settings) -> T:
+        from threadfold.service.conversations import ConversationService
+
+        async with ConversationService(settings) as service:
+            return await work(service)
+
+    return run(go(load_settings(data)))
 
 
 @asynccontextmanager

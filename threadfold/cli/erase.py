@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from projections.names import check_name, make_key
-from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, load_settings, print_json, run
+from threadfold.cli.common import data_option, on_service, print_json
 from threadfold.service.conversations import ConversationService
 from threadfold.service.erasure import Eraser, Receipt
 from threadfold.streaming.partial_store import PartialStore
@@ -33,20 +32,19 @@ def erase(tenant: str, conversation: str | None, user: str | None, data: Path | 
     check_name("tenant", tenant)
     if conversation is not None:
         make_key(tenant, conversation)
-    receipts = run(_erase(load_settings(data), tenant, conversation, user))
-    for receipt in receipts:
+    for receipt in on_service(data, lambda service: _erase(service, tenant, conversation, user)):
         print_json(receipt, pretty=user is None)
 
 
 async def _erase(
-    settings: Settings, tenant: str, conversation: str | None, user: str | None
+    service: ConversationService, tenant: str, conversation: str | None, user: str | None
 ) -> list[Receipt]:
-    async with ConversationService(settings) as backend:
-        texts = PartialStore(settings.redis, settings.topic_prefix, settings.partial_timeout)
-        eraser = Eraser(backend, texts.forget)
-        try:
-            if conversation is not None:
-                return [await eraser.conversation(tenant, conversation)]
-            return await eraser.user(tenant, user or "")
-        finally:
-            await texts.close_connections()
+    settings = service.settings
+    texts = PartialStore(settings.redis, settings.topic_prefix, settings.partial_timeout)
+    eraser = Eraser(service, texts.forget)
+    try:
+        if conversation is not None:
+            return [await eraser.conversation(tenant, conversation)]
+        return await eraser.user(tenant, user or "")
+    finally:
+        await texts.close_connections()

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from streams.control.follower import Generation, State
+from streams.control.follower import Generation
 from streams.control.generations import candidate, drop
 from streams.rebuild.build import left_to_fold
 from streams.rebuild.preview import SAMPLE, Preview
@@ -26,9 +26,9 @@ from threadfold.cli.common import (
     data_option,
     flush,
     load_settings,
-    open_control,
     print_json,
     print_line,
+    read_state,
     run,
     say,
 )
@@ -255,12 +255,7 @@ def generations() -> None:
 @data_option
 def list_(data: Path | None) -> None:
     """Print a line a generation: number, state, partitions, the keys its policy sets."""
-
-    async def read() -> State:
-        async with open_control(load_settings(data)) as control:
-            return control.state
-
-    state = run(read())
+    state = read_state(data)
     for number, generation in sorted(state.generations.items()):
         shown = "live" if number == state.live else generation.state
         policy = ",".join(sorted(generation.policy)) or "-"

@@ -61,20 +61,26 @@ def _cost(document: dict[str, Any]) -> list[str]:
 
 def _compactions(found: dict[str, Any]) -> list[str]:
     due, cost = found["due"], found["cost_of_due_estimated"]
-    accepted, active = found["summaries_taken"], found["summaries_in_force"]
+    active = found["summaries_in_force"]
     priced = (
         ""
         if cost is None
         else f", estimated cost {cost['after']:.4f} (by the cost of the log's summaries)"
     )
     return [
-        (
-            f"compactions due at once after a switch: {due['after']} conversations (now"
-            f" {due['before']}){priced}"
-        ),
-        (
-            f"summaries of the log accepted: {accepted['before']} -> {accepted['after']}"
-            f" ({found['refused_after']} no longer, {found['taken_only_after']} newly); active:"
-            f" {active['before']} -> {active['after']} conversations"
-        ),
+        f"compactions due at once after a switch: {due['after']} conversations (now"
+        f" {due['before']}){priced}",
+        _summaries(found),
+        f"conversations with an active summary: {active['before']} -> {active['after']}",
     ]
+
+
+def _summaries(found: dict[str, Any]) -> str:
+    reasons = sorted(found["refusals_after"].items(), key=lambda item: (-item[1], item[0]))
+    because = "; ".join(f"{reason} ({count})" for reason, count in reasons)
+    newly = found["taken_only_after"]
+    return (
+        f"summaries: {found['refused_after']} of {found['summaries_taken']['before']} stop applying"
+        + (f", because {because}" if because else "")
+        + (f"; {newly} others start applying" if newly else "")
+    )

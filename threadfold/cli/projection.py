@@ -9,11 +9,10 @@ from pathlib import Path
 import click
 
 from projections.errors import InvalidProjection
-from streams.control.follower import State
 from streams.custom.projection import Projection, check_projection
 from streams.runtime.tune_gc import tune_gc
 from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, load_settings, open_control, run
+from threadfold.cli.common import data_option, load_settings, read_state, run
 from threadfold.cli.progress import metered
 from threadfold.custom import access
 
@@ -130,12 +129,7 @@ def verify(ctx: click.Context, name: str, data: Path | None) -> None:
 @data_option
 def list_(data: Path | None) -> None:
     """Print a line a generation of results: name, number, state, version."""
-
-    async def read() -> State:
-        async with open_control(load_settings(data)) as control:
-            return control.state
-
-    for name, record in sorted(run(read()).views.items()):
+    for name, record in sorted(read_state(data).views.items()):
         for number, generation in sorted(record.generations.items()):
             state = (
                 "live"
@@ -149,12 +143,7 @@ def list_(data: Path | None) -> None:
 
 @projection.command()
 @click.argument("name")
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Delete the live results as well.",
-)
+@click.option("--all", "everything", is_flag=True, help="Delete the live results as well.")
 @data_option
 def drop(name: str, everything: bool, data: Path | None) -> None:
     """Delete a projection's old results from Redis. The log stays."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from projections.names import make_key
-from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.service.conversations import ConversationService
+from threadfold.cli.common import data_option, on_service, print_json
 from threadfold.service.documents import FORMATS
 from threadfold.service.pages import MAX_PAGE
 
@@ -34,12 +31,8 @@ def context(tenant: str, conversation: str, fmt: str, data: Path | None) -> None
     The format `events` gives the window's own events with their positions.
     """
     make_key(tenant, conversation)
-    print_json(run(_context(load_settings(data), tenant, conversation, fmt)), pretty=True)
-
-
-async def _context(settings: Settings, tenant: str, conversation: str, fmt: str) -> bytes:
-    async with ConversationService(settings) as backend:
-        return await backend.context(tenant, conversation, fmt=fmt)
+    document = on_service(data, lambda service: service.context(tenant, conversation, fmt=fmt))
+    print_json(document, pretty=True)
 
 
 @click.command()
@@ -66,11 +59,7 @@ def history(
     "next_before": CURSOR or null}`.
     """
     make_key(tenant, conversation)
-    print_json(run(_history(load_settings(data), tenant, conversation, before, limit)), pretty=True)
-
-
-async def _history(
-    settings: Settings, tenant: str, conversation: str, before: str | None, limit: int
-) -> dict[str, Any]:
-    async with ConversationService(settings) as backend:
-        return await backend.history(tenant, conversation, before=before, limit=limit)
+    page = on_service(
+        data, lambda service: service.history(tenant, conversation, before=before, limit=limit)
+    )
+    print_json(page, pretty=True)

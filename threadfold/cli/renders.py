@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from projections.names import check_name, make_key
-from streams.settings.settings import Settings
-from threadfold.cli.common import data_option, load_settings, print_json, run
-from threadfold.service.conversations import ConversationService
+from threadfold.cli.common import data_option, on_service, print_json
 
 
 @click.group()
@@ -52,24 +49,12 @@ def show(
             raise click.UsageError("give an ID or --conversation, not both")
         if tenant is not None:
             check_name("tenant", tenant)
-        shown = run(_show(load_settings(data), render_id, tenant))
+        shown = on_service(data, lambda service: service.ledger.show(render_id, tenant))
         print_json(shown, pretty=True)
         return 0 if shown["agrees"] else 1
     if tenant is None or conversation is None:
         raise click.UsageError("give an ID, or --tenant and --conversation")
     make_key(tenant, conversation)
-    for record in run(_last(load_settings(data), tenant, conversation, last)):
+    for record in on_service(data, lambda service: service.ledger.last(tenant, conversation, last)):
         print_json(record)
     return 0
-
-
-async def _show(settings: Settings, render_id: str, tenant: str | None) -> dict[str, Any]:
-    async with ConversationService(settings) as backend:
-        return await backend.ledger.show(render_id, tenant)
-
-
-async def _last(
-    settings: Settings, tenant: str, conversation: str, count: int
-) -> list[dict[str, Any]]:
-    async with ConversationService(settings) as backend:
-        return await backend.ledger.last(tenant, conversation, count)

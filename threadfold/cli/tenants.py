@@ -24,7 +24,15 @@ from streams.settings.quotas import (
     shown_key,
 )
 from streams.settings.settings import Settings, read_layer
-from threadfold.cli.common import data_option, load_settings, open_control, print_json, run, say
+from threadfold.cli.common import (
+    data_option,
+    load_settings,
+    open_control,
+    print_json,
+    read_state,
+    run,
+    say,
+)
 
 
 @click.group()
@@ -124,12 +132,7 @@ def list_(as_json: bool, data: Path | None) -> None:
     """Print a line a tenant (number of keys, scopes, policy, quota), and under it a line a key
     (id, scopes, expiry).
     """
-
-    async def read() -> State:
-        async with open_control(load_settings(data)) as control:
-            return control.state
-
-    state = run(read())
+    state = read_state(data)
     for name in sorted(state.tenants.keys() | {key.tenant for key in state.keys.values()}):
         _print_tenant(state, name, as_json)
 

@@ -163,10 +163,7 @@ def _start(stack: EmbeddedStack, base: Settings, data: Path, port: int) -> Setti
         check_source(keys)
     settings = Settings.load({}, **{**msgspec.structs.asdict(base), **changes})
     partitions, key = run(prepare(settings))
-    settings = Settings.load(
-        {},
-        **{**msgspec.structs.asdict(settings), "partitions": partitions},
-    )
+    settings = Settings.load({}, **{**msgspec.structs.asdict(settings), "partitions": partitions})
     write_config(data / CONFIG_FILE, settings)
     if key is not None:
         click.echo(f"key for tenant {DEMO_TENANT}: {key}")

@@ -10,12 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from projections.errors import (
-    Erased,
-    InvalidPosition,
-    InvalidRequest,
-    UnknownConversation,
-)
+from projections.errors import Erased, InvalidPosition, InvalidRequest, UnknownConversation
 from projections.names import Key, Position, make_key, parse_key, parse_position, partition_of
 from projections.policy.policy import Rules
 from projections.redis.store import RedisStore

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from projections.errors import (
-    KafkaUnavailable,
-)
+from projections.errors import KafkaUnavailable
 from projections.events.validation import Record
 from projections.names import Position, make_key
 from projections.window.recent_ids import RecentIds

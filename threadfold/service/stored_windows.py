@@ -140,9 +140,7 @@ class StoredWindows:
         return partition_of(key, self._log().partitions)
 
     async def _of_live(
-        self,
-        partition: int,
-        read: Callable[[int], Awaitable[tuple[Checkpoint | None, Found]]],
+        self, partition: int, read: Callable[[int], Awaitable[tuple[Checkpoint | None, Found]]]
     ) -> tuple[Checkpoint, Found]:
         """What ``read`` finds in the generation that is live when this returns."""
         while True:

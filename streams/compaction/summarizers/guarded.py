@@ -162,14 +162,12 @@ class _Run:
         return False if first else None
 
 
-_BACK_OFF = wait_random_exponential(multiplier=PAUSE, max=LONGEST_PAUSE)
-
-
 def _pause(state: RetryCallState) -> float:
     """Exponential with full jitter, and no less than the endpoint asked for."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, SummaryAttemptFailed) else None
-    return max(_BACK_OFF(state), asked or 0.0)
+    back_off = wait_random_exponential(multiplier=PAUSE, max=LONGEST_PAUSE)
+    return max(back_off(state), asked or 0.0)
 
 
 class _NoTime(stop_base):

@@ -21,6 +21,7 @@ from projections.policy.policy import Rules
 from projections.window.window import Window
 from streams.compaction.compactor import Compactor
 from streams.compaction.requests import CompactionRequest, request_for
+from streams.compaction.summarizers import guarded
 from streams.compaction.summarizers.lines import read_summary
 from streams.settings.settings import Settings
 from streams.worker import answer
@@ -58,6 +59,12 @@ GOOD = (
     " the driver about the others. Open: the refund of $35.00 for #W58203."
 )
 SECRET = "sk-very-secret-key"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between attempts; what an endpoint asks for is waited for in full."""
+    monkeypatch.setattr(guarded, "PAUSE", 0.02)
 
 
 def talk() -> list[dict[str, Any]]:

@@ -323,6 +323,8 @@ async def test_a_report_says_what_the_stored_windows_say_and_a_sample_is_stable(
     }
     assert found["differing"]["windows"] == sum(differing) > 0
     assert found["events"] == EVENTS
+    refused = found["compactions"]
+    assert sum(refused["refusals_after"].values()) == refused["refused_after"]
     assert found["tokens"]["after"]["sum"] < found["tokens"]["before"]["sum"]
     assert found["cost"]["before"] == pytest.approx(found["tokens"]["before"]["sum"] / 1e6 * 2.0)
     assert len(found["examples"]) == 3
@@ -379,6 +381,7 @@ async def test_commands_report_build_switch_and_go_back(
         "tokens of contexts: ",
         "at 3 a million tokens",
         "compactions due at once",
+        "stop applying",
         "note: ",
     ):
         assert part in built.out

@@ -1,0 +1,52 @@
+"""The report on another policy says how many summaries stop applying, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from threadfold.cli.policy_report import policy_report
+
+SIDES = {"before": 0, "after": 0}
+SPREAD = {"sum": 0, "p50": 0, "p95": 0, "max": 0}
+
+
+def report(**compactions: Any) -> list[str]:
+    return policy_report(
+        {
+            "conversations": {"in_log": 1, "in_log_estimated": False, "compared": 1, "erased": 0},
+            "events": 1,
+            "differing": {"windows": 0, "renders": 0},
+            "tokens": {"before": SPREAD, "after": SPREAD},
+            "does_not_fit": SIDES,
+            "cost": None,
+            "compactions": {"due": SIDES, "cost_of_due_estimated": None, **compactions},
+            "examples": [],
+            "notes": [],
+        }
+    )
+
+
+def test_summaries_that_stop_applying_are_counted_with_their_reasons() -> None:
+    lines = report(
+        summaries_taken={"before": 17, "after": 8},
+        summaries_in_force={"before": 3, "after": 2},
+        refused_after=11,
+        taken_only_after=2,
+        refusals_after={"it is too long": 4, "its predecessor is another": 7},
+    )
+    assert (
+        "summaries: 11 of 17 stop applying, because its predecessor is another (7); it is too long"
+        " (4); 2 others start applying" in lines
+    )
+    assert "conversations with an active summary: 3 -> 2" in lines
+
+
+def test_no_reason_is_named_where_no_summary_stops_applying() -> None:
+    lines = report(
+        summaries_taken={"before": 5, "after": 5},
+        summaries_in_force={"before": 1, "after": 1},
+        refused_after=0,
+        taken_only_after=0,
+        refusals_after={},
+    )
+    assert "summaries: 0 of 5 stop applying" in lines
