@@ -27,7 +27,11 @@ def values_at_most(text: bytes) -> int:
 
 def check_values(text: bytes, most: int = MAX_VALUES) -> None:
     """Raises :class:`InvalidRequest` if a JSON text holds more than ``most`` values and keys."""
-    if values_at_most(text) > most and values_at_most(_outside_strings(text, most)) > most:
+    if (
+        len(text) >= most
+        and values_at_most(text) > most
+        and values_at_most(_outside_strings(text, most)) > most
+    ):
         raise _too_many(most)
 
 
